@@ -1,0 +1,55 @@
+# Everything runs in .venv, which `make install` makes from requirements.lock.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= python3
+# uv from the PATH if it is there; else one of our own, fetched with pip.
+UV := $(shell command -v uv || echo .uv/bin/uv)
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench lock clean java
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Install Instep and its tools into .venv
+
+demo: java $(STAMP) ## Index the documentation of the installed Python packages and search it
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## Run the tests
+	@$(BIN)/pytest -n $(WORKERS)
+
+check: $(STAMP) ## Linters, types, layers and documentation
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest -q tests/docs/test_documented.py
+
+bench: $(STAMP) ## Compare with a bare script; prints a table
+	@$(BIN)/python -m bench
+
+lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
+	@$(UV) lock --quiet --upgrade
+	@$(UV) export --quiet --all-groups --no-emit-project --no-hashes --no-annotate --no-header \
+		--format requirements.txt --output-file requirements.lock
+
+clean: ## Remove what was built or cached, and .venv
+	rm -rf $(VENV) .uv dist build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock pyproject.toml | $(UV)
+	@test -x $(BIN)/python || $(UV) venv --quiet --allow-existing --python '>=3.11' $(VENV)
+	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --requirements requirements.lock --editable .
+	@touch $@
+
+.uv/bin/uv:
+	@$(PYTHON) -m venv .uv || { echo 'Python 3.11 or newer with its venv module is needed (apt install python3-venv).'; exit 1; }
+	@.uv/bin/pip install --quiet --disable-pip-version-check uv
+
+java:
+	@version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	test "$${version:-0}" -ge 17 || { echo 'Java 17 or newer is needed: install a JDK (apt install openjdk-17-jre-headless) and try again.'; exit 1; }

@@ -1,0 +1,1 @@
+"""Benchmarks of the main job: `python -m bench` (or `make bench`)."""

@@ -1,0 +1,31 @@
+"""Instep keeps search, vector and graph indexes in step with their sources, on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from instep.app import Instep, load
+    from instep.errors import InstepError, UserError
+    from instep.project import Project
+
+_HOMES = {
+    "Instep": "instep.app",
+    "load": "instep.app",
+    "Project": "instep.project",
+    "InstepError": "instep.errors",
+    "UserError": "instep.errors",
+}
+
+__all__ = ["Instep", "InstepError", "Project", "UserError", "__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `instep --help` must not pay for what it does not use."""
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,153 @@
+"""The Python API: `instep.load("instep.yaml")` gives an `Instep`; the command line calls the same.
+
+import instep
+
+project = instep.load("instep.yaml")
+project.run()
+for found in project.search("how do I configure it"):
+    print(found.hit.source_uri, found.snippet.text)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from instep.errors import UserError
+from instep.project import Project, load_project
+from instep.service.compose import Workshop
+from instep.service.plan import EntityPlan, PlanOptions, plan_entity
+from instep.service.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.ledger.port import FailureRecord
+    from instep.service.check import Finding
+    from instep.service.run import EntityResult
+    from instep.service.search import Found
+    from instep.service.status import EntityStatus
+    from instep.targets.port import SearchMode
+
+#: How long a run waits for another one on the same entity unless told otherwise, in seconds.
+WAIT_SECONDS = 600.0
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Instep:
+    """Open the project in `path` (a file or folder; by default here or in a folder above).
+
+    Raises `UserError` with file and line when the project file does not hold.
+    """
+    return Instep(load_project(Path(path) if path is not None else None))
+
+
+class Instep:
+    """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
+
+    def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
+        self.project = project
+        self._spark = spark
+
+    def plan(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        full_refresh: bool = False,
+        retry_failures: bool = False,
+        allow_deletes: bool = False,
+        progress: Progress | None = None,
+    ) -> list[EntityPlan]:
+        """What a run would do, and why. Writes nothing."""
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes)
+        watch = progress or Silent()
+        workshop = Workshop(self.project, spark=self._spark)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return [
+                plan_entity(setup, ledger, options, choose=workshop.choose, listing=_listing(watch, setup.ref.entity))
+                for setup in workshop.setups(entities)
+            ]
+
+    def run(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        full_refresh: bool = False,
+        retry_failures: bool = False,
+        allow_deletes: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        progress: Progress | None = None,
+        expected: dict[str, str] | None = None,
+    ) -> list[EntityResult]:
+        """Bring entities in step with their sources, one after the other, by priority.
+
+        `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
+        """
+        from instep.service.run import RunContext, run_entity
+
+        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            context = RunContext(
+                ledger=ledger,
+                clock=workshop.clock,
+                ids=workshop.ids,
+                state=self.project.state_dir,
+                progress=progress or Silent(),
+                choose=workshop.choose,
+                engine=workshop.engine,
+                prepare=workshop.prepare,
+                wait_seconds=wait,
+                options=PlanOptions(full_refresh, retry_failures, allow_deletes),
+            )
+            digests = expected or {}
+            return [
+                run_entity(setup, context, expected_digest=digests.get(str(setup.ref)))
+                for setup in workshop.setups(entities)
+            ]
+
+    def status(self, entities: Iterable[str] | None = None) -> list[EntityStatus]:
+        """State, size and freshness of each entity."""
+        from instep.service.status import entity_status
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return [entity_status(setup, ledger) for setup in workshop.setups(entities)]
+
+    def search(
+        self,
+        query: str,
+        *,
+        mode: SearchMode = "hybrid",
+        limit: int = 10,
+        entities: Iterable[str] | None = None,
+    ) -> list[Found]:
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both)."""
+        from instep.service.search import search
+
+        if mode not in ("text", "vector", "hybrid"):
+            raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return search(workshop.setups(entities), ledger, query, mode=mode, limit=limit)
+
+    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[FailureRecord]:
+        """Documents that could not be indexed, newest first: which, at what stage, why."""
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            if entities is None:
+                return ledger.failures(limit=limit)
+            return [record for setup in workshop.setups(entities) for record in ledger.failures(setup.ref, limit=limit)]
+
+    def check(self) -> list[Finding]:
+        """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
+        return Workshop(self.project, spark=self._spark).check()
+
+
+def _listing(progress: Progress, entity: str) -> Callable[[int], None]:
+    return lambda found: progress.listing(entity, found)
+
+
+__all__ = ["Instep", "load"]

@@ -1,0 +1,104 @@
+"""`instep init`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from instep.cli.options import JsonOption
+from instep.cli.output import Output
+from instep.errors import UserError
+
+FILE_NAME = "instep.yaml"
+STATE = ".instep/"
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to index.", show_default="this one")] = Path(),
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing instep.yaml.", show_default=False)
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a commented instep.yaml that works as it is.
+
+    It indexes the text files in DIR, embeds them offline and keeps everything in DIR/.instep, which
+    is added to .gitignore when DIR is in a git repository.
+
+    \b
+    Examples:
+      instep init
+      instep init docs
+      instep init docs --force
+    """
+    file = write_project(folder, force=force)
+    ignored = ignore_state(folder)
+    following = "instep run" if folder.resolve() == Path.cwd() else f"instep run --project {shlex.quote(str(folder))}"
+    out = Output(as_json=as_json)
+
+    def show() -> None:
+        out.line(f"wrote {file}")
+        if ignored:
+            out.line(f"added {STATE} to {ignored}")
+        out.line(f"next: {following}")
+
+    out.result({"file": str(file), "gitignore": str(ignored) if ignored else None, "next": following}, show)
+
+
+def write_project(folder: Path, *, force: bool) -> Path:
+    """Write the template; returns its path. Raises `UserError` when it is there, or cannot be written."""
+    file = folder / FILE_NAME
+    template = resources.files("instep.cli").joinpath("templates", FILE_NAME).read_text(encoding="utf-8")
+    text = template.replace("name: my-project", f"name: {project_name(folder)}", 1)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("w" if force else "x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError:
+        if folder.is_dir():
+            raise UserError("is there already", where=str(file), hint="Replace it with --force.") from None
+        raise UserError("is a file, not a folder", where=str(folder)) from None
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(file)) from None
+    return file
+
+
+def project_name(folder: Path) -> str:
+    """The folder's name, as far as it can name a project. Never one that YAML reads as something else."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:100]
+    return (
+        name
+        if re.match(r"(?i)[a-z]", name) and name.lower() not in ("true", "false", "null")
+        else f"project-{name}".rstrip("-")[:100]
+    )
+
+
+def ignore_state(folder: Path) -> Path | None:
+    """Add `.instep/` to the folder's .gitignore; None when it need not be, or cannot be."""
+    above = [folder.resolve(), *folder.resolve().parents]
+    top = next((index for index, each in enumerate(above) if (each / ".git").exists()), None)
+    if top is None or any(_ignores(each / ".gitignore") for each in above[: top + 1]):
+        return None
+    file = folder / ".gitignore"
+    try:
+        before = file.read_bytes() if file.exists() else b""
+        gap = b"" if not before or before.endswith(b"\n") else os.linesep.encode()
+        with file.open("ab") as out:
+            out.write(gap + STATE.encode() + b"\n")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(file), hint=f"Add {STATE} to it.") from None
+    return file
+
+
+def _ignores(file: Path) -> bool:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.strip() in (STATE, STATE.rstrip("/")) for line in lines)

@@ -1,0 +1,35 @@
+"""Options that several commands share. Use them as the type of a parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        "-p",
+        metavar="PATH",
+        help="instep.yaml or its folder; by default searched here and in the folders above.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.", show_default=False)]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.", show_default=False)]
+EntitiesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ENTITY]...", help="Entities by name; all of them by default.", show_default=False),
+]
+FullRefreshOption = Annotated[
+    bool, typer.Option("--full-refresh", help="Build everything anew, beside what is served.", show_default=False)
+]
+RetryFailuresOption = Annotated[
+    bool,
+    typer.Option("--retry-failures", help="Try documents that failed again, changed or not.", show_default=False),
+]
+AllowDeletesOption = Annotated[
+    bool, typer.Option("--allow-deletes", help="Delete however many are gone from the source.", show_default=False)
+]

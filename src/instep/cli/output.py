@@ -1,0 +1,130 @@
+"""What commands print: results on standard output (a table, lines or JSON), progress on standard error.
+
+out = Output(as_json=as_json, quiet=quiet)
+with out.progress() as progress:
+    results = load(project).run(progress=progress)
+out.result([each.as_dict() for each in results], lambda: out.table("Run", ["entity", "documents"], rows))
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from instep.domain.refs import PartitionRef
+    from instep.service.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Prints for people, or JSON. Nothing but the one JSON value goes to standard output with `as_json`."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def result(self, value: Any, show: Callable[[], None]) -> None:
+        """The command's answer: `value` as JSON, or whatever `show` prints."""
+        if self.as_json:
+            # In UTF-8 all but lone surrogates can be written, and their escape is JSON's own.
+            plain = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not plain, default=str) + "\n")
+        else:
+            show()
+
+    def line(self, text: str = "") -> None:
+        """One line for people; nothing with --json."""
+        if not self.as_json:
+            sys.stdout.write(visible(text) + "\n")
+
+    def note(self, text: str) -> None:
+        """A remark beside the result, on standard error."""
+        if not self.quiet:
+            sys.stderr.write(visible(text) + "\n")
+
+    def table(self, title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Numbers are aligned right, with thousands separators. Cells are never read as markup."""
+        if self.as_json:
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = [list(row) for row in rows]
+        table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for index, name in enumerate(columns):
+            numeric = any(_is_number(row[index]) for row in cells)
+            table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(cell_text(cell)) for cell in row))
+        self.console().print(table)
+
+    def console(self) -> Console:
+        """Rich console on standard output; wide when it is no terminal, so that nothing is folded."""
+        from rich.console import Console
+
+        return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Bars on a terminal, now and then a line elsewhere, nothing with --json or --quiet."""
+        from instep.service.progress import Silent
+
+        if self.as_json or self.quiet:
+            yield Silent()
+        elif sys.stderr.isatty():
+            from instep.cli.progress import Bars
+
+            with Bars() as bars:
+                yield bars
+        else:
+            from instep.cli.progress import Lines
+
+            yield Lines(sys.stderr)
+
+
+def visible(text: str) -> str:
+    """Text without what could steer a terminal: file names may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+
+
+def cell_text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return visible(str(value))
+
+
+def ref_text(ref: PartitionRef) -> str:
+    """`Document` for `Document@global`: nobody who has no namespaces needs to read of them."""
+    return ref.entity if ref.scope.is_global else str(ref)
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

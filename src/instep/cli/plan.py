@@ -1,0 +1,115 @@
+"""`instep plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.exits import ExitCode
+from instep.cli.options import (
+    AllowDeletesOption,
+    EntitiesArgument,
+    FullRefreshOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+    RetryFailuresOption,
+)
+from instep.cli.output import Output, ref_text
+
+if TYPE_CHECKING:
+    from instep.service.plan import EntityPlan
+
+
+def plan(
+    entities: EntitiesArgument = None,
+    save: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Save the plan, for `instep run FILE`.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="List every document, with the reason.")] = False,
+    full_refresh: FullRefreshOption = False,
+    retry_failures: RetryFailuresOption = False,
+    allow_deletes: AllowDeletesOption = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say what a run would do, and why. Writes no state; exits with 2 when changes are pending.
+
+    \b
+    Examples:
+      instep plan
+      instep plan Document --explain
+      instep plan -o plan.json && instep run plan.json
+    """
+    from instep.app import load
+    from instep.cli.planfile import write_plan
+
+    out = Output(as_json=as_json, quiet=quiet)
+    opened = load(project)
+    with out.progress() as progress:
+        plans = opened.plan(
+            entities,
+            full_refresh=full_refresh,
+            retry_failures=retry_failures,
+            allow_deletes=allow_deletes,
+            progress=progress,
+        )
+    if save:
+        write_plan(
+            save,
+            opened.project,
+            plans,
+            full_refresh=full_refresh,
+            retry_failures=retry_failures,
+            allow_deletes=allow_deletes,
+        )
+    out.result([each.as_dict(explain=explain) for each in plans], lambda: _show(out, plans, explain=explain))
+    if save:
+        out.note(f"saved to {save}; run exactly this with: instep run {save}")
+    if any(each.pending for each in plans):
+        raise typer.Exit(ExitCode.CHANGES)
+
+
+def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
+    rows = []
+    for each in plans:
+        counts = each.counts()
+        rows.append(
+            [
+                ref_text(each.ref),
+                str(each.kind),
+                counts["new"],
+                counts["changed"] + counts["retried"],
+                counts["deleted"],
+                counts["unchanged"],
+                len(each.slices),
+                each.work,
+            ]
+        )
+    out.table(None, ["entity", "plan", "new", "changed", "deleted", "same", "slices", "est. rows"], rows)
+    for each in plans:
+        _show_reasons(out, each)
+        if explain:
+            for change in each.difference.changes:
+                out.line(f"  {change.action:<7} {change.uri}  ({change.reason})")
+    if not any(each.pending for each in plans):
+        out.line("Nothing to do.")
+
+
+def _show_reasons(out: Output, plan: EntityPlan) -> None:
+    for why in plan.why:
+        out.line(f"{plan.ref}: {why}")
+    if plan.pending:
+        out.line(f"{plan.ref}: runs {plan.engine.name}: {plan.engine.reason}")
+    for problem in plan.problems:
+        out.line(f"{plan.ref}: the listing is not complete, so nothing is deleted: {problem}")
+    if retried := plan.counts()["retried"]:
+        out.line(f"{plan.ref}: {retried:,} that failed before are tried again")
+    if plan.difference.known_failures:
+        out.line(f"{plan.ref}: {plan.difference.known_failures:,} known failures wait for a change or --retry-failures")
+    if plan.blocked:
+        out.line(f"{plan.ref}: a run would stop: {plan.blocked} (--allow-deletes)")

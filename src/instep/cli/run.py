@@ -1,0 +1,123 @@
+"""`instep run`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from instep.cli.exits import ExitCode
+from instep.cli.options import (
+    AllowDeletesOption,
+    FullRefreshOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+    RetryFailuresOption,
+)
+from instep.cli.output import Output, ref_text, seconds_text
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.service.run import EntityResult
+
+
+def run(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ENTITY|PLAN.json]...", help="Entities by name, or one saved plan; default: all."),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
+    ] = None,
+    full_refresh: FullRefreshOption = False,
+    retry_failures: RetryFailuresOption = False,
+    allow_deletes: AllowDeletesOption = False,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
+    ] = 600.0,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring the indexes in step with their sources. Interrupted, it resumes where it was at the next run.
+
+    Exits with 3 when it finished and some documents failed: see `instep failures`.
+
+    \b
+    Examples:
+      instep run
+      instep run Document --full-refresh
+      instep run plan.json
+    """
+    from instep.app import load
+    from instep.cli.planfile import read_plan
+
+    out = Output(as_json=as_json, quiet=quiet)
+    saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
+    if saved and (full_refresh or retry_failures or allow_deletes):
+        raise UserError("a saved plan brings its own options", hint="Plan again with the options you want.")
+    opened = load(project or (saved.root if saved else None))
+    with _terminate_like_ctrl_c(), out.progress() as progress:
+        results = opened.run(
+            saved.entities if saved else what,
+            full_refresh=saved.full_refresh if saved else full_refresh,
+            retry_failures=saved.retry_failures if saved else retry_failures,
+            allow_deletes=saved.allow_deletes if saved else allow_deletes,
+            engine=engine,
+            wait=wait,
+            progress=progress,
+            expected=saved.digests if saved else None,
+        )
+    out.result([each.as_dict() for each in results], lambda: _show(out, results))
+    if any(each.state == "FAILED" for each in results):
+        raise typer.Exit(ExitCode.ERROR)
+    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" for each in results):
+        raise typer.Exit(ExitCode.FAILURES)
+
+
+@contextmanager
+def _terminate_like_ctrl_c() -> Iterator[None]:
+    """A service manager's SIGTERM stops as cleanly as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(out: Output, results: Sequence[EntityResult]) -> None:
+    rows = []
+    for each in results:
+        counts = each.counts
+        rows.append(
+            [
+                ref_text(each.plan.ref),
+                _STATES.get(str(each.state), str(each.state).lower()) if each.state else "up to date",
+                counts.written,
+                counts.skipped + each.plan.difference.unchanged,
+                counts.deleted,
+                counts.failed,
+                counts.rows_written,
+                seconds_text(each.seconds),
+            ]
+        )
+    # Eight narrow columns: they fit in a terminal of 80.
+    out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "chunks", "time"], rows)
+    for each in results:
+        for note in dict.fromkeys(each.notes):
+            out.line(f"{each.plan.ref}: {note}")
+    if any(each.counts.failed for each in results):
+        out.line("See what failed, and why: instep failures")
+
+
+_STATES = {"COMPLETED_WITH_ERRORS": "with errors"}

@@ -1,0 +1,74 @@
+"""`instep search`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, cast
+from urllib.parse import unquote
+
+import typer
+
+from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.output import Output, visible
+
+if TYPE_CHECKING:
+    from instep.service.search import Found
+    from instep.targets.port import Hit, SearchMode
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="MODE", help="text, vector or hybrid (both, fused by rank).")
+    ] = "hybrid",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most results, 1 to 1000.")] = 5,
+    entity: Annotated[
+        list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
+    ] = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search what is indexed, best first, with the matching words marked.
+
+    \b
+    Examples:
+      instep search "how do I configure it"
+      instep search "fence of a slice" --mode text --limit 3
+      instep search lease --entity Document --json
+    """
+    from instep.app import load
+
+    found = load(project).search(query, mode=cast("SearchMode", mode), limit=limit, entities=entity)
+    out = Output(as_json=as_json)
+    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+
+
+def _show(out: Output, found: Sequence[Found]) -> None:
+    from rich.text import Text
+
+    console = out.console()
+    if not found:
+        out.line("Nothing found.")
+    for number, each in enumerate(found, 1):
+        head = Text(f"{number}. ", style="dim")
+        head.append(visible(_title(each.hit)), style="bold")
+        head.append(f"  {each.hit.score:.3f}", style="dim")
+        console.print(head)
+        console.print(Text(f"   {visible(_name(each.hit.source_uri))}", style="cyan"))
+        body = Text(visible(each.snippet.text))
+        for start, end in each.snippet.marks:
+            body.stylize("bold yellow", start, end)
+        console.print(body)
+
+
+def _title(hit: Hit) -> str:
+    """The document's title; without one, the end of its path says more than the name alone."""
+    name = _name(hit.source_uri)
+    if hit.title and hit.title != name.rpartition("/")[2]:
+        return hit.title
+    return "/".join(name.split("/")[-2:])
+
+
+def _name(uri: str) -> str:
+    """A local file as its path; anything else as its address."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri

@@ -1,0 +1,1 @@
+"""From documents to rows: parse, chunk, hash, compare, embed."""

@@ -1,0 +1,107 @@
+"""Cutting text into chunks along its structure: headings, paragraphs, sentences, words."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from instep.domain.fingerprint import digest
+
+#: Raised whenever the rules below would cut any text differently.
+RULES = "pieces-1"
+#: The splitter's time grows with the square of a block's length (100 MB of plain lines would take
+#: hours), so longer texts are first cut into pieces of at most this many characters.
+PIECE = 65_536
+#: Within a line it is slower still: a line longer than this many chunks becomes pieces of its own.
+CHUNKS_IN_LINE = 10
+#: Where to cut into pieces, best first: after the first character of the mark.
+_CUTS = ("\n# ", "\n## ", "\n\n", "\n")
+_LINE_CUTS = (" ",)
+
+
+@dataclass(frozen=True)
+class Chunker:
+    """Chunks of at most `size` characters, each repeating up to `overlap` of the one before.
+
+    White space around chunks is trimmed; a text of white space only has none. No overlap reaches
+    over the edge of a piece (`PIECE` characters).
+    """
+
+    size: int = 800
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < self.size:
+            raise ValueError("overlap must be at least 0 and less than size")
+
+    @property
+    def fingerprint(self) -> str:
+        return _fingerprint(self.size, self.overlap)
+
+    def chunks(self, texts: Sequence[tuple[str, str]]) -> list[list[str]]:
+        """Chunks of each (kind, text), in order; all of one kind at once, on all cores."""
+        pieces: dict[bool, list[str]] = {}
+        places: list[tuple[bool, int, int]] = []
+        for kind, text in texts:
+            group = pieces.setdefault(kind == "markdown", [])
+            before = len(group)
+            group.extend(self._pieces(text))
+            places.append((kind == "markdown", before, len(group)))
+        cut: dict[bool, list[list[str]]] = {
+            markdown: _splitter(markdown, self.size, self.overlap).chunk_all(group)
+            for markdown, group in pieces.items()
+        }
+        return [_joined(cut[markdown][first:last]) for markdown, first, last in places]
+
+    def _pieces(self, text: str) -> Iterable[str]:
+        return _cut(text, max(PIECE, 16 * self.size), CHUNKS_IN_LINE * self.size)
+
+
+@functools.lru_cache(maxsize=8)
+def _fingerprint(size: int, overlap: int) -> str:
+    return digest([RULES, version("semantic-text-splitter"), size, overlap])
+
+
+def _cut(text: str, most: int, most_of_line: int) -> Iterator[str]:
+    """Pieces of at most `most` characters, ending at line ends; longer lines are cut at spaces."""
+    start, end = 0, len(text)
+    while start < end:
+        stop = end if end - start <= most else _last(text, start + most // 2, start + most, _CUTS)
+        line = _long_line(text, start, stop, most_of_line)
+        if line is not None:
+            stop = line if line > start else _last(text, start + most_of_line // 2, start + most_of_line, _LINE_CUTS)
+        yield text[start:stop]
+        start = stop
+
+
+def _last(text: str, low: int, high: int, marks: Sequence[str]) -> int:
+    """Just after the last of the best mark's first character between two places; `high` without any."""
+    for mark in marks:
+        found = text.rfind(mark, low, high)
+        if found >= 0:
+            return found + 1
+    return high
+
+
+def _long_line(text: str, start: int, stop: int, most: int) -> int | None:
+    """Where a line of more than `most` characters begins, the first one."""
+    while stop - start > most:
+        end = text.rfind("\n", start, start + most + 1)
+        if end < 0:
+            return start
+        start = end + 1
+    return None
+
+
+def _joined(pieces: Sequence[list[str]]) -> list[str]:
+    return pieces[0] if len(pieces) == 1 else [chunk for piece in pieces for chunk in piece]
+
+
+@functools.lru_cache(maxsize=8)
+def _splitter(markdown: bool, size: int, overlap: int) -> Any:
+    from semantic_text_splitter import MarkdownSplitter, TextSplitter
+
+    return (MarkdownSplitter if markdown else TextSplitter)(size, overlap)

@@ -1,0 +1,1 @@
+"""Embedders: text in, vectors out. Each implements `documents.embed.port.Embedder`."""

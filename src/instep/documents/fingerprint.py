@@ -1,0 +1,32 @@
+"""Fingerprints of what turns documents into rows: when a part changes, the rows are out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from instep.documents import parse
+from instep.documents.chunk import Chunker
+from instep.documents.code import code_fingerprint
+from instep.documents.embed.port import Embedder
+from instep.domain.fingerprint import digest
+
+#: `targets.port.row_schema` in words, so that asking for the fingerprint needs no Arrow.
+ROWS = (
+    "document_id:string document_hash:string source_uri:string source_version:string chunk_id:string "
+    "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] "
+    "_ref:string _instance:string _version:int64"
+)
+
+
+def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[..., Any] | None = None) -> dict[str, str]:
+    """Part → fingerprint: parser, chunker, embedder, schema and, if there is one, transform."""
+    parts = {
+        "parser": parse.fingerprint(),
+        "chunker": chunker.fingerprint,
+        "embedder": embedder.fingerprint,
+        "schema": digest([ROWS, embedder.dimensions]),
+    }
+    if transform is not None:
+        parts["transform"] = code_fingerprint(transform)
+    return parts

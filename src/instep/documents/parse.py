@@ -1,0 +1,226 @@
+"""Bytes to text: Markdown, reStructuredText, plain text, HTML, PDF, source code."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import re
+from importlib.metadata import version
+from pathlib import PurePosixPath
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from instep.domain.fingerprint import digest
+
+#: Raised whenever any document would be parsed differently.
+PARSER_VERSION = "parser-1"
+#: Titles are cut to this many characters.
+TITLE = 300
+
+_KINDS = {
+    **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".mdx"), "markdown"),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".rst", ".rest"), "rst"),
+    **dict.fromkeys((".txt", ".text", ".log", ""), "text"),
+    ".pdf": "pdf",
+}
+_CODE = frozenset(
+    {".py", ".pyi", ".js", ".mjs", ".jsx", ".ts", ".tsx", ".java", ".scala", ".kt", ".go", ".rs", ".rb", ".php", ".c"}
+    | {".h", ".cc", ".cpp", ".hpp", ".cs", ".swift", ".sh", ".bash", ".sql", ".r", ".jl", ".lua", ".pl", ".css"}
+    | {".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".xml", ".proto", ".tf", ".gradle", ".cmake"}
+)
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig", "UTF-8"),
+    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
+    (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
+    (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
+)
+_FRONT_MATTER = re.compile(r"\A(?:---|\+\+\+)[ \t]*\n(.*?\n)?(?:---|\+\+\+|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*\S)")
+_RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
+_CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+#: How far into a text its title is looked for.
+_HEAD = 20_000
+
+
+class Parsed(NamedTuple):
+    """A document's text, and what kind of document it is (decides how it is cut)."""
+
+    kind: str
+    title: str
+    text: str
+
+
+class ParseFailure(Exception):
+    """A document that cannot be indexed as it is: at which stage, and why."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(stage, reason)
+        self.stage = stage
+        self.reason = reason
+
+
+def fingerprint() -> str:
+    """Changes when documents would be parsed differently."""
+    return digest([PARSER_VERSION, version("pypdf"), version("selectolax")])
+
+
+def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+    """Text of a document; its URI's suffix says what it is. Raises `ParseFailure`.
+
+    The title is that of the document (front matter, first heading, <title>, PDF metadata), or else
+    the name of the file. Line ends become `\\n`; front matter is not part of the text.
+    """
+    name = unquote(uri.rsplit("/", 1)[-1], errors="replace")
+    suffix = PurePosixPath(name).suffix.lower()
+    kind = _KINDS.get(suffix) or ("code" if suffix in _CODE else "text")
+    if not data:
+        return Parsed(kind, name[:TITLE], "")
+    if kind == "pdf":
+        title, text = _pdf(data)
+    elif kind == "html":
+        title, text = _html(_decoded(data, declared=_CHARSET.search(data, 0, 2048)))
+        check_lines(text, max_line_bytes)
+    else:
+        check_lines(data, max_line_bytes)
+        text = _decoded(data)
+        title = ""
+        if kind == "markdown":
+            title, text = _markdown(text)
+        elif kind == "rst":
+            title = _first_section(text[:_HEAD])
+    return Parsed(kind, (" ".join(title.split()) or name)[:TITLE], text)
+
+
+def check_lines(data: bytes | str, most: int) -> None:
+    """Raises `ParseFailure` at the first line of more than `most` bytes (of text: characters)."""
+    newlines = (b"\n", b"\r") if isinstance(data, bytes) else ("\n", "\r")
+    start = 0
+    while len(data) - start > most:
+        end = max(data.rfind(newline, start, start + most + 1) for newline in newlines)  # type: ignore[arg-type]  # both are bytes, or both text
+        if end < 0:
+            raise ParseFailure("parse", f"a line of more than {most:,} bytes (max_line_bytes), at byte {start:,}")
+        start = end + 1
+
+
+def _decoded(data: bytes, declared: re.Match[bytes] | None = None) -> str:
+    encoding, name = next((each[1:] for each in _BOMS if data.startswith(each[0])), ("utf-8", "UTF-8"))
+    if encoding == "utf-8":
+        zero = data.find(b"\0")
+        if zero >= 0:
+            raise ParseFailure("parse", f"binary, not text: NUL at byte {zero:,}")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        text = _as_declared(data, declared) or ""
+        if not text:
+            raise ParseFailure("parse", f"not {name} at byte {error.start:,}") from None
+    if "\0" in text:
+        raise ParseFailure("parse", f"binary, not text: NUL at character {text.index(chr(0)):,}")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _as_declared(data: bytes, declared: re.Match[bytes] | None) -> str | None:
+    if declared is None:
+        return None
+    try:
+        return data.decode(declared[1].decode())
+    except (LookupError, UnicodeDecodeError):
+        return None
+
+
+def _markdown(text: str) -> tuple[str, str]:
+    title = ""
+    front = _FRONT_MATTER.match(text)
+    if front:
+        named = _FRONT_TITLE.search(front[1] or "")
+        title = named[1].strip("\"'") if named else ""
+        text = text[front.end() :]
+    if not title:
+        title = _first_heading(text[:_HEAD])
+    return title, text
+
+
+def _first_section(text: str) -> str:
+    """reStructuredText: a line underlined by punctuation at least as long as it is."""
+    before = ""
+    for line in map(str.strip, text.split("\n")):
+        if before and not _RULE.match(before) and len(line) >= len(before) and _RULE.match(line):
+            return before
+        before = line
+    return ""
+
+
+def _first_heading(text: str) -> str:
+    """`# Heading`, or a line underlined with `===` or `---`; not inside a fenced block."""
+    fence = before = ""
+    for line in text.split("\n"):
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~"):
+            fence = "" if fence == mark else fence or mark
+        elif not fence:
+            found = _ATX.match(line) if mark[:1] == "#" else None
+            if found:
+                return re.sub(r"[ \t]+#+$", "", found[1])
+            rule = line.strip()
+            if before and rule and rule in ("=" * len(rule), "-" * len(rule)):
+                return before
+        before = line.strip()
+    return ""
+
+
+_BLOCKS = (
+    "address,article,aside,blockquote,br,dd,details,div,dl,dt,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,header,hr,"
+    "li,main,nav,ol,option,p,pre,section,summary,table,td,th,tr,ul"
+)
+#: Stands for the edge of a block while white space is collapsed.
+_EDGE = "\x1e"
+
+
+def _html(text: str) -> tuple[str, str]:
+    from selectolax.lexbor import LexborHTMLParser
+
+    tree = LexborHTMLParser(text)
+    named = tree.css_first("title") or tree.css_first("h1")
+    title = named.text(separator=" ") if named else ""
+    tree.strip_tags(["script", "style", "template", "noscript", "head"])
+    body = tree.body
+    if body is None:
+        return title, ""
+    for node in body.css(_BLOCKS):
+        node.insert_before(_EDGE)
+        node.insert_after(_EDGE)
+    flat = re.sub(r"[^\S\x1e]+", " ", body.text(separator=""))
+    return title, re.sub(r" ?\x1e[ \x1e]*", "\n\n", flat).strip()
+
+
+def _pdf(data: bytes) -> tuple[str, str]:
+    import io
+    import warnings
+
+    from pypdf import PdfReader
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    if b"%PDF-" not in data[:1024]:
+        raise ParseFailure("parse", "not a PDF: it does not begin with %PDF-")
+    if b"%%EOF" not in data[-2048:]:
+        raise ParseFailure("parse", "truncated PDF: its end mark is missing")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reader = PdfReader(io.BytesIO(data))
+            locked = reader.is_encrypted and not reader.decrypt("")
+            pages = [] if locked else [page.extract_text() for page in reader.pages]
+            title = "" if locked else str((reader.metadata and reader.metadata.title) or "")
+    except (Exception, RecursionError) as error:
+        # A broken file can raise about anything in a PDF library; it is the document's fault.
+        raise ParseFailure("parse", f"broken PDF: {type(error).__name__}: {error}") from None
+    if locked:
+        raise ParseFailure("parse", "the PDF is encrypted")
+    text = "\n\n".join(page.strip() for page in pages).replace("\0", "").strip()
+    if not text:
+        raise ParseFailure("parse", "the PDF has no text (scanned pages?)" if pages else "the PDF has no pages")
+    # Lone surrogates come out of broken fonts and are not text.
+    return title, text.encode("utf-8", "replace").decode()

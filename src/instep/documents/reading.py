@@ -1,0 +1,173 @@
+"""The first half of a wave: document changes → chunk rows, and one end row per document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from instep.documents.chunk import Chunker
+from instep.documents.limits import Limits
+from instep.documents.parse import Parsed, ParseFailure, parse
+from instep.documents.reasons import cleaned
+from instep.documents.rows import CHANGE_SCHEMA, CHUNK_SCHEMA
+from instep.domain.identity import chunk_id, content_hash
+from instep.domain.manifest import Action
+from instep.sources.port import Content, DocumentSource, Unreadable, Vanished
+
+#: Rows and bytes of text in one batch, at most (a single row may be larger).
+BATCH_ROWS = 2_000
+BATCH_BYTES = 4 << 20
+#: Documents are read until this many bytes are together; they are then cut at once, on all cores.
+_GROUP_BYTES = 2 << 20
+_GROUP_DOCUMENTS = 512
+
+
+class _Document(NamedTuple):
+    """What became of one document change, before its text is cut."""
+
+    slice_id: str
+    document_id: str
+    uri: str
+    version: str
+    size: int
+    bucket: int
+    document_hash: str | None = None
+    deleted: bool = False
+    unchanged: bool = False
+    vanished: bool = False
+    stage: str | None = None
+    reason: str | None = None
+    parsed: Parsed | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads, parses and cuts."""
+
+    source: DocumentSource
+    chunker: Chunker
+    limits: Limits
+
+    def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
+        for group in self._groups(changes):
+            yield from _bounded(self._batch(group))
+
+    def _groups(self, changes: Iterable[pa.RecordBatch]) -> Iterator[list[_Document]]:
+        group: list[_Document] = []
+        held = 0
+        for batch in changes:
+            for slice_id, action, document_id, uri, size, version, bucket, previous_hash in zip(
+                *(batch[name].to_pylist() for name in CHANGE_SCHEMA.names), strict=True
+            ):
+                change = _Document(slice_id, document_id, uri, version, size, bucket)
+                document = self._read(change, action, previous_hash)
+                group.append(document)
+                held += len(document.parsed.text) if document.parsed else 0
+                if held >= _GROUP_BYTES or len(group) >= _GROUP_DOCUMENTS:
+                    yield group
+                    group, held = [], 0
+        if group:
+            yield group
+
+    def _read(self, document: _Document, action: str, previous_hash: str) -> _Document:
+        if action == Action.DELETE:
+            return document._replace(deleted=True)
+        try:
+            content = self.source.read(document.uri, max_bytes=self.limits.max_document_bytes)
+        except Vanished:
+            return document._replace(vanished=True)
+        except Unreadable as error:
+            return _failed(document, "read", str(error))
+        return self._parsed(document, content, previous_hash)
+
+    def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
+        found = content_hash(content.data)
+        document = document._replace(size=content.size, version=content.version, document_hash=found)
+        if found == previous_hash:
+            return document._replace(unchanged=True)
+        try:
+            parsed = parse(content.data, document.uri, max_line_bytes=self.limits.max_line_bytes)
+        except ParseFailure as error:
+            return _failed(document, error.stage, error.reason)
+        except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
+            return _failed(document, "parse", f"{type(error).__name__}: {error}")
+        return document._replace(parsed=parsed)
+
+    def _batch(self, group: list[_Document]) -> pa.RecordBatch:
+        cut = iter(self.chunker.chunks([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
+        return _assemble(group, [next(cut) if each.parsed else [] for each in group], self.chunker.fingerprint)
+
+
+def _failed(document: _Document, stage: str, reason: str) -> _Document:
+    return document._replace(stage=stage, reason=cleaned(reason))
+
+
+def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str) -> pa.RecordBatch:
+    """One batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
+    import numpy as np
+
+    counts = np.array([len(each) for each in chunks])
+    documents: Any = np.repeat(np.arange(len(group)), counts + 1)
+    ends = np.cumsum(counts + 1) - 1
+    end = np.zeros(len(documents), bool)
+    end[ends] = True
+    # Where each row finds its chunk; end rows have none.
+    chunk: Any = pa.array(np.cumsum(~end) - 1, mask=end)
+    starts = np.cumsum(counts) - counts
+    indexes = (np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)
+    texts = [text for each in chunks for text in each]
+    ids = [
+        chunk_id(each.document_id, index, chunker)
+        for each, cut in zip(group, chunks, strict=True)
+        for index in range(len(cut))
+    ]
+
+    def per_document(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+        return pa.array(values, kind).take(documents)
+
+    def per_chunk(values: Any, kind: pa.DataType) -> pa.Array[Any]:
+        return pa.array(values, kind).take(chunk)
+
+    text, flag = pa.string(), pa.bool_()
+    columns = {
+        "slice_id": per_document([each.slice_id for each in group], text),
+        "document_id": per_document([each.document_id for each in group], text),
+        "document_hash": per_document([each.document_hash for each in group], text),
+        "source_uri": per_document([each.uri for each in group], text),
+        "source_version": per_document([each.version for each in group], text),
+        "source_size": per_document([each.size for each in group], pa.int64()),
+        "bucket": per_document([each.bucket for each in group], pa.int32()),
+        "end_of_document": pa.array(end),
+        "deleted": per_document([each.deleted for each in group], flag),
+        "unchanged": per_document([each.unchanged for each in group], flag),
+        "vanished": per_document([each.vanished for each in group], flag),
+        "failure_stage": per_document([each.stage for each in group], text),
+        "failure_reason": per_document([each.reason for each in group], text),
+        "chunk_index": per_chunk(indexes, pa.int32()),
+        "chunk_id": per_chunk(ids, text),
+        "chunk_hash": per_chunk([content_hash(each.encode()) for each in texts], text),
+        "title": per_document([each.parsed.title if each.parsed else None for each in group], text),
+        "text": per_chunk(texts, text),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=CHUNK_SCHEMA)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of at most `BATCH_ROWS` rows and about `BATCH_BYTES` of text."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    texts: Any = batch["text"]
+    lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
+    sizes = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    start = 0
+    while start < batch.num_rows:
+        before = sizes[start - 1] if start else 0
+        stop = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
+        stop = min(max(stop, start + 1), start + BATCH_ROWS)
+        yield batch.slice(start, stop - start)
+        start = stop

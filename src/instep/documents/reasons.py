@@ -1,0 +1,30 @@
+"""Reasons of failures, as they are stored and shown: short, one line, without secrets."""
+
+from __future__ import annotations
+
+import re
+
+REASON = 300
+
+_SECRETS = (
+    (re.compile(r"(?<=://)[^\s/@]+@"), ""),
+    (re.compile(r"(https?://[^\s?#]+)[?#]\S*"), r"\1"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}"), r"\1 ***"),
+    (re.compile(r"\b(sk|pk|rk|ghp|gho|xox[a-z]|hf)[-_][A-Za-z0-9_-]{8,}"), "***"),
+    (
+        re.compile(
+            r"(?i)(['\"]?(?:api[-_ ]?key|token|secret|password|passwd|authorization|signature|access[-_]?key)['\"]?"
+            r"\s*[=:]\s*['\"]?)[^\s'\",;&]+"
+        ),
+        r"\1***",
+    ),
+)
+
+
+def cleaned(reason: str) -> str:
+    """At most 300 characters, white space collapsed, what looks like a secret starred out."""
+    text = " ".join(reason[:4_000].split())
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= REASON else text[: REASON - 1] + "…"

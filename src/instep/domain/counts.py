@@ -1,0 +1,43 @@
+"""The one way Instep counts: effects on source units, never attempts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the units read (documents of a document entity, rows of a table).
+
+    `read = written + skipped + deleted + failed` holds for slices, entities and jobs. The
+    remaining fields count what happened underneath: rows are what the target stores (chunks).
+    """
+
+    read: int = 0
+    written: int = 0
+    skipped: int = 0
+    deleted: int = 0
+    failed: int = 0
+    rows_written: int = 0
+    rows_kept: int = 0
+    rows_deleted: int = 0
+    embedded: int = 0
+    bytes_read: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        return self.read == self.written + self.skipped + self.deleted + self.failed
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Counts:
+        return cls(**{f.name: int(values.get(f.name, 0)) for f in fields(cls)})
+
+
+COUNT_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Counts))

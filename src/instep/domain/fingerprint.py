@@ -1,0 +1,19 @@
+"""Fingerprints: the parts of a transform whose change makes what is indexed out of date."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def digest(value: Any) -> str:
+    """Short, stable hash of plain data (16 hex characters)."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def changed_parts(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    """Names of the parts that differ, sorted; empty when nothing has to be rebuilt."""
+    return sorted(part for part in now.keys() | then.keys() if now.get(part) != then.get(part))

@@ -1,0 +1,75 @@
+"""Identity of documents and chunks, and the bucket a document is routed to.
+
+The rules are those of the Knowledge Sync routing document: one document has one canonical URI,
+one id and one bucket, whatever signature or fragment its address carries today.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import quote, urlsplit, urlunsplit
+
+_SAFE = "/-._~!$&'()*+,;=:@"
+_PLAIN = re.compile(rb"[A-Za-z0-9/\-._~!$&'()*+,;=:@]*\Z")
+_CONTROL = re.compile(r"[\x00-\x20\x7f]")
+
+
+class IdentityError(ValueError):
+    """A URI that cannot name a document. The message never repeats the URI: it may hold secrets."""
+
+
+def canonical_uri(uri: str) -> str:
+    """The URI that names a document: scheme and host in lower case; no user, query or fragment.
+
+    The port and the path stay as they are, case included. Raises `IdentityError` for text with
+    white space or control characters, without a scheme, or with an invalid port.
+    """
+    if _CONTROL.search(uri):
+        raise IdentityError("source URI has white space or control characters: percent-encode them")
+    try:
+        parts = urlsplit(uri)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError:
+        raise IdentityError("source URI is malformed (host or port)") from None
+    if not parts.scheme:
+        raise IdentityError("source URI has no scheme")
+    if not host and not parts.path.strip("/"):
+        raise IdentityError("source URI names no document")
+    if ":" in host:
+        host = f"[{host}]"
+    netloc = host if port is None else f"{host}:{port}"
+    canonical = urlunsplit((parts.scheme.lower(), netloc, parts.path, "", ""))
+    # urlunsplit drops the empty authority of file:///x; the canonical form keeps it.
+    if parts.scheme.lower() == "file" and not netloc:
+        canonical = f"file://{parts.path}"
+    return canonical
+
+
+def file_uri(path: bytes) -> str:
+    """`file://` URI of an absolute path, given as the bytes the system uses for it."""
+    # Nearly every path is plain, and this is done for each file of a listing.
+    return "file://" + (path.decode("ascii") if _PLAIN.match(path) else quote(path, safe=_SAFE))
+
+
+def document_id(canonical: str) -> str:
+    """`doc_` and the SHA-256 of the canonical URI in hex (68 characters)."""
+    return "doc_" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def bucket_of(document: str, buckets: int) -> int:
+    """floorMod of the first four bytes of SHA-256(document_id), read as a signed big-endian int."""
+    if buckets < 1:
+        raise ValueError("a route needs at least one bucket")
+    head = hashlib.sha256(document.encode()).digest()[:4]
+    return int.from_bytes(head, "big", signed=True) % buckets
+
+
+def content_hash(content: bytes) -> str:
+    """SHA-256 in hex: of a document's bytes, or of a chunk's text in UTF-8."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def chunk_id(document: str, index: int, chunker: str) -> str:
+    """SHA-256 of `document_id | chunk_index | chunker fingerprint`."""
+    return hashlib.sha256(f"{document}|{index}|{chunker}".encode()).hexdigest()

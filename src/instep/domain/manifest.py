@@ -1,0 +1,164 @@
+"""The manifest difference: what a listing says against what was indexed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from instep.domain.identity import bucket_of, canonical_uri, document_id
+
+
+class SourceDocument(NamedTuple):
+    """One line of a listing. `version` changes when the content may have (mtime in ns, or etag)."""
+
+    uri: str
+    size: int
+    version: str
+
+
+class ManifestEntry(NamedTuple):
+    """What is indexed of one document."""
+
+    document_id: str
+    uri: str
+    size: int
+    version: str
+    document_hash: str
+    chunks: int
+    bucket: int
+
+
+class Action(StrEnum):
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    RETRY = "retry"
+
+
+class DocumentChange(NamedTuple):
+    """One whole document lifecycle event: the split of the routing document.
+
+    `previous_hash` is the hash of what is indexed now ('' if nothing is, or if it must be
+    rewritten whatever its content is).
+    """
+
+    action: Action
+    document_id: str
+    uri: str
+    size: int
+    version: str
+    bucket: int
+    previous_hash: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Changes in listing order (deletes last) and how many documents need nothing."""
+
+    changes: Sequence[DocumentChange]
+    unchanged: int
+    known_failures: int
+    recorded: int
+
+    @property
+    def deletes(self) -> int:
+        return sum(1 for change in self.changes if change.action is Action.DELETE)
+
+
+def difference(
+    listed: Iterable[SourceDocument],
+    recorded: Mapping[str, ManifestEntry],
+    failed: Mapping[str, str],
+    *,
+    complete: bool,
+    buckets: int,
+    retry_failures: bool = False,
+) -> Difference:
+    """Compare a listing with the manifest (both by URI).
+
+    `failed` gives the version at which a document last failed: it is tried again when its version
+    differs, or when `retry_failures` is set. Deletes come only from a listing that is `complete`.
+    A URI listed twice counts once.
+    """
+    changes: list[DocumentChange] = []
+    seen: set[str] = set()
+    unchanged = known = 0
+    for document in listed:
+        uri = document.uri
+        if uri in seen:
+            continue
+        seen.add(uri)
+        entry = recorded.get(uri)
+        failed_at = failed.get(uri)
+        if failed_at is not None:
+            if failed_at == document.version and not retry_failures:
+                known += 1
+                continue
+            reason = "failed before; changed since" if failed_at != document.version else "failed before; retry asked"
+            changes.append(_change(Action.RETRY, document, entry, buckets, reason))
+        elif entry is None:
+            changes.append(_change(Action.INSERT, document, None, buckets, "new"))
+        elif entry.version != document.version or entry.size != document.size:
+            reason = "size changed" if entry.size != document.size else "touched"
+            changes.append(_change(Action.UPDATE, document, entry, buckets, reason))
+        else:
+            unchanged += 1
+    if complete:
+        for uri, entry in recorded.items():
+            if uri not in seen:
+                gone = SourceDocument(uri, entry.size, entry.version)
+                changes.append(_change(Action.DELETE, gone, entry, buckets, "no longer in the source"))
+        for uri, version in failed.items():
+            if uri not in seen and uri not in recorded:
+                gone = SourceDocument(uri, 0, version)
+                changes.append(_change(Action.DELETE, gone, None, buckets, "failed before; no longer in the source"))
+    return Difference(changes, unchanged, known, len(recorded))
+
+
+def _change(
+    action: Action, document: SourceDocument, entry: ManifestEntry | None, buckets: int, reason: str
+) -> DocumentChange:
+    identity = entry.document_id if entry else document_id(canonical_uri(document.uri))
+    return DocumentChange(
+        action,
+        identity,
+        document.uri,
+        document.size,
+        document.version,
+        bucket_of(identity, buckets),
+        entry.document_hash if entry else "",
+        reason,
+    )
+
+
+class DeleteGuard(NamedTuple):
+    """Refuses a run that would delete suspiciously much (share of what is recorded)."""
+
+    share: float = 0.2
+    floor: int = 100
+
+    def blocks(self, difference: Difference) -> bool:
+        deletes = difference.deletes
+        return deletes >= self.floor and deletes > self.share * difference.recorded
+
+
+def encode_changes(changes: Sequence[DocumentChange]) -> bytes:
+    """Compact, readable form in which a slice's work is stored: zlib over JSON rows."""
+    return zlib.compress(json.dumps(changes, ensure_ascii=True, separators=(",", ":")).encode(), 1)
+
+
+def decode_changes(payload: bytes) -> list[DocumentChange]:
+    return [DocumentChange(Action(row[0]), *row[1:]) for row in json.loads(zlib.decompress(payload))]
+
+
+def by_bucket(changes: Iterable[DocumentChange]) -> Iterator[tuple[int, list[DocumentChange]]]:
+    """Changes grouped by bucket, buckets ascending, order within a bucket kept."""
+    groups: dict[int, list[DocumentChange]] = {}
+    for change in changes:
+        groups.setdefault(change.bucket, []).append(change)
+    yield from sorted(groups.items())

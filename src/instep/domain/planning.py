@@ -1,0 +1,124 @@
+"""Cutting changes into slices, their work and order, waves and the choice of engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from instep.domain.jobs import SlicePlan
+from instep.domain.manifest import Action, DocumentChange, by_bucket, encode_changes
+
+SLICE_ROWS_DEFAULT = 10_000
+SLICE_ROWS_MIN = 1_000
+SLICE_ROWS_MAX = 50_000
+MAX_SLICES_PER_ENTITY = 10_000
+MAX_SLICES_PER_JOB = 50_000
+
+#: Goal for one wave; long enough to pay for a Spark job, short enough to lose little in a crash.
+WAVE_SECONDS = 10.0
+
+
+class PlanTooLarge(ValueError):
+    """A plan over the limits, with the numbers in its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSizing:
+    """How documents become estimated rows, and rows become slices.
+
+    `row_bytes` is what one row (chunk) takes of a document; `work_factor` makes an entity's rows
+    count for more (LESSONS: table 1.5, tag 0.5, ...).
+    """
+
+    row_bytes: int
+    slice_rows: int = SLICE_ROWS_DEFAULT
+    work_factor: float = 1.0
+
+    @property
+    def rows_per_slice(self) -> int:
+        wanted = math.floor(self.slice_rows / self.work_factor)
+        return min(SLICE_ROWS_MAX, max(SLICE_ROWS_MIN, wanted))
+
+    def rows(self, change: DocumentChange) -> int:
+        if change.action is Action.DELETE:
+            return 1
+        return max(1, -(-change.size // self.row_bytes))
+
+
+def cut_documents(changes: Sequence[DocumentChange], sizing: SliceSizing, *, priority: int = 40) -> list[SlicePlan]:
+    """Cut changes into slices: one bucket each, whole documents, contiguous ranges of document id.
+
+    The first and last slice of a bucket are open-ended. More than 10,000 slices for one entity:
+    the slices grow. Order is not the list's: workers claim by priority, then by work (LPT).
+    """
+    rows_per_slice = sizing.rows_per_slice
+    total_rows = sum(map(sizing.rows, changes))
+    if total_rows > rows_per_slice * MAX_SLICES_PER_ENTITY:
+        rows_per_slice = -(-total_rows // MAX_SLICES_PER_ENTITY) * 2
+    slices: list[SlicePlan] = []
+    for bucket, group in by_bucket(changes):
+        group.sort(key=lambda change: change.document_id)
+        runs = list(_runs(group, sizing, rows_per_slice))
+        for position, run in enumerate(runs):
+            rows = sum(map(sizing.rows, run))
+            slices.append(
+                SlicePlan(
+                    index=len(slices),
+                    bucket=bucket,
+                    lower="" if position == 0 else run[0].document_id,
+                    upper="" if position == len(runs) - 1 else runs[position + 1][0].document_id,
+                    units=len(run),
+                    work=max(1, round(rows * sizing.work_factor)),
+                    priority=priority,
+                    payload=encode_changes(run),
+                )
+            )
+    return slices
+
+
+def _runs(group: Iterable[DocumentChange], sizing: SliceSizing, rows_per_slice: int) -> Iterable[list[DocumentChange]]:
+    run: list[DocumentChange] = []
+    rows = 0
+    for change in group:
+        here = sizing.rows(change)
+        if run and rows + here > rows_per_slice:
+            yield run
+            run, rows = [], 0
+        run.append(change)
+        rows += here
+    if run:
+        yield run
+
+
+def check_limits(slices_per_entity: Iterable[int]) -> None:
+    total = sum(slices_per_entity)
+    if total > MAX_SLICES_PER_JOB:
+        raise PlanTooLarge(
+            f"this job would need {total:,} slices; the limit is {MAX_SLICES_PER_JOB:,}. "
+            "Index fewer entities at once, or raise slice_rows."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Measured speed of one engine: work units per second, and what one start costs."""
+
+    start_seconds: float
+    work_per_second: float
+
+    def seconds(self, work: int) -> float:
+        return self.start_seconds + work / self.work_per_second
+
+
+def wave_work(pace: Pace, goal: float = WAVE_SECONDS) -> int:
+    """How much work one wave should hold to take about `goal` seconds."""
+    return max(1, round(pace.work_per_second * goal))
+
+
+def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:
+    """The pace after a wave: half the old belief, half what was just measured."""
+    if work <= 0 or seconds <= 0:
+        return pace
+    measured = work / seconds
+    return Pace(pace.start_seconds, (pace.work_per_second + measured) / 2)

@@ -1,0 +1,70 @@
+"""Names of what is indexed: entity, scope, partition."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+_ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
+_PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
+
+#: Namespace of instance UUIDs; fixed for ever, because replaying the ledger must give the same ones.
+INSTANCE_NAMESPACE = uuid.UUID("6f1c2b1e-6a55-5d2c-9c3e-1d8f5b0a7e42")
+
+
+class RefError(ValueError):
+    """A reference that is not of the form `Entity@scope`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Scope:
+    """`global`, or one namespace given by its traversal path, such as `42/9970/`."""
+
+    path: str = ""
+
+    @property
+    def is_global(self) -> bool:
+        return not self.path
+
+    @classmethod
+    def parse(cls, text: str) -> Scope:
+        if text == "global":
+            return cls()
+        if not _PATH.match(text):
+            raise RefError(f"scope {text!r} is neither 'global' nor a traversal path such as 42/9970")
+        return cls(text.rstrip("/") + "/")
+
+    def __str__(self) -> str:
+        return "global" if self.is_global else self.path.rstrip("/")
+
+
+GLOBAL = Scope()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionRef:
+    """One entity in one scope, written `Document@global` or `MergeRequest@42/9970`."""
+
+    entity: str
+    scope: Scope = GLOBAL
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionRef:
+        entity, _, scope = text.partition("@")
+        if not is_entity_name(entity):
+            raise RefError(f"{text!r} is not a reference: write Entity@global or Entity@42/9970")
+        return cls(entity, Scope.parse(scope or "global"))
+
+    def __str__(self) -> str:
+        return f"{self.entity}@{self.scope}"
+
+
+def is_entity_name(name: str) -> bool:
+    """Letters, digits and underscores, starting with a letter, at most 100 characters."""
+    return bool(_ENTITY.match(name))
+
+
+def instance_id(ref: PartitionRef, sequence: int) -> uuid.UUID:
+    """UUIDv5 of the partition and its build number, so that a replay gives the same one."""
+    return uuid.uuid5(INSTANCE_NAMESPACE, f"{ref}#{sequence}")

@@ -1,0 +1,77 @@
+"""Waves: slices run together, and what comes back from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from instep.domain.counts import Counts
+from instep.domain.manifest import DocumentChange, ManifestEntry
+from instep.domain.refs import PartitionRef
+
+
+@dataclass(frozen=True, slots=True)
+class WaveSlice:
+    """One claimed slice in a wave, with its work decoded."""
+
+    slice_id: str
+    fence: int
+    bucket: int
+    work: int
+    changes: Sequence[DocumentChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Slices of one partition, run as one job of the engine. `id` names this very attempt."""
+
+    id: str
+    ref: PartitionRef
+    instance: str
+    physical: str
+    epoch: int
+    base: int
+    slices: tuple[WaveSlice, ...]
+
+    @property
+    def work(self) -> int:
+        return sum(each.work for each in self.slices)
+
+
+class Failure(NamedTuple):
+    """A document or row that could not be indexed: which, at what stage, and why."""
+
+    document_id: str
+    uri: str
+    version: str
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOutcome:
+    """What one slice did. `entries` replace manifest rows, `removed` are ids to drop from it."""
+
+    slice_id: str
+    fence: int
+    counts: Counts
+    entries: Sequence[ManifestEntry] = ()
+    removed: Sequence[str] = ()
+    failures: Sequence[Failure] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """What one task of a wave brings back: staged rows (the target's own bytes) and slice outcomes."""
+
+    staged: bytes
+    slices: Sequence[SliceOutcome] = field(default_factory=tuple)
+
+
+class Mark(NamedTuple):
+    """Travels in a target's commit: which slice, under which fence, and its outcome as bytes."""
+
+    slice_id: str
+    fence: int
+    outcome: bytes

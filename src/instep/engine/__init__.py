@@ -1,0 +1,1 @@
+"""Engines run the functions of a wave: inline in this process, or on Spark."""

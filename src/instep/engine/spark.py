@@ -1,0 +1,172 @@
+"""Runs a wave as one Spark job: classic (local, submitted, cluster) or Connect."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from instep.documents.rows import CHUNK_SCHEMA, OUTCOME_SCHEMA, task_outcomes
+from instep.domain.waves import TaskOutcome, Wave
+from instep.engine import sparkapi
+from instep.engine.deal import buckets
+from instep.engine.failures import packed, unpacked
+from instep.engine.plancheck import check_plan
+from instep.engine.port import WaveProgram
+from instep.engine.session import LazySpark
+from instep.errors import InstepError, UserError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How often a running wave is asked how far it is, in seconds.
+POLL_SECONDS = 0.25
+#: How long a cancelled wave is waited for.
+CANCEL_SECONDS = 10.0
+
+Transform = Callable[[Any], Any]
+
+
+class SparkEngine:
+    """Implements `engine.port.Engine` on a Spark session, which starts with the first wave.
+
+    Spark may run a task twice (`spark.task.maxFailures` on clusters; 1 with local masters). That is
+    harmless: a transactional target commits only what the outcome rows that came back name, and what
+    the lost try staged is never committed; an idempotent one writes the same ids again.
+    """
+
+    name = "spark"
+
+    def __init__(self, spark: LazySpark) -> None:
+        self._spark = spark
+        # One name per engine, registered anew for each wave; the lock keeps two waves from mixing.
+        self._source = f"instep_{uuid.uuid4().hex[:12]}"
+        self._lock = threading.Lock()
+
+    def run(
+        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
+        """See the port. A transform of the program is checked on Spark's plan before anything runs."""
+        session = self._spark.get()
+        with self._lock:
+            try:
+                frame = self._frame(session, wave, program)
+                rows = _collect(session, frame, wave, progress)
+            except InstepError:
+                raise
+            except Exception as error:
+                raise unpacked(str(error)) from error
+        return task_outcomes(rows, wave)
+
+    def close(self) -> None:
+        """Stops the session if it was ours."""
+        self._spark.close()
+
+    def _frame(self, session: SparkSession, wave: Wave, program: WaveProgram) -> DataFrame:
+        from instep.engine.tasks import ddl, outcome_task
+
+        transform: Transform | None = getattr(program, "transform", None)
+        if transform is None:
+            # One task per bucket, each reading and writing its own: only outcome rows cross the JVM. A
+            # data source would do the same, but planning one starts three more kinds of Python process
+            # (2.5 s of a cold start on 2 cores).
+            tasks = len(buckets(wave))
+            numbers = session.range(0, tasks, 1, tasks)
+            return sparkapi.map_in_arrow(numbers, outcome_task(wave, program), ddl(OUTCOME_SCHEMA))
+        from instep.engine.datasource import wave_source
+
+        session.dataSource.register(wave_source(self._source, wave, program))
+        chunks = transformed(session.read.format(self._source).load(), transform, self._source)
+        return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
+
+
+def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:
+    """The transform's result, checked before it runs: no document row moves between tasks, and
+    columns were added at most, never dropped, renamed or retyped.
+    """
+    try:
+        result = transform(frame)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0][:300]
+        raise UserError(f"the transform raised {type(error).__name__}: {reason}") from error
+    if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
+        raise UserError(f"the transform returned {type(result).__name__}, not a DataFrame")
+    check_plan(sparkapi.explained(result), source)
+    given = {each.name: each.dataType for each in frame.schema.fields}
+    names = result.columns
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"the transform's result has two columns named {', '.join(twice)}")
+    types = {each.name: each.dataType for each in result.schema.fields}
+    missing = [name for name in given if name not in types]
+    if missing:
+        raise UserError(
+            f"the transform dropped or renamed {', '.join(missing)}",
+            hint="It may add columns and change values; the columns it is given have to stay.",
+        )
+    for name, kind in given.items():
+        if types[name] != kind:
+            raise UserError(
+                f"the transform changed the type of {name} from {kind.simpleString()} to {types[name].simpleString()}",
+                hint=f"Cast it back: .withColumn({name!r}, col({name!r}).cast({kind.simpleString()!r}))",
+            )
+    added = [name for name in names if name not in given]
+    ordered: DataFrame = result.select(*given, *added)
+    return ordered
+
+
+def _writer(program: WaveProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    from instep.engine.tasks import settled
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return settled(packed(program.write(_as_chunks(batches))))
+
+    return write
+
+
+def _as_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Spark loosens nullability on the way; the columns the transform added stay behind ours."""
+    for batch in batches:
+        fields = [*CHUNK_SCHEMA, *list(batch.schema)[len(CHUNK_SCHEMA) :]]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: Callable[[int], None] | None) -> pa.Table:
+    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C."""
+    group = f"instep-{uuid.uuid4().hex}"
+    answer: list[pa.Table] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def body() -> None:
+        try:
+            sparkapi.join_group(session, group)
+            answer.append(frame.toArrow())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=body, name="spark-wave", daemon=True).start()
+    told = 0
+    units = [sum(len(part.changes) for part in slices) for slices in buckets(wave)]
+    try:
+        while not done.wait(POLL_SECONDS):
+            if progress:
+                # Spark says how many tasks are done, not which: an even share each is near enough.
+                share = sum(units) * min(sparkapi.tasks_done(session, group), len(units)) // max(1, len(units))
+                if share > told:
+                    progress(share - told)
+                    told = share
+    except BaseException:
+        sparkapi.cancel_group(session, group)
+        done.wait(CANCEL_SECONDS)
+        raise
+    if failed:
+        raise failed[0]
+    if progress and sum(units) > told:
+        progress(sum(units) - told)
+    return answer[0]

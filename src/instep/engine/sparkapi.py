@@ -1,0 +1,100 @@
+"""The only module that touches Spark's internals, and so the only one that knows classic from Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: How long a JVM may take to end; writing its class archive takes 10 to 20 s.
+STOP_SECONDS = 120
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session talks to a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def launch_jvm(conf: SparkConf, log: BinaryIO) -> None:
+    """Start the JVM of this process with its words going to `log`, unless there is one already."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": log, "stderr": log}))
+
+
+def stop(session: SparkSession) -> None:
+    """Stop a session, and with a classic one its JVM, so that nothing of Spark stays behind."""
+    session.stop()
+    if is_connect(session):
+        return
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None or gateway.proc is None:
+        return
+    gateway.shutdown()
+    # The JVM ends when its standard input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=STOP_SECONDS)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def explained(frame: DataFrame) -> str:
+    """What `frame.explain("formatted")` prints."""
+    anything: Any = frame
+    if is_connect(frame.sparkSession):
+        return str(anything._explain_string(mode="formatted"))
+    jvm = anything._sc._jvm
+    return str(jvm.PythonSQLUtils.explainString(anything._jdf.queryExecution(), "formatted"))
+
+
+def map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """`frame.mapInArrow`; on classic Spark without its needless check that pandas is installed."""
+    if is_connect(frame.sparkSession):
+        return frame.mapInArrow(function, schema)
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+    from pyspark.sql.pandas import functions
+    from pyspark.util import PythonEvalType
+
+    make: Any = functions
+    udf: Any = make.vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = udf(*[frame[name] for name in frame.columns])
+    anything: Any = frame
+    mapped: DataFrame = ClassicFrame(anything._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    return mapped
+
+
+def join_group(session: SparkSession, group: str) -> None:
+    """What this thread starts from now on belongs to `group`, so that it can be watched and cancelled."""
+    if is_connect(session):
+        session.addTag(group)
+    else:
+        session.sparkContext.setJobGroup(group, "Instep wave", interruptOnCancel=True)
+
+
+def cancel_group(session: SparkSession, group: str) -> None:
+    """Stop what runs in `group`. Called from another thread than the one that waits for it."""
+    if is_connect(session):
+        session.interruptTag(group)
+    else:
+        session.sparkContext.cancelJobGroup(group)
+
+
+def tasks_done(session: SparkSession, group: str) -> int:
+    """Tasks of `group` that have finished; 0 where Spark does not say (Connect)."""
+    if is_connect(session):
+        return 0
+    tracker = session.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage)

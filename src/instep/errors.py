@@ -1,0 +1,51 @@
+"""Errors, grouped by what the caller should do about them.
+
+* `UserError`: the user can mend it. Shown without a traceback.
+* `Transient`: try again later; does not say anything about the data.
+* `Fenced`: the work was taken over; drop it and never write again under this claim.
+* `Conflict`: somebody else changed the same thing; read again and retry.
+* `Unknown`: it is not known whether the effect happened; look it up before going on.
+"""
+
+from __future__ import annotations
+
+
+class InstepError(Exception):
+    """Base of every error that Instep raises on purpose."""
+
+
+class UserError(InstepError):
+    """Something the user can mend: says what, where and what to do next.
+
+    `exit_code` is what the command line returns (2 is left to "changes are pending").
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.hint:
+            lines.append(self.hint)
+        return "\n".join(lines)
+
+
+class Transient(InstepError):
+    """An outage or a lost race: the same call may succeed later."""
+
+
+class Fenced(InstepError):
+    """The claim or lease was taken over; nothing may be written under it any more."""
+
+
+class Conflict(InstepError):
+    """Somebody else changed what this write was based on: read again, then retry."""
+
+
+class Unknown(InstepError):
+    """The outcome of an effect is not known; it must be looked up, never assumed."""

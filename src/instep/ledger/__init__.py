@@ -1,0 +1,1 @@
+"""Coordination: jobs, slices, leases, checkpoints, manifest and failures, in one database."""

@@ -1,0 +1,125 @@
+"""Opens the ledger that a project's URL names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from instep.domain.clock import Clock
+from instep.errors import Transient, UserError
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.port import Ledger
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+#: How long a writer waits for another one before the ledger says that it is locked.
+BUSY_SECONDS: Final = 30.0
+
+_EXAMPLE = "A ledger's URL looks like sqlite:///.instep/ledger.db"
+
+
+def open_ledger(url: str, *, clock: Clock, read_only: bool = False) -> Ledger:
+    """The ledger at `url`, its schema brought up to date.
+
+    `read_only` writes nothing: a ledger that does not exist yet is an empty one in memory.
+    Raises `UserError` when it cannot be opened; the message never holds a password.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise UserError("the ledger's URL cannot be read", hint=_EXAMPLE)
+    if scheme not in ("sqlite", "sqlite+pysqlite"):
+        raise UserError(f"ledgers in {scheme!r} are not supported", hint=_EXAMPLE)
+    path, busy_seconds = _sqlite_path(rest)
+    return _open_sqlite(path, clock, read_only, busy_seconds)
+
+
+def _sqlite_path(rest: str) -> tuple[Path, float]:
+    """The file, taken literally (a folder may have `%20` or `?` in its name), and `?timeout=` seconds."""
+    folder, slash, last = rest.rpartition("/")
+    name, _, option = last.partition("?")
+    path = f"{folder}{slash}{name}"[1:]
+    if not rest.startswith("/") or not name or path == ":memory:" or path.startswith("file:"):
+        raise UserError("a SQLite ledger needs the path of a file", hint=_EXAMPLE)
+    seconds = re.fullmatch(r"timeout=([0-9]+(?:\.[0-9]+)?)", option)
+    if option and not seconds:
+        raise UserError(
+            "the only option in a SQLite ledger's URL is ?timeout= (seconds to wait for a lock)", hint=_EXAMPLE
+        )
+    return Path(path), float(seconds[1]) if seconds else BUSY_SECONDS
+
+
+def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float) -> Ledger:
+    if read_only and _absent(path):
+        return MemoryLedger(clock)
+
+    # Imported here, so that a command that only learns that there is no ledger does not pay for it.
+    from sqlalchemy.exc import DBAPIError
+
+    from instep.ledger.schema import bring_up
+    from instep.ledger.sql import SqlLedger
+    from instep.ledger.sqlite import SqliteDialect, explain, sqlite_engine
+
+    if not read_only:
+        _make_folder(path)
+    engine = sqlite_engine(path, read_only=read_only, busy_seconds=busy_seconds)
+    try:
+        if not read_only:
+            bring_up(engine, str(path))
+        elif not _is_current(engine, str(path)):
+            engine.dispose()
+            return MemoryLedger(clock)
+    except DBAPIError as error:
+        engine.dispose()
+        known = explain(error.orig, str(path))
+        if isinstance(known, Transient):
+            raise UserError(
+                "the ledger is locked by another process",
+                where=str(path),
+                hint="Wait until the other command has finished, then try again.",
+            ) from error
+        if known is None:
+            raise
+        raise known from error
+    except BaseException:
+        engine.dispose()
+        raise
+    return SqlLedger(engine, SqliteDialect(clock, str(path)))
+
+
+def _absent(path: Path) -> bool:
+    try:
+        return not path.exists()
+    except OSError as error:
+        raise UserError(f"the ledger cannot be opened: {error.strerror}", where=str(path)) from error
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the ledger's folder cannot be made: {error.strerror}",
+            where=str(path.parent),
+            hint="Check the path in `ledger:` and that you may write there.",
+        ) from error
+
+
+def _is_current(engine: Engine, where: str) -> bool:
+    """Whether there is a schema to read; False for a file that is still empty."""
+    from instep.ledger.schema import refuse_newer, version_of
+    from instep.ledger.tables import HEAD
+
+    with engine.connect() as connection:
+        version = version_of(connection, where)
+    if version is None:
+        return False
+    refuse_newer(version, where)
+    if version != HEAD:
+        raise UserError(
+            f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
+            where=where,
+            hint="The next `instep run` brings it up to date.",
+        )
+    return True

@@ -1,0 +1,71 @@
+"""Is the ledger's schema the one this code knows? Creates and upgrades it.
+
+A new ledger is made from `tables.metadata` and stamped: importing Alembic costs as much as a small
+run. A test proves that the migrations lead to the very same schema.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
+
+from instep.errors import UserError
+from instep.ledger.tables import HEAD, metadata
+
+_version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
+
+
+def version_of(connection: Connection, where: str) -> str | None:
+    """The schema's revision, None for an empty database; refuses one that is somebody else's."""
+    inspector = inspect(connection)
+    if inspector.has_table(_version.name):
+        return connection.scalar(select(_version.c.version_num))
+    if inspector.get_table_names():
+        raise UserError(
+            "this database has tables, but is not an Instep ledger",
+            where=where,
+            hint="Give the ledger a database (for SQLite: a file) of its own.",
+        )
+    return None
+
+
+def refuse_newer(version: str, where: str) -> None:
+    if version > HEAD:
+        raise UserError(
+            f"the ledger was written by a newer Instep (schema {version}; this one knows {HEAD})",
+            where=where,
+            hint="Upgrade with: pip install --upgrade instep",
+        )
+
+
+def bring_up(engine: Engine, where: str) -> None:
+    """Create the schema, or migrate it to `HEAD`."""
+    with engine.connect() as connection:
+        version = version_of(connection, where)
+    if version == HEAD:
+        return
+    if version is None:
+        _create(engine, where)
+        return
+    refuse_newer(version, where)
+    upgrade(engine)
+
+
+def _create(engine: Engine, where: str) -> None:
+    with engine.execution_options(write=True).begin() as connection:
+        # Another process may have been first.
+        if version_of(connection, where) is None:
+            metadata.create_all(connection, checkfirst=False)
+            _version.create(connection)
+            connection.execute(insert(_version).values(version_num=HEAD))
+
+
+def upgrade(engine: Engine, revision: str = "head") -> None:
+    """Run the migrations, in one transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "instep.ledger:migrations")
+    with engine.execution_options(write=True).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)

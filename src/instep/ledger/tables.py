@@ -1,0 +1,240 @@
+"""The ledger's tables. Every change here needs a migration; a test compares the two.
+
+Types stay portable: bounded strings for MariaDB's indexes, BIGINT milliseconds instead of
+timestamps, LONGBLOB-sized binaries. MariaDB ignores case unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    column,
+    text,
+)
+
+from instep.domain.counts import COUNT_FIELDS
+from instep.domain.jobs import JobState, SliceState
+
+#: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
+HEAD: Final = "0001"
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pk",
+        "fk": "%(table_name)s_%(column_0_name)s_fk",
+        "ck": "%(table_name)s_%(constraint_name)s_ck",
+    }
+)
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_bin",
+}
+
+_ID = String(80)
+_REF = String(255)
+_WORKER = String(128)
+_STATE = String(24)
+
+
+def _states(states: type[JobState] | type[SliceState]) -> CheckConstraint:
+    names = ", ".join(f"'{state}'" for state in states)
+    return CheckConstraint(f"state IN ({names})", name="state")
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("state", _STATE, nullable=False),
+    Column("worker_id", _WORKER, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("error", Text),
+    _states(JobState),
+    Index("jobs_created", "created_at", "id"),
+    Index("jobs_state", "state"),
+    **_OPTIONS,
+)
+
+job_parts = Table(
+    "job_parts",
+    metadata,
+    Column("job_id", _ID, primary_key=True),
+    Column("ref", _REF, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("instance", String(36), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("physical", String(255), nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("buckets", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("fresh", Boolean, nullable=False),
+    ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
+    **_OPTIONS,
+)
+
+#: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly.
+slices = Table(
+    "slices",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("job_id", _ID, nullable=False),
+    Column("ref", _REF, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("bucket", Integer, nullable=False),
+    Column("units", BigInteger, nullable=False),
+    Column("work", BigInteger, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("worker_id", _WORKER),
+    Column("claimed_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("error", Text),
+    Column("split_from", _ID),
+    *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in COUNT_FIELDS),
+    ForeignKeyConstraint(["job_id", "ref"], ["job_parts.job_id", "job_parts.ref"], ondelete="CASCADE"),
+    _states(SliceState),
+    CheckConstraint(
+        # An expression, not text: `read` is a reserved word in MySQL and must be quoted there.
+        column("read") == column("written") + column("skipped") + column("deleted") + column("failed"),
+        name="balanced",
+    ),
+    Index("slices_job", "job_id", "ref"),
+    **_OPTIONS,
+)
+
+# What a claim reads, in the order in which it takes them. (PostgreSQL's condition is in the migration
+# alone: naming a dialect here would import it, 20 ms at every start.)
+Index(
+    "slices_pending",
+    slices.c.job_id,
+    slices.c.ref,
+    slices.c.priority.desc(),
+    slices.c.work.desc(),
+    slices.c.number,
+    slices.c.id,
+    sqlite_where=text("state = 'PENDING'"),
+)
+
+# What a dead or leaving worker still holds.
+Index(
+    "slices_processing",
+    slices.c.worker_id,
+    slices.c.job_id,
+    sqlite_where=text("state = 'PROCESSING'"),
+)
+
+#: What a slice is to do: written once, read by a claim.
+slice_work = Table(
+    "slice_work",
+    metadata,
+    Column("slice_id", _ID, primary_key=True),
+    Column("lower_bound", Text, nullable=False),
+    Column("upper_bound", Text, nullable=False),
+    Column("payload", LargeBinary(length=2**32 - 1), nullable=False),
+    ForeignKeyConstraint(["slice_id"], ["slices.id"], ondelete="CASCADE"),
+    **_OPTIONS,
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", _WORKER, primary_key=True),
+    Column("host", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: A row stays for ever, because its epoch must grow for ever; without a worker the lease is free.
+leases = Table(
+    "leases",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("worker_id", _WORKER),
+    Column("host", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: The number of the last instance of each partition; never goes back, whatever becomes of it.
+sequences = Table(
+    "sequences",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("instance", String(36), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("physical", String(255), nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("buckets", Integer, nullable=False),
+    Column("watermark", BigInteger, nullable=False),
+    Column("job_id", _ID, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: The manifest: columns in the order of `domain.manifest.ManifestEntry`, after the instance.
+documents = Table(
+    "documents",
+    metadata,
+    Column("instance", String(36), primary_key=True),
+    Column("document_id", _ID, primary_key=True),
+    Column("uri", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("version", String(255), nullable=False),
+    Column("document_hash", String(255), nullable=False),
+    Column("chunks", BigInteger, nullable=False),
+    Column("bucket", Integer, nullable=False),
+    sqlite_with_rowid=False,
+    **_OPTIONS,
+)
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("document_id", _ID, primary_key=True),
+    Column("uri", Text, nullable=False),
+    Column("version", String(255), nullable=False),
+    Column("stage", String(40), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("job_id", _ID, nullable=False),
+    Column("failed_at", BigInteger, nullable=False),
+    Index("failures_newest", "ref", "failed_at"),
+    **_OPTIONS,
+)

@@ -1,0 +1,108 @@
+"""Kinds of values that settings have: sizes, numbers, texts, lists. And how a wrong one is refused.
+
+Messages never repeat a value: it may be a secret. Who reports an error shows what was found, if it
+may be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+_BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"
+_BYTE_UNITS = {
+    **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+    **{"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
+}
+
+
+def problem(kind: str, message: str, **context: Any) -> PydanticCustomError:
+    """A validation error. `path` in the context leads from the validated value to the culprit;
+    `allowed` lists what may stand there.
+    """
+    return PydanticCustomError(kind, message, context)
+
+
+def parse_bytes(value: Any) -> Any:
+    """`256MB` → 256,000,000 and `256MiB` → 268,435,456; whole numbers are bytes already."""
+    if not isinstance(value, str):
+        return value
+    match = _BYTES.match(value)
+    unit = _BYTE_UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise problem("byte_size", "must be a size in bytes such as 512KB, 256MB, 1GiB or 1048576")
+    return int(float(match[1]) * unit)
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise problem("number", "must be a number")
+    return value
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers and booleans as Spark and object stores write them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def no_empty_text(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if not value:
+            raise problem("empty", "must not be empty", path=(index,))
+    return values
+
+
+_NUMBER = BeforeValidator(_not_bool)
+Whole = Annotated[int, _NUMBER]
+Real = Annotated[float, _NUMBER]
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    _NUMBER,
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": _BYTES_SCHEMA},
+            ]
+        }
+    ),
+]
+Text = Annotated[str, Field(min_length=1)]
+TextValue = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+SecretText = Annotated[SecretStr, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+OneOrMore = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple),
+    Field(min_length=1),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+Globs = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+def typed(*kinds: str) -> BeforeValidator:
+    """A mapping must say its `type`, also while there is only one: more will come."""
+
+    def has_type(value: Any) -> Any:
+        if isinstance(value, dict) and "type" not in value:
+            raise problem("missing", "is missing", path=("type",), allowed=kinds)
+        return value
+
+    return BeforeValidator(has_type)

@@ -1,0 +1,203 @@
+"""Turns validation errors into lines that say where, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from instep.errors import UserError
+from instep.project.schema import json_schema
+from instep.project.yaml import Document, Path
+
+_SECRET_KEYS = frozenset({"api_key", "storage_options", "ledger"})
+
+#: What pydantic's own error types mean in our words; `{}` takes values of the error's context.
+_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be text (put it in quotes)",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "dict_type": "must be a mapping (lines of `key: value`)",
+    "model_type": "must be a mapping (lines of `key: value`)",
+    "model_attributes_type": "must be a mapping (lines of `key: value`)",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "literal_error": "is not one of the allowed values",
+    "union_tag_invalid": "is not one of the allowed values",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a project file."""
+
+    line: int
+    path: str
+    message: str
+    allowed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InvalidProject(UserError):
+    """A project file that cannot be used; `problems` lists everything found, in order of lines."""
+
+    def __init__(self, file: str, problems: Sequence[Problem], hint: str | None = None) -> None:
+        first, *others = problems
+        what = "\n".join([str(first), *(f"{file}:{each.line}: {each}" for each in others)])
+        super().__init__(what, where=f"{file}:{first.line}", hint=hint)
+        self.file = file
+        self.problems = tuple(problems)
+
+
+def problems_of(error: ValidationError, document: Document) -> list[Problem]:
+    """All problems of a validation, in order of lines."""
+    found = [each for detail in error.errors(include_url=False) for each in _problems(detail, document)]
+    return sorted(found, key=lambda each: each.line)
+
+
+def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
+    context: dict[str, Any] = detail.get("ctx", {})
+    kind = detail["type"]
+    path = (*_path_in(document.data, detail["loc"]), *context.get("path", ()))
+    if kind == "extra_forbidden":
+        yield _unknown_key(path, document)
+        return
+    if kind.startswith("union_tag"):
+        path = (*path, str(context.get("discriminator", "type")).strip("'"))
+    message = _WORDS[kind].format(**context) if kind in _WORDS else _own_words(detail, document, path)
+    allowed = _allowed(context)
+    found = _found(document, path)
+    if found is not None:
+        message += f"; found {found}"
+    if allowed:
+        message += f"; allowed: {', '.join(allowed)}"
+        message += _nearest(_plain_value(document, path), allowed)
+    yield Problem(_line_of(document, path), _dotted(path), message, allowed)
+
+
+def _unknown_key(path: Path, document: Document) -> Problem:
+    allowed = keys_allowed(path[:-1], document.data)
+    message = f"unknown key{_nearest(path[-1], allowed)}; allowed: {', '.join(allowed)}"
+    return Problem(_line_of(document, path), _dotted(path), message, allowed)
+
+
+def keys_allowed(path: Path, data: Any) -> tuple[str, ...]:
+    """Keys of the mapping at `path`, from the JSON Schema; `data` tells which `type` it has."""
+    schema = json_schema()
+    node: dict[str, Any] = schema
+    for step in (*path, None):
+        if "discriminator" in node:
+            node = {"$ref": node["discriminator"]["mapping"][data["type"]]}
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        if step is not None:
+            node = node["properties"][step] if "properties" in node else node["additionalProperties"]
+            data = data[step]
+    return tuple(node["properties"])
+
+
+def _own_words(detail: ErrorDetails, document: Document, path: Path) -> str:
+    """Our validators' messages repeat no value; pydantic's might, so they are for plain values only."""
+    ours = "_" not in detail["type"] or detail["type"] in {"byte_size", "target_name", "entity_name"}
+    shown = ours or not (_is_secret(path) or any(path[: len(each)] == each for each in document.written))
+    return detail["msg"] if shown else "is not valid"
+
+
+def _allowed(context: dict[str, Any]) -> tuple[str, ...]:
+    """Allowed values; pydantic gives them as text: `'a', 'b' or 'c'`."""
+    if "allowed" in context:
+        return tuple(context["allowed"])
+    text = context.get("expected_tags") or (context.get("expected") if "expected" in context else "") or ""
+    return tuple(part.strip().strip("'") for part in str(text).replace(" or ", ", ").split(",") if part.strip())
+
+
+def _nearest(value: Any, allowed: Sequence[str]) -> str:
+    near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.6) if isinstance(value, str) else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _path_in(data: Any, location: Sequence[str | int]) -> Path:
+    """The location without what pydantic puts in between: union tags, and `[key]`."""
+    path: list[str | int] = []
+    for position, step in enumerate(location):
+        inner = _ABSENT if step == "[key]" else _step_into(data, step)
+        if inner is _ABSENT:
+            tag = isinstance(data, dict) and data.get("type") == step
+            if step == "[key]" or tag or position < len(location) - 1:
+                continue
+        path.append(step)
+        data = inner
+    return tuple(path)
+
+
+_ABSENT = object()
+
+
+def _step_into(data: Any, step: str | int) -> Any:
+    try:
+        return data[step]
+    except (KeyError, IndexError, TypeError):
+        return _ABSENT
+
+
+def _is_secret(path: Path) -> bool:
+    return not _SECRET_KEYS.isdisjoint(path)
+
+
+def _value(document: Document, path: Path) -> Any:
+    value = document.data
+    for step in path:
+        value = _step_into(value, step)
+    return value
+
+
+def _plain_value(document: Document, path: Path) -> Any:
+    return None if _is_secret(path) or path in document.written else _value(document, path)
+
+
+def _found(document: Document, path: Path) -> str | None:
+    """What stands in the file, if it may be shown; None when nothing does."""
+    value = _value(document, path)
+    if value is _ABSENT:
+        return None
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    if _is_secret(path):
+        return "(not shown)"
+    if path in document.written:
+        return document.written[path]
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]}…{text[0]}"
+
+
+def _line_of(document: Document, path: Path) -> int:
+    while path not in document.lines:
+        path = path[:-1]
+    return document.lines[path]
+
+
+def _dotted(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text

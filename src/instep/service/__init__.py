@@ -1,0 +1,1 @@
+"""The use cases: plan, run, status, search, failures, check. They know ports, not adapters."""

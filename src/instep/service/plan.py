@@ -1,0 +1,199 @@
+"""Planning: what is new, changed or gone, why, and how it would be cut. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from instep.domain.fingerprint import changed_parts
+from instep.domain.jobs import Job, JobPart, SlicePlan
+from instep.domain.manifest import Action, Difference, difference
+from instep.domain.planning import check_limits, cut_documents
+from instep.domain.refs import PartitionRef
+from instep.engine.choice import EngineChoice
+from instep.errors import UserError
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.setup import EntitySetup
+
+
+class Kind(StrEnum):
+    """What a run would do with a partition."""
+
+    NOTHING = "nothing"
+    FIRST_BUILD = "first build"
+    REFRESH = "refresh"
+    REBUILD = "rebuild"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard."""
+
+    full_refresh: bool = False
+    retry_failures: bool = False
+    allow_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EntityPlan:
+    """What a run would do for one partition, and on what state of the world that rests.
+
+    `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
+    unless it cannot be. `blocked` says why a run would refuse (the delete guard).
+    """
+
+    ref: PartitionRef
+    kind: Kind
+    why: Sequence[str]
+    difference: Difference
+    slices: Sequence[SlicePlan]
+    engine: EngineChoice
+    problems: Sequence[str]
+    blocked: str | None
+    checkpoint: Checkpoint | None
+    unfinished: Job | None
+    digest: str
+
+    @property
+    def resumes(self) -> Job | None:
+        return self.unfinished if self.kind is Kind.RESUME else None
+
+    @property
+    def pending(self) -> bool:
+        return self.kind is not Kind.NOTHING
+
+    @property
+    def work(self) -> int:
+        return sum(each.work for each in self.slices)
+
+    @property
+    def units(self) -> int:
+        return sum(each.units for each in self.slices)
+
+    def counts(self) -> dict[str, int]:
+        actions = Counter(change.action for change in self.difference.changes)
+        return {
+            "new": actions[Action.INSERT],
+            "changed": actions[Action.UPDATE],
+            "deleted": actions[Action.DELETE],
+            "retried": actions[Action.RETRY],
+            "unchanged": self.difference.unchanged,
+            "known_failures": self.difference.known_failures,
+        }
+
+    def as_dict(self, *, explain: bool = False) -> dict[str, Any]:
+        value: dict[str, Any] = {
+            "ref": str(self.ref),
+            "kind": str(self.kind),
+            "why": list(self.why),
+            "documents": self.counts(),
+            "slices": len(self.slices),
+            "work": self.work,
+            "engine": asdict(self.engine),
+            "problems": list(self.problems),
+            "blocked": self.blocked,
+            "resumes": self.resumes.id if self.resumes else None,
+            "digest": self.digest,
+        }
+        if explain:
+            value["changes"] = [
+                {"action": str(each.action), "uri": each.uri, "why": each.reason} for each in self.difference.changes
+            ]
+        return value
+
+
+def plan_entity(
+    setup: EntitySetup,
+    ledger: Ledger,
+    options: PlanOptions,
+    *,
+    choose: Callable[[EntitySetup, int], EngineChoice],
+    listing: Callable[[int], None] | None = None,
+) -> EntityPlan:
+    """Compare the source with the ledger. Never writes; may be thrown away."""
+    checkpoint = ledger.checkpoint(setup.ref)
+    unfinished = ledger.unfinished_job(setup.ref)
+    if checkpoint and checkpoint.buckets != setup.buckets and not options.full_refresh:
+        raise UserError(
+            f"{setup.ref} is routed over {checkpoint.buckets} buckets, and the project now says {setup.buckets}: "
+            "documents would change hands between writers",
+            hint=f"Set buckets back to {checkpoint.buckets}, or rebuild with --full-refresh.",
+        )
+    kind, why, base = _kind(setup, checkpoint, unfinished, options)
+    found = setup.source.list(listing)
+    recorded = ledger.manifest(base) if base else {}
+    changes = difference(
+        found.documents,
+        recorded,
+        ledger.failed_versions(setup.ref),
+        complete=found.complete,
+        buckets=setup.buckets,
+        # A rebuild starts from nothing: what failed under the old transform may pass under the new.
+        retry_failures=options.retry_failures or kind is Kind.REBUILD,
+    )
+    if kind is Kind.REFRESH and not changes.changes:
+        kind = Kind.NOTHING
+    if kind is Kind.FIRST_BUILD and not changes.changes:
+        kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
+    slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
+    check_limits([len(slices)])
+    return EntityPlan(
+        ref=setup.ref,
+        kind=kind,
+        why=why,
+        difference=changes,
+        slices=slices,
+        engine=choose(setup, sum(each.work for each in slices)),
+        problems=found.problems,
+        blocked=_blocked(setup, changes, options) if kind is Kind.REFRESH else None,
+        checkpoint=checkpoint,
+        unfinished=unfinished,
+        digest=_digest(kind, setup, checkpoint, changes),
+    )
+
+
+def part_of(job: Job, ref: PartitionRef) -> JobPart:
+    return next(part for part in job.parts if part.ref == ref)
+
+
+def _kind(
+    setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None, options: PlanOptions
+) -> tuple[Kind, list[str], str | None]:
+    """What to do, why, and the instance whose manifest to compare with (None: nothing is there)."""
+    if unfinished and not options.full_refresh:
+        part = part_of(unfinished, setup.ref)
+        if part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint):
+            return Kind.RESUME, [f"job {unfinished.id} has not ended"], part.instance
+    if checkpoint is None:
+        return Kind.FIRST_BUILD, ["not indexed yet"], None
+    if options.full_refresh:
+        return Kind.REBUILD, ["full refresh asked"], None
+    changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
+    if changed:
+        why = [f"{part} changed" for part in changed]
+        return Kind.REBUILD, [*why, "every document is indexed again beside the old index"], None
+    return Kind.REFRESH, [], checkpoint.instance
+
+
+def _blocked(setup: EntitySetup, changes: Difference, options: PlanOptions) -> str | None:
+    if options.allow_deletes or not setup.guard.blocks(changes):
+        return None
+    return (
+        f"{changes.deletes:,} of {changes.recorded:,} documents are gone from the source; "
+        f"more than {setup.guard.share:.0%} at once is not deleted unasked"
+    )
+
+
+def _digest(kind: Kind, setup: EntitySetup, checkpoint: Checkpoint | None, changes: Difference) -> str:
+    """Names this very plan: same world and same project, same digest."""
+    state = hashlib.sha256()
+    state.update(repr((str(setup.ref), str(kind), sorted(setup.fingerprint.items()), setup.buckets)).encode())
+    state.update(repr((checkpoint.instance, checkpoint.job_id) if checkpoint else None).encode())
+    for each in changes.changes:
+        state.update("\0".join((each.action, each.uri, str(each.size), each.version)).encode())
+    return state.hexdigest()[:32]

@@ -1,0 +1,33 @@
+"""What a long use case tells whoever watches it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Called from several threads. Units are documents."""
+
+    def listing(self, entity: str, found: int) -> None: ...
+
+    def begin(self, entity: str, total: int) -> None: ...
+
+    def advance(self, entity: str, units: int) -> None: ...
+
+    def say(self, entity: str, message: str) -> None: ...
+
+    def end(self, entity: str) -> None: ...
+
+
+class Silent:
+    """Implements `Progress` by saying nothing."""
+
+    def listing(self, entity: str, found: int) -> None: ...
+
+    def begin(self, entity: str, total: int) -> None: ...
+
+    def advance(self, entity: str, units: int) -> None: ...
+
+    def say(self, entity: str, message: str) -> None: ...
+
+    def end(self, entity: str) -> None: ...

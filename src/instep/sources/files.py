@@ -1,0 +1,91 @@
+"""Documents in files: local folders, and whatever fsspec can list."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from instep.domain.manifest import SourceDocument
+from instep.errors import UserError
+from instep.sources import local
+from instep.sources.patterns import Globs
+from instep.sources.port import Content, Listing, Vanished
+from instep.sources.urls import UrlRoot, is_url
+
+_PROGRESS_EVERY = 1_000
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """Files under `roots` (folders, single files or URLs) that match `include` and not `exclude`.
+
+    Globs are those of .gitignore, relative to each root; no `include` means everything. A root that
+    is a file is taken as it is. Implements `sources.port.DocumentSource`.
+    """
+
+    roots: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def list(self, progress: Callable[[int], None] | None = None) -> Listing:
+        """Everything found, sorted by URI; a file under two roots once."""
+        include, exclude = Globs(self.include), Globs(self.exclude)
+        problems: list[str] = []
+        documents: list[SourceDocument] = []
+        for root in self.roots:
+            for found in self._under(root, include, exclude, problems.append):
+                documents.append(found)
+                if progress and len(documents) % _PROGRESS_EVERY == 0:
+                    progress(len(documents))
+        documents.sort()
+        documents = [each for place, each in enumerate(documents) if not place or each[0] != documents[place - 1][0]]
+        if progress:
+            progress(len(documents))
+        return Listing(documents, problems)
+
+    def read(self, uri: str, *, max_bytes: int) -> Content:
+        if uri.startswith("file://"):
+            return local.read(unquote_to_bytes(uri.removeprefix("file://")), max_bytes=max_bytes)
+        for root in self._urls():
+            if root.owns(uri):
+                return root.read(uri, max_bytes=max_bytes)
+        raise Vanished  # The root it was found under is no longer part of the source.
+
+    def _under(
+        self, root: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
+    ) -> Iterator[SourceDocument]:
+        if is_url(root):
+            return next(each for each in self._urls() if each.url == root).list(include, exclude, problem)
+        path = local_path(root)
+        try:
+            status = os.stat(path)  # noqa: PTH116 - the path is bytes
+        except OSError as error:
+            raise UserError(
+                f"{local.shown(path)} cannot be listed: {local.reason(error)}", hint="Check the path of the source."
+            ) from None
+        if stat.S_ISDIR(status.st_mode):
+            return local.walk(path, include, exclude, problem)
+        return iter([local.document(path, status)])
+
+    def _urls(self) -> tuple[UrlRoot, ...]:
+        """Opened once in each process; they do not travel."""
+        opened: tuple[UrlRoot, ...] | None = self.__dict__.get("_opened")
+        if opened is None:
+            opened = tuple(UrlRoot(root, self.storage_options) for root in self.roots if is_url(root))
+            object.__setattr__(self, "_opened", opened)
+        return opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_opened"}
+
+
+def local_path(root: str) -> bytes:
+    """Absolute path of a local root, symbolic links kept."""
+    if root.lower().startswith("file://"):
+        return unquote_to_bytes(urlsplit(root).path)
+    return os.path.abspath(os.fsencode(root))  # noqa: PTH100 - resolve() would follow links, and paths are bytes

@@ -1,0 +1,110 @@
+"""Walking and reading local files. Paths are bytes: names need not be valid text."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from instep.domain.identity import file_uri
+from instep.domain.manifest import SourceDocument
+from instep.sources.patterns import Globs
+from instep.sources.port import Content, Unreadable, Vanished
+
+#: A file that changes while it is read is read again this often in all.
+READS = 3
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+
+
+def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
+    """Regular files under a directory, in no order. Links to files are followed, links to directories are not."""
+    folders = [root]
+    prefix = len(root.rstrip(b"/")) + 1
+    # A pattern that takes back may do so deep inside a directory that another one leaves out.
+    prune = bool(exclude) and not exclude.negated
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    relative = os.fsdecode(entry.path[prefix:])
+                    if entry.is_dir(follow_symlinks=False):
+                        if not (prune and exclude.matches(relative + "/")):
+                            folders.append(entry.path)
+                        continue
+                    if (include and not include.matches(relative)) or (exclude and exclude.matches(relative)):
+                        continue
+                    found = _document(entry, problem)
+                    if found is not None:
+                        yield found
+        except OSError as error:
+            problem(f"{shown(folder)}: {reason(error)}")
+
+
+def _document(entry: os.DirEntry[bytes], problem: Callable[[str], None]) -> SourceDocument | None:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        # Gone since, or a link that leads nowhere or round in a circle: there is no such file.
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            problem(f"{shown(entry.path)}: {reason(error)}")
+        return None
+    return document(entry.path, status) if stat.S_ISREG(status.st_mode) else None
+
+
+def document(path: bytes, status: os.stat_result) -> SourceDocument:
+    return SourceDocument(file_uri(path), status.st_size, str(status.st_mtime_ns))
+
+
+def read(path: bytes, *, max_bytes: int) -> Content:
+    """All bytes of a regular file as they were at one moment. Raises `Vanished` or `Unreadable`."""
+    try:
+        # Never wait for the writer of a pipe that took the file's place.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            for _ in range(READS):
+                before = os.fstat(descriptor)
+                if not stat.S_ISREG(before.st_mode):
+                    raise Vanished
+                check_size(before.st_size, max_bytes)
+                data = _read_all(descriptor, before.st_size + 1)
+                if len(data) == before.st_size and _same(before, os.fstat(descriptor)):
+                    return Content(data, before.st_size, str(before.st_mtime_ns))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _GONE:
+            raise Vanished from None
+        raise Unreadable(reason(error)) from None
+    raise Unreadable("changes while it is being read")
+
+
+def _read_all(descriptor: int, limit: int) -> bytes:
+    """From the start to the end or `limit`; one call to the system returns 2 GiB at most."""
+    data = os.pread(descriptor, limit, 0)
+    while len(data) < limit:
+        more = os.pread(descriptor, limit - len(data), len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_size, one.st_mtime_ns, one.st_ctime_ns) == (other.st_size, other.st_mtime_ns, other.st_ctime_ns)
+
+
+def check_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise Unreadable(f"too large: {size:,} bytes; max_document_bytes is {max_bytes:,}")
+
+
+def reason(error: OSError) -> str:
+    """Why, without the path, which the caller knows."""
+    return (error.strerror or type(error).__name__).lower()
+
+
+def shown(path: bytes) -> str:
+    """A path for people: what is not text is shown as an escape."""
+    return path.decode("utf-8", "backslashreplace")

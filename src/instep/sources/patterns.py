@@ -1,0 +1,61 @@
+"""Include and exclude globs (those of .gitignore), compiled to few regular expressions.
+
+`pathspec` translates the patterns; asking them one by one would cost more than the listing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from instep.errors import UserError
+
+_SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
+
+
+class Globs:
+    """Patterns over paths relative to a root, with `/` between names.
+
+    `**/*.md` and `*.md` match at any depth, `docs/` everything below it, `!draft.md` takes back what
+    an earlier pattern matched. Raises `UserError` for a pattern that means nothing.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        rules = [rule for rule in map(_rule, patterns) if rule]
+        self.negated = not all(wanted for _, wanted in rules)
+        suffixes = [found[1] for found in map(_SUFFIX.match, patterns) if found]
+        self._suffixes = () if self.negated else tuple(suffixes)
+        groups: list[tuple[bool, Callable[[str], object]]] = [
+            (wanted, re.compile("|".join(f"(?:{expression})" for expression, _ in run)).match)
+            for wanted, run in groupby(rules, key=lambda rule: rule[1])
+        ]
+        # The last one that matches decides, so they are asked from the last to the first.
+        self._groups = groups[::-1]
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def matches(self, relative: str) -> bool:
+        if self._suffixes and relative.endswith(self._suffixes):
+            return True
+        for wanted, match in self._groups:
+            if match(relative):
+                return wanted
+        return False
+
+
+def _rule(pattern: str) -> tuple[str, bool] | None:
+    """The pattern as a regular expression, and whether it adds or takes back; None for a comment."""
+    from pathspec.patterns.gitignore.base import GitIgnorePatternError
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+    try:
+        expression, wanted = GitIgnoreSpecPattern.pattern_to_regex(pattern)
+    except GitIgnorePatternError:
+        expression = wanted = None
+    if expression is None or wanted is None:
+        if not pattern.strip() or pattern.startswith("#"):
+            return None
+        raise UserError(f"{pattern!r} is not a glob", hint="Write it as in .gitignore, such as **/*.md or drafts/")
+    return re.sub(r"\(\?P<\w+>", "(?:", expression), wanted

@@ -1,0 +1,153 @@
+"""Listing and reading through fsspec: object stores, archives, anything with a URL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from instep.domain.identity import canonical_uri
+from instep.domain.manifest import SourceDocument
+from instep.errors import UserError
+from instep.sources.local import READS, check_size, reason
+from instep.sources.patterns import Globs
+from instep.sources.port import Content, Unreadable, Vanished
+
+#: Where a listing says which version of a file it saw, best first.
+_VERSION_KEYS = (
+    *("ETag", "etag", "content_md5", "md5Hash", "md5", "checksum", "generation", "CRC", "version_id", "VersionId"),
+    *("mtime", "LastModified", "last_modified", "modified", "updated", "date_time", "created"),
+)
+#: Protocols whose URLs start with a host or bucket, in which case does not matter.
+_WITH_HOST = frozenset(
+    {"abfs", "abfss", "adl", "az", "ftp", "gcs", "gs", "hdfs", "http", "https", "oci", "oss", "s3", "s3a", "sftp"}
+    | {"smb", "ssh", "tos", "webdav", "webhdfs"}
+)
+_SAFE = "/-._~!$&'()*+,;=:@"
+
+
+def is_url(root: str) -> bool:
+    """Whether a root is for fsspec; `file://` is not: local files have a quicker way."""
+    return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)", root)) and not root.lower().startswith("file://")
+
+
+class UrlRoot:
+    """One root behind an fsspec URL, chained ones (`zip://docs::s3://bucket/a.zip`) included."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.url = url
+        self._options = dict(options)
+        self.base = base_uri(url)
+        self._opened: tuple[Any, str] | None = None
+
+    def list(self, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
+        """Raises `UserError` when there is nothing at the URL."""
+        fs, root = self._open()
+        try:
+            fs.invalidate_cache()
+            if not fs.exists(root):
+                raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.")
+            single = fs.isfile(root)
+            found = {root: fs.info(root)} if single else fs.find(root, detail=True)
+        except (OSError, ValueError) as error:
+            problem(f"{self.base}: {_reason(error)}")
+            return
+        for path, info in found.items():
+            relative = path[len(root) :].lstrip("/") if not single else ""
+            if relative and ((include and not include.matches(relative)) or (exclude and exclude.matches(relative))):
+                continue
+            if info.get("type", "file") == "file":
+                try:
+                    yield SourceDocument(self._uri(relative), _size(info), _version(fs, path, info))
+                except FileNotFoundError:
+                    continue
+
+    def owns(self, uri: str) -> bool:
+        return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")
+
+    def read(self, uri: str, *, max_bytes: int) -> Content:
+        fs, root = self._open()
+        relative = unquote(uri[len(self.base) :].lstrip("/"), errors="surrogateescape")
+        path = f"{root.rstrip('/')}/{relative}" if relative else root
+        try:
+            for _ in range(READS):
+                fs.invalidate_cache()
+                before = fs.info(path)
+                check_size(_size(before), max_bytes)
+                known = before.get("size") is not None
+                data = fs.cat_file(path) if known else fs.cat_file(path, start=0, end=max_bytes + 1)
+                check_size(len(data), max_bytes)
+                version = _version(fs, path, before)
+                fs.invalidate_cache()
+                after = fs.info(path)
+                if version == _version(fs, path, after) and before.get("size") in (None, len(data)):
+                    return Content(data, _size(before), version)
+        except (FileNotFoundError, KeyError):
+            raise Vanished from None
+        except (OSError, ValueError) as error:
+            raise Unreadable(_reason(error)) from None
+        raise Unreadable("changes while it is being read")
+
+    def _open(self) -> tuple[Any, str]:
+        if self._opened is None:
+            import fsspec
+
+            try:
+                fs, root = fsspec.core.url_to_fs(self.url, **self._options)
+            except ImportError as error:
+                raise UserError(f"{self.base} needs a package: {error}") from None
+            except FileNotFoundError:
+                raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.") from None
+            except (OSError, ValueError) as error:
+                raise UserError(f"{self.base} cannot be opened: {_reason(error)}") from None
+            self._opened = fs, str(root)
+        return self._opened
+
+    def _uri(self, relative: str) -> str:
+        if not relative:
+            return self.base
+        return f"{self.base.rstrip('/')}/{quote(relative, safe=_SAFE, errors='surrogateescape')}"
+
+
+def base_uri(url: str) -> str:
+    """The URI that stands for a root; what is below it is added to its path.
+
+    User, query and fragment are dropped. A chain is written from the outside in, as jar URLs are:
+    `zip://docs::s3://bucket/a.zip` → `zip:///s3://bucket/a.zip!/docs`.
+    """
+    link, *rest = url.split("::", 1)
+    protocol, separator, path = link.partition("://")
+    if not separator:
+        protocol, path = (link, "") if rest else ("file", link)
+    protocol = protocol.lower()
+    if rest:
+        inner = quote(path.strip("/"), safe=_SAFE)
+        return f"{protocol}:///{base_uri(rest[0]).removeprefix('file://').lstrip('/')}!/{inner}".rstrip("/")
+    if protocol in _WITH_HOST:
+        parts = urlsplit(f"{protocol}://{path}")
+        clean = f"{protocol}://{parts.netloc}{quote(unquote(parts.path), safe=_SAFE)}"
+        return canonical_uri(clean if parts.path else clean + "/").rstrip("/")
+    return f"{protocol}:///{quote(path.strip('/'), safe=_SAFE)}"
+
+
+def _size(info: Mapping[str, Any]) -> int:
+    return int(info.get("size") or 0)
+
+
+def _version(fs: Any, path: str, info: Mapping[str, Any]) -> str:
+    """Text that changes when the file does; asked for one by one if the listing does not say."""
+    for known in (info, None):
+        facts = fs.info(path) if known is None else known
+        found = next((facts[key] for key in _VERSION_KEYS if facts.get(key)), None)
+        if found is not None:
+            # One and the same moment comes as a date from one call and as a number from the next.
+            return str(found.timestamp() if isinstance(found, datetime) else found).strip('"')
+    plain = sorted((key, value) for key, value in facts.items() if isinstance(value, str | int | float))
+    return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
+
+
+def _reason(error: Exception) -> str:
+    return reason(error) if isinstance(error, OSError) and error.strerror else type(error).__name__

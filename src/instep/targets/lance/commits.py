@@ -1,0 +1,243 @@
+"""Commits as compare-and-swap, and what earlier commits say.
+
+Every change by Instep is a `Merge` of all fragments: of two that started at the same version one
+fails (plain appends and updates do not conflict with each other, so they could not fence), while
+building an index does not get in the way. What a commit says about itself (epoch, attempt, slices
+with fences, outcomes) travels in its transaction; what must outlive old transactions (the epoch,
+the next fragment id) in the metadata of the schema, so every version carries it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from instep.domain.waves import Mark
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
+from instep.targets.lance.deletions import delete_rows
+from instep.targets.lance.place import Place, Preempted, is_missing, lance_library
+from instep.targets.lance.staging import Staged
+
+_EPOCH = "instep.epoch"
+_ATTEMPT = "instep.attempt"
+_MARKS = "instep.marks"
+_OUTCOMES = "instep.outcomes"
+_DATASET = "instep.dataset"
+_SINCE = "instep.since"
+_FRAGMENT = "instep.fragment"
+
+#: One of the committers always wins, so this many losses in a row mean that something else is wrong.
+_TRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What every version of a dataset says: `since` is the version at which the epoch began,
+    `fragment` the smallest fragment id never used (indexes name rows by fragment id).
+    """
+
+    dataset: str
+    epoch: int
+    since: int
+    fragment: int
+
+    @classmethod
+    def of(cls, dataset: Any) -> State:
+        stored = dataset.schema_metadata
+        highest = max((each.fragment_id for each in dataset.get_fragments()), default=-1)
+        return cls(
+            stored.get(_DATASET, ""),
+            int(stored.get(_EPOCH, 0)),
+            int(stored.get(_SINCE, 0)),
+            max(highest + 1, int(stored.get(_FRAGMENT, 0))),
+        )
+
+    def under(self, epoch: int, version: int) -> State:
+        """The state after a commit under `epoch` that makes `version`."""
+        return self if epoch == self.epoch else replace(self, epoch=epoch, since=version)
+
+    def metadata(self) -> dict[str, str]:
+        return {
+            _DATASET: self.dataset,
+            _EPOCH: str(self.epoch),
+            _SINCE: str(self.since),
+            _FRAGMENT: str(self.fragment),
+        }
+
+
+class Note(NamedTuple):
+    """What one commit says about itself."""
+
+    attempt: str
+    fences: Mapping[str, int]
+
+
+class HistoryGone(Exception):
+    """Some transaction was cleaned away, so what it said cannot be known."""
+
+
+def fence(place: Place, physical: str, epoch: int, marks: Sequence[Mark]) -> int:
+    """An empty commit that says the epoch and the fences of re-claimed slices; returns its version."""
+    properties = {_EPOCH: str(epoch), _MARKS: _encode_marks(marks)}
+    for tried in range(_TRIES):
+        head = place.open(physical)
+        state = State.of(head)
+        _refuse_older_epoch(state, epoch, physical)
+        if marks:
+            _refuse_older_fences(_notes(head, max(state.since - 1, 0)), marks)
+        try:
+            with place.understood():
+                landed = _land(head, _fragments(head), state.under(epoch, head.version + 1), properties)
+        except Preempted:
+            time.sleep(_pause(tried))
+            continue
+        return int(landed.version)
+    raise Transient(f"{physical}: gave up fencing after {_TRIES} conflicts")
+
+
+def commit(
+    place: Place, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[Staged], marks: Sequence[Mark]
+) -> int:
+    """Commit, or find that it is in already; returns a version that has it."""
+    properties = {
+        _EPOCH: str(epoch),
+        _ATTEMPT: attempt,
+        _MARKS: _encode_marks(marks),
+        _OUTCOMES: json.dumps({mark.slice_id: base64.b64encode(mark.outcome).decode() for mark in marks}),
+    }
+    for tried in range(_TRIES):
+        head = place.open(physical)
+        notes = list(_notes(head, base))
+        if _names(notes, attempt):
+            return int(head.version)
+        _refuse_older_epoch(State.of(head), epoch, physical)
+        if None in notes:
+            raise Fenced(f"{physical}: commits since version {base} were cleaned away; read and write again")
+        _refuse_older_fences(notes, marks)
+        state = State.of(head).under(epoch, head.version + 1)
+        with place.understood():
+            fragments = delete_rows(place, physical, head, [each.deleted for each in staged])
+        added = [fragment for each in staged for fragment in each.fragments()]
+        for number, fragment in enumerate(added, start=state.fragment):
+            fragment.id = number
+        state = replace(state, fragment=state.fragment + len(added))
+        try:
+            with place.understood():
+                landed = _land(head, fragments + added, state, properties)
+        except Preempted:
+            time.sleep(_pause(tried))
+            continue
+        except InstepError as error:
+            return _arrived(place, physical, base, attempt, error)
+        return int(landed.version)
+    raise Conflict(f"{physical}: gave up committing after {_TRIES} conflicts")
+
+
+def committed(place: Place, physical: str, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
+    """Outcomes by slice of the commits after `since`; the latest commit of a slice counts.
+
+    Raises `Unknown` when some of these commits were cleaned away: absence would prove nothing.
+    """
+    wanted = set(slice_ids)
+    found: dict[str, bytes] = {}
+    head = place.open(physical)
+    try:
+        with place.understood():
+            for version in range(since + 1, head.version + 1):
+                note = _note(head, version)
+                if note.attempt and not wanted.isdisjoint(note.fences):
+                    outcomes = json.loads(_properties(head, version)[_OUTCOMES])
+                    found |= {each: base64.b64decode(outcomes[each]) for each in wanted & outcomes.keys()}
+    except HistoryGone:
+        raise Unknown(f"{physical}: commits since version {since} were cleaned away; a rebuild settles it") from None
+    return found
+
+
+def _names(notes: Iterable[Note | None], attempt: str) -> bool:
+    return any(note and note.attempt == attempt for note in notes)
+
+
+def _arrived(place: Place, physical: str, base: int, attempt: str, error: InstepError) -> int:
+    """The version that has an attempt whose commit failed, if it is in nevertheless; else the error
+    again, or `Unknown` if it cannot be told.
+    """
+    try:
+        head = place.open(physical)
+        with place.understood():
+            arrived = _names(_notes(head, base), attempt)
+    except InstepError:
+        raise Unknown(f"{physical}: it is not known whether attempt {attempt} was committed: {error}") from None
+    if not arrived:
+        raise error
+    return int(head.version)
+
+
+def _refuse_older_epoch(state: State, epoch: int, physical: str) -> None:
+    if state.epoch > epoch:
+        raise Fenced(f"{physical}: epoch {epoch} was superseded by epoch {state.epoch}")
+
+
+def _refuse_older_fences(notes: Iterable[Note | None], marks: Sequence[Mark]) -> None:
+    for note in notes:
+        for mark in marks:
+            if note and note.fences.get(mark.slice_id, mark.fence) > mark.fence:
+                raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+
+
+def _fragments(dataset: Any) -> list[Any]:
+    return [each.metadata for each in dataset.get_fragments()]
+
+
+def _land(head: Any, fragments: Sequence[Any], state: State, properties: Mapping[str, str]) -> Any:
+    lance = lance_library()
+    from lance.schema import LanceSchema
+
+    # Field ids come out the same: the schema never changes after an index is created.
+    schema = LanceSchema.from_pyarrow(head.schema.with_metadata(state.metadata()))
+    operation = lance.LanceOperation.Merge(list(fragments), schema)
+    transaction = lance.Transaction(head.version, operation, transaction_properties=dict(properties))
+    return lance.LanceDataset.commit(head, transaction)
+
+
+def _encode_marks(marks: Sequence[Mark]) -> str:
+    return json.dumps([[mark.slice_id, mark.fence] for mark in marks], separators=(",", ":"))
+
+
+def _pause(tried: int) -> float:
+    """Seconds; differs between processes so that they do not run in step."""
+    return min(0.05, 0.001 * (tried + 1)) * (0.5 + os.getpid() % 16 / 16)
+
+
+def _notes(head: Any, base: int) -> Iterator[Note | None]:
+    """Notes of the versions after `base` up to `head`; None for one that was cleaned away."""
+    for version in range(base + 1, head.version + 1):
+        try:
+            yield _note(head, version)
+        except HistoryGone:
+            yield None
+
+
+def _note(head: Any, version: int) -> Note:
+    stored = _properties(head, version)
+    return Note(stored.get(_ATTEMPT, ""), dict(json.loads(stored.get(_MARKS, "[]"))))
+
+
+def _properties(head: Any, version: int) -> Mapping[str, str]:
+    try:
+        transaction = head.read_transaction(version)
+    except TypeError:
+        # pylance 14 cannot build the Python value of a compaction that rewrote indexes; no commit
+        # of ours is one (they are merges).
+        return {}
+    except OSError as error:
+        if is_missing(error):
+            raise HistoryGone from None
+        raise
+    if transaction is None:
+        raise HistoryGone
+    return transaction.transaction_properties or {}

@@ -1,0 +1,69 @@
+"""Deleting rows by address: `fragment << 32 | offset`, as `_rowaddr` gives it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from instep.errors import Conflict
+from instep.targets.lance.place import Place, lance_library
+
+
+def delete_rows(place: Place, physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
+    """Metadata of all fragments of `head`, with deletion files for these rows.
+
+    An address stays good as long as its fragment lives (ids are never reused). Raises `Conflict`
+    when a fragment was compacted away since, or a row is deleted already.
+    """
+    import numpy as np
+
+    arrays = [np.asarray(each.to_numpy(zero_copy_only=False), dtype=np.uint64) for each in addresses]
+    wanted = np.unique(np.concatenate(arrays)) if arrays else np.empty(0, np.uint64)
+    numbers, starts = np.unique(wanted >> np.uint64(32), return_index=True)
+    offsets = np.split(wanted & np.uint64(0xFFFFFFFF), starts[1:]) if len(numbers) else []
+    fragments = {each.fragment_id: each for each in head.get_fragments()}
+    found = {number: each.metadata for number, each in fragments.items()}
+    for number, rows in zip(numbers.tolist(), offsets, strict=True):
+        if number not in fragments:
+            raise Conflict(f"{physical}: rows were moved by a compaction; read them again")
+        found[number] = _without(place, physical, head, fragments[number], rows.tolist())
+    return list(found.values())
+
+
+def _without(place: Place, physical: str, head: Any, fragment: Any, rows: list[int]) -> Any:
+    before = fragment.metadata
+    after = fragment.delete_rows(rows)
+    if after is None:
+        # Nothing is left. Lance gives no fragment then, but a merge must name every fragment: write
+        # the deletion file it would need. The commit drops the fragment by itself.
+        if before.num_deletions + len(rows) != before.physical_rows:
+            raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
+        return _emptied(place, physical, head, before)
+    if after.num_deletions != before.num_deletions + len(rows):
+        raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
+    return after
+
+
+def _emptied(place: Place, physical: str, head: Any, metadata: Any) -> Any:
+    """The fragment with all its rows deleted (Lance's format: an Arrow file of uint32 row offsets)."""
+    lance_library()
+    import secrets
+
+    from lance.file import LanceFileSession
+    from lance.fragment import DeletionFile
+
+    number = secrets.randbits(63)
+    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+    offsets = pa.array(range(metadata.physical_rows), pa.uint32())
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "deletions"
+        with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, schema) as writer:
+            writer.write_batch(pa.record_batch([offsets], schema=schema))
+        session = LanceFileSession(place.dataset_uri(physical), storage_options=dict(place.storage_options) or None)
+        session.upload_file(str(file), f"_deletions/{metadata.id}-{head.version}-{number}.arrow")
+    metadata.deletion_file = DeletionFile(head.version, number, "array", metadata.physical_rows, None)
+    return metadata

@@ -1,0 +1,177 @@
+"""`LanceTarget`: the port, method by method; the work is in the modules beside it.
+
+They are imported on first use: they bring Arrow, which a run that finds nothing to do can spare.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Literal
+
+from instep.domain.waves import Mark
+from instep.errors import InstepError, UserError
+from instep.targets.lance.place import Place, checked_name, lance_library, place_of
+from instep.targets.port import ChunkWriter, Hit, SearchMode, row_schema
+
+#: Below this a commit or an index build is likely to hit the end of the disk half-way.
+_FREE_BYTES = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LanceTarget:
+    """Indexes as Lance datasets under `uri`: a folder, or a URL that lance can reach (s3, gs, az).
+
+    `storage_options` go to lance as they are. `keep_seconds` is how long old versions stay, for
+    readers that hold them and for commits that must prove what happened since their base.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    keep_seconds: float = 3600.0
+
+    kind: Literal["transactional"] = field(default="transactional", init=False)
+
+    def __post_init__(self) -> None:
+        # Tasks may run in another working directory: relative paths become absolute here.
+        object.__setattr__(self, "uri", place_of(self.uri).uri)
+
+    @cached_property
+    def _place(self) -> Place:
+        return place_of(self.uri, self.storage_options)
+
+    def check(self) -> None:
+        probe = f".instep-check-{uuid.uuid4().hex}"
+        try:
+            self._place.write(probe, b"ok")
+            self._place.remove(probe)
+        except UserError:
+            raise
+        except InstepError as error:
+            raise UserError(
+                f"the index cannot be reached: {error}", hint="Check the target's uri and storage_options."
+            ) from None
+        if self._place.folder is not None and shutil.disk_usage(self._place.folder).free < _FREE_BYTES:
+            raise UserError("less than 100 MB of disk are free", where=self._place.shown, hint="Free some space.")
+
+    def create(self, physical: str, dimensions: int) -> None:
+        if dimensions < 1:
+            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        lance = lance_library()
+        place, schema = self._place, row_schema(dimensions).with_metadata({"instep.dataset": uuid.uuid4().hex})
+        uri = place.dataset_uri(physical)
+        if not place.has(physical):
+            try:
+                # "create" is atomic: of two at once, one makes the first version and the other fails.
+                options = dict(place.storage_options) or None
+                lance.write_dataset(schema.empty_table(), uri, mode="create", storage_options=options)
+            except (OSError, ValueError, RuntimeError):
+                if not place.has(physical):
+                    with place.understood():
+                        raise
+            from instep.targets.lance import upkeep
+
+            upkeep.declare(place, physical)
+        width = place.open(physical).schema.field("vector").type.list_size
+        if width != dimensions:
+            raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=place.shown)
+
+    def exists(self, physical: str) -> bool:
+        return self._place.has(physical)
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        from instep.targets.lance import commits
+
+        return commits.fence(self._place, physical, epoch, marks)
+
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        from instep.targets.lance.staging import LanceChunkWriter
+
+        return LanceChunkWriter(self._place, physical, base)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        from instep.targets.lance import commits
+        from instep.targets.lance.staging import Staged
+
+        parts = [Staged.decode(each) for each in staged]
+        return commits.commit(self._place, physical, base=base, epoch=epoch, attempt=attempt, staged=parts, marks=marks)
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        from instep.targets.lance import commits
+
+        return commits.committed(self._place, physical, since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        from instep.targets.lance import upkeep
+
+        upkeep.maintain(self._place, physical, full=full, keep_seconds=self.keep_seconds)
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        from instep.targets.lance import upkeep
+
+        upkeep.refine(self._place, physical, begin)
+
+    def promote(self, alias: str, physical: str) -> None:
+        name = _alias_file(alias)
+        self._place.open(physical)
+        if self.served(alias) != physical:
+            self._place.write(name, json.dumps({"physical": physical}).encode())
+
+    def served(self, alias: str) -> str | None:
+        content = self._place.read(_alias_file(alias))
+        if content is None:
+            return None
+        try:
+            return checked_name(str(json.loads(content)["physical"]))
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"alias {alias!r} is damaged", where=self._place.shown, hint="A run with --full-refresh mends it."
+            ) from None
+
+    def rows(self, physical: str) -> int:
+        dataset = self._place.open(physical)
+        with self._place.understood():
+            return int(dataset.count_rows())
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        served = self.served(alias)
+        old = datetime.now(UTC) - timedelta(seconds=idle_seconds)
+        found = []
+        for physical in self._place.datasets(f"{checked_name(alias)}__"):
+            if physical != served:
+                dataset = self._place.open(physical)
+                with self._place.understood():
+                    written = dataset.versions()[-1]["timestamp"]
+                if written.astimezone(UTC) < old:
+                    found.append(physical)
+        return found
+
+    def drop(self, physical: str) -> None:
+        lance = lance_library()
+        uri = self._place.dataset_uri(physical)
+        with self._place.understood():
+            try:
+                lance.LanceDataset.drop(uri, dict(self._place.storage_options) or None, ignore_not_found=True)
+            except ValueError:
+                # Not a dataset: what a crash between two files of a drop leaves behind.
+                if self._place.folder is None:
+                    raise
+                shutil.rmtree(uri, ignore_errors=True)
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        from instep.targets.lance import searching
+
+        return searching.search(self._place, physical, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
+
+
+def _alias_file(alias: str) -> str:
+    return f"{checked_name(alias)}.alias.json"

@@ -1,0 +1,152 @@
+"""What Instep needs of a target for documents. `tests/contracts/target.py` says how it behaves.
+
+Two kinds: a *transactional* target stages in tasks and commits once per wave in the driver, with
+marks of (slice, fence) in the commit; an *idempotent* one writes in tasks under deterministic ids.
+Targets travel to Spark tasks, so they are picklable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from instep.domain.waves import Mark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SearchMode = Literal["text", "vector", "hybrid"]
+
+
+def row_schema(dimensions: int) -> pa.Schema:
+    """Columns of a document target: one row per chunk. `_version` is the epoch that wrote the row."""
+    import pyarrow as pa
+
+    fields: list[pa.Field[Any]] = [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("document_hash", pa.string(), nullable=False),
+        pa.field("source_uri", pa.string(), nullable=False),
+        pa.field("source_version", pa.string(), nullable=False),
+        pa.field("chunk_id", pa.string(), nullable=False),
+        pa.field("chunk_hash", pa.string(), nullable=False),
+        pa.field("chunk_index", pa.int32(), nullable=False),
+        pa.field("title", pa.string()),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), dimensions), nullable=False),
+        pa.field("_ref", pa.string(), nullable=False),
+        pa.field("_instance", pa.string(), nullable=False),
+        pa.field("_version", pa.int64(), nullable=False),
+    ]
+    return pa.schema(fields)
+
+
+@cache
+def existing_schema() -> pa.Schema:
+    """What `ChunkWriter.existing` returns; `locator` is the target's own way to find the row again."""
+    import pyarrow as pa
+
+    columns: list[tuple[str, pa.DataType]] = [
+        ("document_id", pa.string()),
+        ("chunk_id", pa.string()),
+        ("chunk_hash", pa.string()),
+        ("locator", pa.uint64()),
+    ]
+    return pa.schema(columns)
+
+
+class ChunkChanges(NamedTuple):
+    """Changes of some whole documents: rows (of `row_schema`) to add, and rows (of
+    `existing_schema`) to remove. An updated chunk is in both.
+    """
+
+    rows: pa.RecordBatch
+    stale: pa.Table
+
+
+class ChunkWriter(Protocol):
+    """A task's way into one physical index. Not shared between threads."""
+
+    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+        """All rows of these documents (`existing_schema`) as of the base version."""
+
+    def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
+        """Consume all changes; returns what the driver needs to commit them (JSON bytes, not pickle)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One search result. `score` is comparable within one answer only; higher is better."""
+
+    entity: str
+    score: float
+    document_id: str
+    chunk_id: str
+    chunk_index: int
+    source_uri: str
+    title: str | None
+    text: str
+
+
+class DocumentTarget(Protocol):
+    @property
+    def kind(self) -> Literal["transactional", "idempotent"]: ...
+
+    def check(self) -> None:
+        """Raises `UserError` when the place cannot be written, saying why."""
+
+    def create(self, physical: str, dimensions: int) -> None:
+        """Create the empty physical index; nothing happens if it exists."""
+
+    def exists(self, physical: str) -> bool: ...
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        """Tell the target of a new epoch (and re-claimed slices) *before* anything is read.
+
+        From then on a commit under an older epoch, or an older fence of a marked slice, is refused.
+        Returns the version to read at (the wave's base).
+        """
+
+    def writer(self, physical: str, base: int) -> ChunkWriter: ...
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        """Make all staged changes visible at once, with their marks; returns a version that has them:
+        the base of the next wave.
+
+        The same `attempt` again changes nothing (a lost reply is no harm). Raises `Fenced` when a
+        newer epoch or fence was seen, `Conflict` when rows moved under us (the wave is run again).
+        """
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        """Outcomes of those slices that some commit after version `since` carries (fence marks aside)."""
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        """Bring indexes up to date, compact and drop old versions, as far as it pays; `full`: all of it."""
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        """Build what only makes searches quicker and takes long, once the index is large enough for it
+        to pay. Called after promotion, so that it is in nobody's way; `begin` is called if there is work.
+        """
+
+    def promote(self, alias: str, physical: str) -> None:
+        """Serve `physical` under `alias` from now on, atomically. Idempotent."""
+
+    def served(self, alias: str) -> str | None:
+        """The physical index behind an alias."""
+
+    def rows(self, physical: str) -> int:
+        """Rows that a reader finds now, counted by the target itself."""
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        """Physical indexes made for `alias` (named `<alias>__…`) that it does not serve, and to which
+        nothing was written for so long.
+        """
+
+    def drop(self, physical: str) -> None: ...
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]: ...

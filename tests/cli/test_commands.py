@@ -1,0 +1,123 @@
+"""The commands as a user types them: output, JSON, exit codes, and errors that help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from instep.cli import main
+from tests.e2e import corpus
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with ten documents, and the current folder in it."""
+    corpus.write(tmp_path / "docs", range(10))
+    corpus.project(tmp_path, tmp_path / "docs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(list(arguments)) == code, capsys.readouterr()
+    out = capsys.readouterr()
+    assert "Traceback" not in out.err
+    return out.out if not code or code in (2, 3) else out.out + out.err
+
+
+def test_plan_exits_with_2_until_nothing_is_pending(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = answer(capsys, "plan", code=2)
+    assert "first build" in said
+    assert "inline" in said
+    answer(capsys, "run")
+    assert "Nothing to do" in answer(capsys, "plan")
+
+
+def test_plan_as_json_names_kind_reasons_and_engine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (plan,) = json.loads(answer(capsys, "plan", "--json", "--explain", code=2))
+    assert plan["documents"]["new"] == 10
+    assert plan["engine"]["name"] == "inline"
+    assert len(plan["changes"]) == 10
+    assert plan["changes"][0]["why"] == "new"
+
+
+def test_a_saved_plan_is_run_once_and_then_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "plan", "-o", "plan.json", code=2)
+    assert "completed" in answer(capsys, "run", "plan.json")
+    refused = answer(capsys, "run", "plan.json", code=1)
+    assert "out of date" in refused
+    assert "instep plan -o plan.json" in refused
+
+
+def test_what_is_no_plan_is_said_to_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "other.json").write_text('{"a": 1}')
+    assert "no saved plan" in answer(capsys, "run", "other.json", code=1)
+    assert "cannot be read" in answer(capsys, "run", "missing.json", code=1)
+
+
+def test_run_exits_with_3_when_documents_failed_and_failures_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "docs" / "bad.md").write_bytes(b"\xff\xfa")
+    said = answer(capsys, "run", code=3)
+    assert "instep failures" in said
+    listed = answer(capsys, "failures")
+    assert "bad.md" in listed
+    (failure,) = json.loads(answer(capsys, "failures", "--json"))
+    assert failure["uri"].endswith("bad.md")
+    assert failure["reason"]
+
+
+def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "run")
+    said = answer(capsys, "search", "Section 1 of 3", "--limit", "2")
+    assert said.startswith("1. ")
+    found = json.loads(answer(capsys, "search", "garden", "--mode", "text", "--json"))
+    assert found[0]["snippet"]
+    assert found[0]["entity"] == "Document"
+
+
+def test_status_tells_state_and_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "NotIndexed" in answer(capsys, "status")
+    answer(capsys, "run")
+    (status,) = json.loads(answer(capsys, "status", "--json"))
+    assert (status["state"], status["documents"]) == ("Indexed", 10)
+
+
+def test_check_finds_everything_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    findings = {each["subject"]: each["health"] for each in json.loads(answer(capsys, "check", "--json"))}
+    assert findings["source of Document"] == "ok"
+    assert findings["target index"] == "ok"
+    assert findings["ledger"] == "ok"
+    assert not (folder / ".instep" / "ledger.db").exists()
+
+
+def test_check_exits_with_1_and_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus.project(folder, folder / "nowhere")
+    said = answer(capsys, "check", code=1)
+    assert "✗ source of Document" in said
+    assert "nowhere" in said
+
+
+def test_mistakes_are_answered_with_what_where_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = answer(capsys, "run", "Documnet", code=1)
+    assert "Documnet" in said
+    assert "Document" in said.split("hint")[1]
+    assert "Allowed" in answer(capsys, "run", "--engine", "flink", code=1)
+    assert "Allowed" in answer(capsys, "search", "x", "--mode", "fuzzy", code=1)
+    answer(capsys, "search", code=64)
+    answer(capsys, "fly", code=64)
+
+
+def test_an_error_in_the_project_names_file_line_and_allowed_values(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "instep.yaml"
+    file.write_text(file.read_text().replace("chunk:", "chunck:"))
+    said = answer(capsys, "plan", code=1)
+    assert "instep.yaml:6" in said
+    assert "chunck" in said
+    assert "chunk" in said

@@ -1,0 +1,277 @@
+"""What all commands share: exit codes, errors, output, progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from instep.cli import app, main
+from instep.cli.exits import ExitCode
+from instep.cli.options import JsonOption
+from instep.cli.output import Output, cell_text, seconds_text, visible
+from instep.cli.progress import Bars, Lines
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+
+Act = Callable[[], None]
+Install = Callable[[Act], None]
+
+
+@pytest.fixture
+def command() -> Iterator[Install]:
+    """Adds a command `act` to the real application for one test."""
+    before = list(app.registered_commands)
+
+    def install(act: Act) -> None:
+        def run(as_json: JsonOption = False) -> None:
+            act()
+
+        app.command("act")(run)
+
+    yield install
+    app.registered_commands[:] = before
+
+
+def raising(error: BaseException) -> Act:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def test_success_is_zero(command: Install) -> None:
+    command(lambda: None)
+    assert main(["act"]) == 0
+
+
+@pytest.mark.parametrize("code", [ExitCode.CHANGES, ExitCode.FAILURES])
+def test_commands_may_say_more_than_yes_and_no(command: Install, code: ExitCode) -> None:
+    command(raising(typer.Exit(code)))
+    assert main(["act"]) == code
+
+
+def test_a_user_error_is_told_without_a_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(raising(UserError("it is wrong", where="instep.yaml:3", hint="Mend it.")))
+    assert main(["act"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "error: instep.yaml:3: it is wrong\nhint: Mend it.\n")
+
+
+def test_with_json_the_error_is_json_too(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(raising(UserError("it is wrong", where="instep.yaml:3", hint="Mend it.")))
+    assert main(["act", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {
+        "error": {
+            "message": "it is wrong",
+            "kind": "UserError",
+            "where": "instep.yaml:3",
+            "hint": "Mend it.",
+            "exit_code": 1,
+        }
+    }
+    assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize("kind", [Transient, Conflict, Fenced, Unknown])
+def test_our_own_errors_say_what_to_do_next(
+    command: Install, capsys: pytest.CaptureFixture[str], kind: type[InstepError]
+) -> None:
+    command(raising(kind("the ledger is away")))
+    assert main(["act"]) == 1
+    message, hint = capsys.readouterr().err.splitlines()
+    assert message == "error: the ledger is away"
+    assert hint.startswith("hint: ")
+
+
+def test_an_unexpected_error_leaves_its_traceback_in_a_private_file(
+    command: Install, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".instep").mkdir()
+    command(raising(ZeroDivisionError("password hunter2")))
+    assert main(["act", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert "hunter2" not in out + err
+    log = Path(json.loads(out)["error"]["log"])
+    assert log.parent == tmp_path / ".instep"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "ZeroDivisionError: password hunter2" in log.read_text()
+
+
+def test_debugging_shows_the_traceback(
+    command: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INSTEP_DEBUG", "1")
+    command(raising(UserError("it is wrong")))
+    assert main(["act"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_says_how_to_go_on(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(raising(KeyboardInterrupt()))
+    assert main(["act"]) == 130
+    assert capsys.readouterr().err == "stopped; run again to resume\n"
+
+
+@pytest.mark.parametrize("args", [["act", "--jsn"], ["nonsense"], ["init", "a", "b"], ["--nonsense"]])
+def test_wrong_use_is_64_so_that_2_keeps_its_meaning(
+    command: Install, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    command(lambda: None)
+    assert main(args) == 64
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--help`" in err
+
+
+def test_json_after_a_double_dash_is_an_argument(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "x"), "y", "--", "--json"]) == 64
+    assert capsys.readouterr().out == ""
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "Exit codes:" in capsys.readouterr().out
+
+
+def test_the_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    listed = capsys.readouterr().out.split("Exit codes:")[1]
+    assert [code for code in ExitCode if f"\n    {int(code)} " not in listed] == []
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "instep", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 1
+    assert errors == ""
+
+
+def test_ctrl_c_ends_a_real_process_with_130(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "instep.yaml")
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import instep.cli as c, sys; print('up', flush=True); sys.exit(c.main(['check', '-p', 'instep.yaml']))",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    # Opening the other end returns once the command has begun to read the project.
+    with (tmp_path / "instep.yaml").open("w"):
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "stopped; run again to resume\n")
+
+
+def test_names_that_the_terminal_cannot_show_are_no_crash(tmp_path: Path) -> None:
+    code = "import instep.cli as c, sys; sys.exit(c.main(['init', 'caf\\u00e9/\\udcff', '--json']))"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, cwd=tmp_path, text=True, check=True
+    )
+    assert json.loads(done.stdout)["file"] == "caf\u00e9/\udcff/instep.yaml"
+    assert done.stderr == ""
+
+
+def test_a_result_is_one_json_value_or_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for out in (Output(as_json=True), Output()):
+        out.line("for people")
+        out.result({"a": "é"}, partial(out.line, "shown"))
+    text = capsys.readouterr().out
+    assert text == '{\n  "a": "é"\n}\nfor people\nshown\n'
+
+
+def test_tables_show_numbers_and_never_read_cells_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table("Title", ["name", "rows"], [["[red]x[/red]", 1234567], ["a" * 100, None]])
+    text = capsys.readouterr().out
+    assert "[red]x[/red]" in text
+    assert "1,234,567" in text
+    assert "a" * 100 in text
+
+
+def test_what_could_steer_a_terminal_is_made_visible() -> None:
+    assert visible("a\x1b[2Jb\udcffé\n") == "a\\x1b[2Jb\\udcffé\n"
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (True, "yes"), (1234, "1,234"), (1.26, "1.3"), ("x", "x")])
+def test_cells(value: object, text: str) -> None:
+    assert cell_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.44, "0.4 s"), (12.4, "12 s"), (59.7, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_progress_in_a_log_is_a_line_now_and_then() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    lines = Lines(stream, lambda: now[0])
+    lines.begin("Document", 1000)
+    for second in range(1, 25):
+        now[0] = float(second)
+        lines.advance("Document", 20)
+    lines.end("Document")
+    assert stream.getvalue().splitlines() == [
+        "Document: 1,000 documents to do",
+        "Document: 200 of 1,000 documents, 20/s, 40 s left",
+        "Document: 400 of 1,000 documents, 20/s, 30 s left",
+        "Document: done in 24 s",
+    ]
+
+
+def test_progress_is_silent_with_json_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    for out in (Output(as_json=True), Output(quiet=True)):
+        with out.progress() as progress:
+            progress.begin("Document", 1)
+            progress.advance("Document", 1)
+            progress.end("Document")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_progress_is_lines_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output().progress() as progress:
+        progress.begin("Document", 2)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Document: 2 documents to do\n")
+
+
+def test_bars_count_every_unit_from_many_threads() -> None:
+    stream = io.StringIO()
+    with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
+        bars.listing("Document", 5)
+        bars.begin("Document", 4000)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: bars.advance("Document", 1), range(4000)))
+        bars.say("Document", "[bold]indexing")
+        bars.end("Document")
+    assert "4000/4000" in stream.getvalue()

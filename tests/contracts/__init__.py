@@ -1,0 +1,1 @@
+"""Contract suites: how every implementation of a port must behave."""

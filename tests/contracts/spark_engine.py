@@ -1,0 +1,133 @@
+"""What the Spark engine owes beyond the common contract, on classic Spark and on Connect alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from instep.engine.port import Engine
+from instep.errors import UserError
+from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
+
+
+def _with_column(frame: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return frame.withColumn("length", f.length("text")).withColumn("text", f.upper("text"))
+
+
+def _filtered(frame: Any) -> Any:
+    return frame.filter("end_of_document OR chunk_index < 5")
+
+
+def _upper(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        text = batch.schema.get_field_index("text")
+        yield batch.set_column(text, "text", pc.utf8_upper(batch.column(text)))
+
+
+def _mapped(frame: Any) -> Any:
+    return frame.mapInArrow(_upper, frame.schema)
+
+
+def _broadcast(frame: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    small = frame.sparkSession.range(4).selectExpr("cast(id as int) as bucket", "concat('b', id) as name")
+    return frame.join(f.broadcast(small), "bucket", "left")
+
+
+def _coalesced(frame: Any) -> Any:
+    return frame.coalesce(2)
+
+
+def _numbered(frame: Any) -> Any:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    return frame.withColumn("n", f.row_number().over(Window.partitionBy("document_id").orderBy("chunk_id")))
+
+
+def _breaks(frame: Any) -> Any:
+    raise KeyError("no such setting")
+
+
+ACCEPTED = [_with_column, _filtered, _mapped, _broadcast, _coalesced]
+
+REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("repartition", lambda frame: frame.repartition(3)),
+    ("repartition", lambda frame: frame.repartition("document_id")),
+    ("groupBy", lambda frame: frame.groupBy("document_id").count()),
+    ("groupBy, distinct", lambda frame: frame.distinct()),
+    ("sort", lambda frame: frame.orderBy("chunk_id")),
+    ("sort", lambda frame: frame.sortWithinPartitions("chunk_id")),
+    ("limit", lambda frame: frame.limit(3)),
+    ("self-join or union", lambda frame: frame.union(frame)),
+    ("window function", _numbered),
+    (
+        "join",
+        lambda frame: frame.join(
+            frame.sparkSession.range(9).selectExpr("cast(id as int) as bucket").hint("merge"), "bucket"
+        ),
+    ),
+]
+
+RESHAPED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("dropped or renamed text", lambda frame: frame.drop("text")),
+    ("dropped or renamed text", lambda frame: frame.withColumnRenamed("text", "body")),
+    ("type of bucket from int to bigint", lambda frame: frame.withColumn("bucket", frame["bucket"].cast("bigint"))),
+    ("returned NoneType, not a DataFrame", lambda _: None),
+    ("the transform raised KeyError: 'no such setting'", _breaks),
+    ("does not come from the documents", lambda frame: frame.sparkSession.range(3)),
+]
+
+
+class SparkEngineContract(EngineContract):
+    """Transforms: which are run, and which are refused before anything ran."""
+
+    def test_each_bucket_is_one_task(self, engine: Engine, tmp_path: Path) -> None:
+        assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4
+
+    @pytest.mark.parametrize("transform", ACCEPTED, ids=lambda each: each.__name__)
+    def test_a_transform_that_leaves_rows_where_they_are_runs(
+        self, engine: Engine, tmp_path: Path, transform: Callable[[Any], Any]
+    ) -> None:
+        rows = written(tmp_path, list(engine.run(a_wave(), RowFiles(tmp_path, transform=transform))))
+        assert sorted(row["chunk_id"] for row in rows) == sorted(f"d{n}/{i}" for n in range(40) for i in range(2))
+        if transform in (_with_column, _mapped):
+            assert {row["text"][:4] for row in rows} == {"TEXT"}
+        if transform is _with_column:
+            assert all(row["length"] == len(row["text"]) for row in rows)
+
+    @pytest.mark.parametrize(("named", "transform"), REFUSED)
+    def test_a_transform_that_moves_rows_is_refused_by_name(
+        self, engine: Engine, tmp_path: Path, named: str, transform: Callable[[Any], Any]
+    ) -> None:
+        with pytest.raises(UserError, match=f"moves document rows between tasks: [^(]*{named}") as raised:
+            engine.run(a_wave(), RowFiles(tmp_path, transform=transform))
+        assert raised.value.hint
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(("problem", "transform"), RESHAPED)
+    def test_a_transform_that_breaks_the_row_contract_is_refused(
+        self, engine: Engine, tmp_path: Path, problem: str, transform: Callable[[Any], Any]
+    ) -> None:
+        with pytest.raises(UserError, match=problem):
+            engine.run(a_wave(), RowFiles(tmp_path, transform=transform))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_an_error_in_the_users_own_function_comes_back_in_its_words(self, engine: Engine, tmp_path: Path) -> None:
+        def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                raise LookupError("no such word")
+            yield from ()
+
+        with pytest.raises(Exception, match="LookupError: no such word") as raised:
+            engine.run(a_wave(), RowFiles(tmp_path, transform=lambda frame: frame.mapInArrow(broken, frame.schema)))
+        assert len(str(raised.value).splitlines()) == 1

@@ -1,0 +1,47 @@
+"""The README's tour works as it is written: every line is run, in order, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def _block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no {language} block"
+    return found[1]
+
+
+def test_the_tour_and_the_python_example_work_as_written(tmp_path: Path) -> None:
+    commands = [line.removeprefix("$ ") for line in _block("console").splitlines()]
+    assert len(commands) == 10
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    said: dict[str, str] = {}
+    for command in commands:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        # Changes are pending: that is what 2 says.
+        assert done.returncode == (2 if command == "instep plan" else 0), f"{command}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        said[command] = done.stdout
+    assert "moon pulls the sea" in said['instep search "moon and sea"']
+    (again,) = json.loads(said["instep run --json"])
+    assert again["counts"]["written"] == 1
+    assert "Indexed" in said["instep status"]
+    done = subprocess.run(
+        [sys.executable, "-c", _block("python")], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "tides.md" in done.stdout.splitlines()[0]
+
+
+def test_every_document_the_readme_points_to_is_there() -> None:
+    root = Path(__file__).parents[2]
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (root / target).exists(), target

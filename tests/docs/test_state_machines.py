@@ -1,0 +1,21 @@
+"""The tables of docs/state-machines.md are those of the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from instep.domain.jobs import JOB_MOVES, SLICE_MOVES
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "state-machines.md").read_text()
+
+
+@pytest.mark.parametrize(("heading", "moves"), [("Jobs", JOB_MOVES), ("Slices", SLICE_MOVES)])
+def test_the_documented_moves_are_the_allowed_ones(heading: str, moves: Mapping[StrEnum, frozenset[StrEnum]]) -> None:
+    section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| ([A-Z_]+) \| ?([A-Z_, ]*?) ?\|$", section, flags=re.MULTILINE))
+    assert rows == {str(state): ", ".join(sorted(map(str, after))) for state, after in moves.items()}

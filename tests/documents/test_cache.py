@@ -1,0 +1,96 @@
+"""The embedding cache: several writers at once, upkeep, damage."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from instep.documents.cache import EmbeddingCache
+from instep.domain.identity import content_hash
+
+Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+
+def hashes(start: int, stop: int) -> pa.StringArray:
+    return pa.array([content_hash(b"%d" % number) for number in range(start, stop)], pa.string())
+
+
+def vectors(start: int, stop: int) -> Vectors:
+    return np.repeat(np.arange(start, stop, dtype=np.float32)[:, None], 4, axis=1)
+
+
+def put_all(uri: str, worker: int) -> None:
+    cache = EmbeddingCache(uri, "model", 4)
+    for start in range(worker * 100, worker * 100 + 100, 10):
+        cache.put(hashes(start, start + 10), vectors(start, start + 10))
+
+
+def test_gives_what_was_put_and_says_where(tmp_path: Path) -> None:
+    cache = EmbeddingCache(str(tmp_path / "deep/er"), "model", 4)
+    assert len(cache.get(hashes(0, 5))[0]) == 0
+    cache.put(hashes(3, 6), vectors(3, 6))
+    places, found = cache.get(hashes(0, 5))
+    assert places.tolist() == [3, 4]
+    assert found.tolist() == [[3.0] * 4, [4.0] * 4]
+    assert len(EmbeddingCache(str(tmp_path / "deep/er"), "other", 4).get(hashes(0, 5))[0]) == 0
+    assert len(cache.get(hashes(0, 0))[0]) == 0
+
+
+def test_the_same_text_put_twice_is_found_once(tmp_path: Path) -> None:
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    for _ in range(2):
+        cache.put(hashes(0, 3), vectors(0, 3))
+    places, found = cache.get(hashes(0, 3))
+    assert places.tolist() == [0, 1, 2]
+    assert found[:, 0].tolist() == [0, 1, 2]
+
+
+def test_processes_that_start_it_together_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=put_all, args=(str(tmp_path), worker)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    places, found = EmbeddingCache(str(tmp_path), "model", 4).get(hashes(0, 300))
+    assert places.tolist() == list(range(300))
+    assert found[:, 0].tolist() == list(range(300))
+
+
+def test_many_small_puts_are_merged_and_indexed(tmp_path: Path) -> None:
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    for start in range(0, 140):
+        cache.put(hashes(start, start + 1), vectors(start, start + 1))
+    dataset = lance.dataset(str(tmp_path / "model.lance"))
+    assert len(dataset.get_fragments()) < 70
+    assert len(dataset.describe_indices()) == 1
+    assert cache.get(hashes(0, 140))[0].tolist() == list(range(140))
+
+
+@pytest.mark.parametrize("part", ["data", "_versions"])
+def test_a_damaged_cache_is_rebuilt(tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache = EmbeddingCache(str(tmp_path), "model", 4)
+    cache.put(hashes(0, 5), vectors(0, 5))
+    for file in (tmp_path / "model.lance" / part).iterdir():
+        file.write_bytes(b"junk")
+    with caplog.at_level(logging.WARNING):
+        assert len(cache.get(hashes(0, 5))[0]) == 0
+    assert "rebuilt" in caplog.text
+    cache.put(hashes(0, 5), vectors(0, 5))
+    assert cache.get(hashes(0, 5))[0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = EmbeddingCache(str(tmp_path / "file"), "model", 4)
+    with caplog.at_level(logging.WARNING):
+        cache.put(hashes(0, 2), vectors(0, 2))
+        assert len(cache.get(hashes(0, 2))[0]) == 0
+    assert "not cached" in caplog.text

@@ -1,0 +1,148 @@
+"""The HTTP embedder against a real server that misbehaves as real ones do."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+
+import pytest
+
+from instep.documents.embed.http import HttpEmbedder, close_connections
+from instep.documents.embed.port import EmbedRejected
+from instep.errors import Transient, UserError
+from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
+
+KEY = "sk-verysecretverysecret"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with serving() as running:
+        yield running
+        close_connections()
+
+
+def embedder(endpoint: Endpoint, **settings: object) -> HttpEmbedder:
+    values = {"dimensions": 3, "api_key": KEY, "batch": 2, "first_wait": 0.01, "attempts": 3, **settings}
+    return HttpEmbedder(endpoint.url, "model", **values)  # type: ignore[arg-type]  # settings of a test
+
+
+def refuse(status: int, message: str = "no", **headers: str) -> Answer:
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, {"error": {"message": message}}
+
+
+def test_asks_in_batches_and_keeps_the_order(endpoint: Endpoint) -> None:
+    made = embedder(endpoint).embed(["a", "bb", "ccc", "dddd", "eeeee"])
+    assert made[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert endpoint.asked == [["a", "bb"], ["ccc", "dddd"], ["eeeee"]]
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert embedder(endpoint).embed([]).shape == (0, 3)
+
+
+def test_an_answer_in_another_order_is_put_right_by_index(endpoint: Endpoint) -> None:
+    def reversed_answer(texts: list[str]) -> Answer:
+        status, headers, answer = good(texts)
+        return status, headers, {"data": answer["data"][::-1]}
+
+    endpoint.behave = reversed_answer
+    assert embedder(endpoint).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
+
+
+def test_too_many_requests_waits_as_long_as_it_is_told(endpoint: Endpoint) -> None:
+    endpoint.script = [lambda _: refuse(429, retry_after="0.4")]
+    assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
+    assert endpoint.times[1] - endpoint.times[0] >= 0.4
+
+
+def test_a_date_to_wait_until_is_understood(endpoint: Endpoint) -> None:
+    endpoint.script = [
+        lambda _: refuse(429, retry_after=formatdate(0, usegmt=True)),
+        lambda _: refuse(429, retry_after="soon"),
+    ]
+    assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_an_outage_is_tried_again_and_then_transient(endpoint: Endpoint, status: int) -> None:
+    endpoint.script = [lambda _: refuse(status)]
+    assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
+    endpoint.behave = lambda _: refuse(status)
+    with pytest.raises(Transient, match=str(status)):
+        embedder(endpoint).embed(["a"])
+    assert len(endpoint.asked) == 2 + 3
+
+
+def test_answers_that_are_incomplete_or_garbled_are_tried_again(endpoint: Endpoint) -> None:
+    endpoint.script = [
+        lambda texts: (200, {}, {"data": good(texts)[2]["data"][:1]}),
+        lambda texts: (200, {}, {"data": [{"index": 0, "embedding": vector("a")}] * 2}),
+        lambda texts: (200, {}, b"<html>busy</html>"),
+        lambda texts: (200, {}, {"data": None}),
+    ]
+    assert embedder(endpoint, attempts=5).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
+
+
+def test_nobody_there_is_transient() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nobody = HttpEmbedder(f"http://127.0.0.1:{port}", "m", 3, api_key=KEY, attempts=2, first_wait=0.01)
+    with pytest.raises(Transient) as caught:
+        nobody.embed(["a"])
+    assert KEY not in str(caught.value)
+    close_connections()
+
+
+def test_a_slow_answer_is_an_outage(endpoint: Endpoint) -> None:
+    import time
+
+    def slow(texts: list[str]) -> Answer:
+        time.sleep(0.5)
+        return good(texts)
+
+    endpoint.script = [slow]
+    assert embedder(endpoint, timeout=0.1).embed(["a"]).tolist() == [vector("a")]
+    assert len(endpoint.asked) == 2
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refusal_of_the_texts_is_not_tried_again(endpoint: Endpoint, status: int) -> None:
+    endpoint.behave = lambda _: refuse(status, f"too long; your key {KEY}")
+    with pytest.raises(EmbedRejected, match="too long") as caught:
+        embedder(endpoint).embed(["a"])
+    assert KEY not in str(caught.value)
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_wrong_key_or_address_is_the_users_error(endpoint: Endpoint, status: int) -> None:
+    endpoint.behave = lambda _: refuse(status, f"Incorrect API key provided: {KEY}")
+    with pytest.raises(UserError, match="api_key") as caught:
+        embedder(endpoint).embed(["a"])
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("embedding", [[1.0, 2.0], [1.0] * 4, "text", None, [1.0, "x", 2.0], [1.0, [2.0], 3.0]])
+def test_a_vector_of_the_wrong_shape_is_rejected(endpoint: Endpoint, embedding: object) -> None:
+    endpoint.behave = lambda _: (200, {}, {"data": [{"index": 0, "embedding": embedding}]})
+    with pytest.raises(EmbedRejected):
+        embedder(endpoint).embed(["a"])
+
+
+def test_requests_are_spaced_by_the_limit(endpoint: Endpoint) -> None:
+    began = time.monotonic()  # by our clock: at the endpoint a slow connection brings requests nearer to each other
+    embedder(endpoint, batch=1, requests_per_minute=600).embed(["a", "b", "c"])
+    assert time.monotonic() - began >= 0.2
+
+
+def test_the_key_is_not_shown_and_travels(endpoint: Endpoint) -> None:
+    made = embedder(endpoint)
+    assert KEY not in repr(made)
+    copy = pickle.loads(pickle.dumps(made))
+    copy.embed(["a"])
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert made.fingerprint == embedder(endpoint, api_key="other").fingerprint
+    assert made.fingerprint != embedder(endpoint, dimensions=4).fingerprint

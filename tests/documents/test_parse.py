@@ -1,0 +1,150 @@
+"""Parsing: what becomes text, what becomes a failure and why."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+
+from instep.documents.parse import Parsed, ParseFailure, parse
+
+URI = "file:///folder/"
+LINE = 1_000_000
+
+
+def parsed(data: bytes, name: str, max_line_bytes: int = LINE) -> Parsed:
+    return parse(data, URI + name, max_line_bytes=max_line_bytes)
+
+
+def reason(data: bytes, name: str, max_line_bytes: int = LINE) -> str:
+    with pytest.raises(ParseFailure) as caught:
+        parsed(data, name, max_line_bytes)
+    assert caught.value.stage == "parse"
+    return caught.value.reason
+
+
+def pdf(text: str = "Hello PDF", title: str = "") -> bytes:
+    """A small PDF with one page, written by hand."""
+    stream = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET".encode() if text else b""
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        b"<</Title(%s)>>" % title.encode(),
+    ]
+    out, offsets = b"%PDF-1.4\n", []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj%s endobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    trailer = b"trailer<</Size %d/Root 1 0 R/Info 6 0 R>>" % (len(objects) + 1)
+    return out + b"xref\n0 %d\n0000000000 65535 f \n%s%s\nstartxref\n%d\n%%%%EOF\n" % (
+        len(objects) + 1,
+        table,
+        trailer,
+        len(out),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.md", "markdown"),
+        ("a.MARKDOWN", "markdown"),
+        ("a.rst", "rst"),
+        ("a.txt", "text"),
+        ("a.py", "code"),
+        ("Makefile", "text"),
+        ("a.unknown", "text"),
+        ("a.html", "html"),
+    ],
+)
+def test_the_suffix_says_what_a_document_is(name: str, kind: str) -> None:
+    assert parsed(b"some words", name).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# First #\n\n# Second", "First"),
+        ("words\n\n## Deep *one*\n", "Deep *one*"),
+        ("Under\nlined\n======\n", "lined"),
+        ("```\n# not this\n```\n\n# But this", "But this"),
+        ("---\ntitle: 'From matter'\ntags: [a]\n---\n# Heading", "From matter"),
+        ("---\nlayout: x\n---\n# Heading", "Heading"),
+        ("no heading", "a b.md"),
+        ("#no space\n", "a b.md"),
+    ],
+)
+def test_markdown_has_a_title(text: str, title: str) -> None:
+    assert parsed(text.encode(), "a%20b.md").title == title
+
+
+def test_front_matter_is_not_part_of_the_text_but_a_rule_is() -> None:
+    assert parsed(b"---\ntitle: x\n---\nbody", "a.md").text == "body"
+    assert parsed(b"+++\ntitle = 'x'\n+++\nbody", "a.md") == ("markdown", "x", "body")
+    assert parsed(b"words\n\n---\n\nmore", "a.md").text == "words\n\n---\n\nmore"
+
+
+def test_restructuredtext_has_the_title_of_its_first_section() -> None:
+    assert parsed(b"=====\nTitle\n=====\n\nText\n----\n", "a.rst").title == "Title"
+    assert parsed(b"not this\n==\n\nSection\n~~~~~~~\n", "a.rst").title == "Section"
+
+
+def test_html_loses_markup_scripts_and_styles_and_keeps_blocks_apart() -> None:
+    page = b"""<!doctype html><title> The  page </title><style>p {color: red}</style>
+      <body><h1>Head</h1><p>One <b>bold</b>
+      word.</p><script>alert(1)</script><ul><li>a</li><li>b</li></ul>a &lt; b</body>"""
+    assert parsed(page, "a.html") == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
+
+
+def test_html_in_a_declared_encoding_is_read_in_it() -> None:
+    page = '<meta charset="iso-8859-1"><p>caf\xe9</p>'.encode("latin-1")
+    assert parsed(page, "a.html").text == "café"
+    assert reason(b"<p>caf\xe9</p>", "a.html") == "not UTF-8 at byte 6"
+
+
+def test_pdf_gives_text_and_title() -> None:
+    assert parsed(pdf("Hello PDF", "The title"), "a.pdf") == ("pdf", "The title", "Hello PDF")
+
+
+def test_a_truncated_pdf_is_a_failure_wherever_it_ends() -> None:
+    whole = pdf()
+    for size in (10, 200, 400, len(whole) - 10):
+        assert "truncated" in reason(whole[:size], "a.pdf")
+
+
+def test_broken_empty_and_wrong_pdfs_are_failures() -> None:
+    assert "no text" in reason(pdf(text=""), "a.pdf")
+    assert "not a PDF" in reason(b"# text", "a.pdf")
+    assert "PDF" in reason(b"%PDF-1.4\n" + bytes(range(256)) * 20 + b"%%EOF", "a.pdf")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_decides_the_encoding_and_is_dropped(encoding: str) -> None:
+    assert parsed("# Tïtle 漢".encode(encoding), "a.md") == ("markdown", "Tïtle 漢", "# Tïtle 漢")
+
+
+def test_what_is_not_text_is_a_failure_that_says_where() -> None:
+    assert reason(b"good \xff bad", "a.md") == "not UTF-8 at byte 5"
+    assert reason(codecs.BOM_UTF16_LE + b"a\x00\x00\xd8", "a.md").startswith("not UTF-16 at byte")
+    assert reason(b"text \x00\xff", "a.txt") == "binary, not text: NUL at byte 5"
+    assert reason(codecs.BOM_UTF8 + b"a\x00", "a.txt").startswith("binary")
+
+
+def test_a_line_over_the_limit_is_a_failure() -> None:
+    assert "max_line_bytes" in reason(b"x" * 50_000_000, "a.txt")
+    assert reason(b"short\n" + b"x" * 11, "a.txt", 10).endswith("at byte 6")
+    assert parsed(b"x" * 10 + b"\n" + b"y" * 10 + b"\r\n", "a.txt", 10).text == "x" * 10 + "\n" + "y" * 10 + "\n"
+    assert "max_line_bytes" in reason(b"<p>" + b"x" * 11, "a.html", 10)
+
+
+def test_an_empty_file_is_an_empty_document() -> None:
+    for name in ("a.md", "a.pdf", "a.html", "a.txt"):
+        assert parsed(b"", name).text == ""
+
+
+def test_line_ends_are_the_same_everywhere() -> None:
+    assert parsed(b"a\r\nb\rc\n", "a.txt").text == "a\nb\nc\n"

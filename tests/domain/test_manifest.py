@@ -1,0 +1,92 @@
+"""The manifest difference against an independent model."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.identity import bucket_of, canonical_uri, document_id
+from instep.domain.manifest import (
+    Action,
+    DeleteGuard,
+    Difference,
+    DocumentChange,
+    ManifestEntry,
+    SourceDocument,
+    decode_changes,
+    difference,
+    encode_changes,
+)
+
+URIS = [f"file:///docs/{n}.md" for n in range(8)]
+versions = st.sampled_from(["1", "2"])
+sizes = st.integers(0, 2)
+listings = st.dictionaries(st.sampled_from(URIS), st.tuples(sizes, versions))
+failures = st.dictionaries(st.sampled_from(URIS), versions)
+
+
+def entry(uri: str, size: int, version: str) -> ManifestEntry:
+    identity = document_id(canonical_uri(uri))
+    return ManifestEntry(identity, uri, size, version, "hash", 1, bucket_of(identity, 4))
+
+
+@given(listings, listings, failures, st.booleans(), st.booleans())
+def test_every_document_gets_exactly_the_action_the_model_gives_it(
+    listed: dict[str, tuple[int, str]],
+    recorded: dict[str, tuple[int, str]],
+    failed: dict[str, str],
+    complete: bool,
+    retry: bool,
+) -> None:
+    found = difference(
+        [SourceDocument(uri, size, version) for uri, (size, version) in listed.items()],
+        {uri: entry(uri, size, version) for uri, (size, version) in recorded.items()},
+        failed,
+        complete=complete,
+        buckets=4,
+        retry_failures=retry,
+    )
+    actions = {change.uri: change.action for change in found.changes}
+    assert len(actions) == len(found.changes)
+
+    expected: dict[str, Action] = {}
+    for uri in URIS:
+        if uri in listed:
+            if uri in failed:
+                if retry or failed[uri] != listed[uri][1]:
+                    expected[uri] = Action.RETRY
+            elif uri not in recorded:
+                expected[uri] = Action.INSERT
+            elif recorded[uri] != listed[uri]:
+                expected[uri] = Action.UPDATE
+        elif complete and (uri in recorded or uri in failed):
+            expected[uri] = Action.DELETE
+    assert actions == expected
+    assert found.unchanged == sum(1 for uri in listed if uri not in failed and recorded.get(uri) == listed[uri])
+    for change in found.changes:
+        assert change.bucket == bucket_of(change.document_id, 4)
+        assert change.previous_hash == ("hash" if change.uri in recorded else "")
+    assert decode_changes(encode_changes(found.changes)) == list(found.changes)
+
+
+def test_a_uri_listed_twice_counts_once() -> None:
+    twice = [SourceDocument(URIS[0], 1, "1"), SourceDocument(URIS[0], 1, "1")]
+    assert len(difference(twice, {}, {}, complete=True, buckets=4).changes) == 1
+
+
+def test_an_incomplete_listing_deletes_nothing() -> None:
+    recorded = {uri: entry(uri, 1, "1") for uri in URIS}
+    assert difference([], recorded, {}, complete=False, buckets=4).changes == []
+
+
+def _deletes(number: int, recorded: int) -> Difference:
+    change = DocumentChange(Action.DELETE, "doc", "file:///x", 0, "", 0, "", "")
+    return Difference([change] * number, 0, 0, recorded)
+
+
+def test_the_delete_guard_needs_both_the_share_and_the_floor() -> None:
+    guard = DeleteGuard(0.2, 100)
+    assert not guard.blocks(_deletes(99, 99))
+    assert guard.blocks(_deletes(100, 100))
+    assert not guard.blocks(_deletes(200, 1000))
+    assert guard.blocks(_deletes(201, 1000))

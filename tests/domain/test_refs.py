@@ -1,0 +1,46 @@
+"""References: parsing, printing, instance ids."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.fingerprint import changed_parts, digest
+from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, instance_id
+
+names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
+paths = st.lists(st.integers(0, 10**9), max_size=4).map(lambda ids: "/".join(map(str, ids)))
+
+
+@given(names, paths)
+def test_a_reference_survives_printing_and_parsing(entity: str, path: str) -> None:
+    ref = PartitionRef(entity, Scope.parse(path) if path else GLOBAL)
+    assert PartitionRef.parse(str(ref)) == ref
+
+
+def test_references_read_as_in_the_design() -> None:
+    assert str(PartitionRef.parse("MergeRequest@42/9970/")) == "MergeRequest@42/9970"
+    assert PartitionRef.parse("Document") == PartitionRef.parse("Document@global")
+    assert Scope.parse("42/9970").path == "42/9970/"
+
+
+@pytest.mark.parametrize("bad", ["", "1abc", "a b", "Document@", "Document@42//1", "Document@../x", "x" * 101, "a@b"])
+def test_bad_references_are_refused(bad: str) -> None:
+    if bad == "Document@":
+        assert PartitionRef.parse(bad).scope.is_global
+        return
+    with pytest.raises(RefError):
+        PartitionRef.parse(bad)
+
+
+def test_instance_ids_are_the_same_at_every_replay_and_differ_between_builds() -> None:
+    ref = PartitionRef("Document")
+    assert str(instance_id(ref, 1)) == str(instance_id(ref, 1))
+    assert len({instance_id(ref, n) for n in range(100)}) == 100
+
+
+def test_fingerprints_do_not_depend_on_key_order_and_name_what_changed() -> None:
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert changed_parts({"chunker": "1", "embedder": "1"}, {"chunker": "2", "embedder": "1"}) == ["chunker"]
+    assert changed_parts({"a": "1"}, {}) == ["a"]

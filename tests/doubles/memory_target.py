@@ -1,0 +1,246 @@
+"""A document target in memory, complete and naive: what the real ones are compared with.
+
+Copies (pickling included) share their rows within one process, as those of a real target would.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from instep.domain.waves import Mark
+from instep.errors import Conflict, Fenced, UserError
+from instep.targets.port import ChunkChanges, Hit, SearchMode, existing_schema
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Index:
+    """`rows` by locator; `history` holds (version, attempt, marks) of each commit."""
+
+    dimensions: int
+    version: int = 1
+    written_last: float = field(default_factory=time.monotonic)
+    next_locator: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)
+    written_at: dict[int, int] = field(default_factory=dict)
+    removed_at: dict[int, int] = field(default_factory=dict)
+    removed: dict[int, Row] = field(default_factory=dict)
+    epoch: int = 0
+    fences: dict[str, int] = field(default_factory=dict)
+    history: list[tuple[int, str, tuple[Mark, ...]]] = field(default_factory=list)
+
+
+@dataclass
+class _Store:
+    indexes: dict[str, _Index] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, list[ChunkChanges]] = field(default_factory=dict)
+    lock: Any = field(default_factory=threading.RLock)
+
+
+_STORES: dict[str, _Store] = {}
+
+
+@dataclass(frozen=True)
+class MemoryTarget:
+    """Implements `targets.port.DocumentTarget`."""
+
+    name: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @property
+    def kind(self) -> Literal["transactional"]:
+        return "transactional"
+
+    @property
+    def _store(self) -> _Store:
+        return _STORES.setdefault(self.name, _Store())
+
+    def stored(self, physical: str) -> list[Row]:
+        """All rows, for comparison with a model."""
+        return list(self._store.indexes[physical].rows.values())
+
+    def check(self) -> None:
+        return
+
+    def create(self, physical: str, dimensions: int) -> None:
+        _check_name(physical)
+        self._store.indexes.setdefault(physical, _Index(dimensions))
+
+    def exists(self, physical: str) -> bool:
+        _check_name(physical)
+        return physical in self._store.indexes
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        with self._store.lock:
+            index = self._store.indexes[physical]
+            if epoch < index.epoch:
+                raise Fenced(f"epoch {epoch} is over: {index.epoch} was seen")
+            if any(mark.fence < index.fences.get(mark.slice_id, 0) for mark in marks):
+                raise Fenced("a slice was taken over")
+            if epoch > index.epoch or marks:
+                index.version += 1
+            index.epoch = epoch
+            for mark in marks:
+                index.fences[mark.slice_id] = max(mark.fence, index.fences.get(mark.slice_id, 0))
+            return index.version
+
+    def writer(self, physical: str, base: int) -> MemoryWriter:
+        return MemoryWriter(self, physical, base)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        with self._store.lock:
+            index = self._store.indexes[physical]
+            if any(done == attempt for _, done, _ in index.history):
+                return index.version
+            if epoch < index.epoch:
+                raise Fenced(f"epoch {epoch} is over: {index.epoch} was seen")
+            if any(mark.fence < index.fences.get(mark.slice_id, 0) for mark in marks):
+                raise Fenced("a slice was taken over")
+            changes = [change for key in staged for change in self._store.staged[json.loads(key)["staged"]]]
+            stale = [int(row["locator"]) for change in changes for row in change.stale.to_pylist()]
+            if any(locator not in index.rows for locator in stale):
+                raise Conflict("rows moved since the base version")
+            index.version += 1
+            index.written_last = time.monotonic()
+            index.epoch = epoch
+            for locator in stale:
+                index.removed[locator] = index.rows.pop(locator)
+                index.removed_at[locator] = index.version
+            for row in (row for change in changes for row in change.rows.to_pylist()):
+                index.rows[index.next_locator] = row
+                index.written_at[index.next_locator] = index.version
+                index.next_locator += 1
+            for mark in marks:
+                index.fences[mark.slice_id] = mark.fence
+            index.history.append((index.version, attempt, tuple(marks)))
+            return index.version
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        wanted = set(slice_ids)
+        return {
+            mark.slice_id: mark.outcome
+            for version, _, marks in self._store.indexes[physical].history
+            for mark in marks
+            if version > since and mark.slice_id in wanted
+        }
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        return
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        return
+
+    def promote(self, alias: str, physical: str) -> None:
+        _check_name(alias)
+        self._index(physical)
+        self._store.aliases[alias] = physical
+
+    def served(self, alias: str) -> str | None:
+        _check_name(alias)
+        return self._store.aliases.get(alias)
+
+    def rows(self, physical: str) -> int:
+        return len(self._store.indexes[physical].rows)
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        now = time.monotonic()
+        return sorted(
+            name
+            for name, index in self._store.indexes.items()
+            if name.startswith(f"{alias}__") and name != self.served(alias) and now - index.written_last >= idle_seconds
+        )
+
+    def drop(self, physical: str) -> None:
+        _check_name(physical)
+        self._store.indexes.pop(physical, None)
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        """Text: share of the words found. Vector: the cosine. Hybrid: their sum."""
+        dimensions = self._index(physical).dimensions
+        if mode != "text" and (vector is None or len(vector) != dimensions or not all(map(math.isfinite, vector))):
+            raise UserError("this vector cannot be searched for")
+        words = _folded(text).split()
+
+        def score(row: Row) -> float:
+            found = sum(word in _folded(row["text"]) for word in words) / (len(words) or 1)
+            near = _cosine(row["vector"], vector) if vector else 0.0
+            return float({"text": found, "vector": near, "hybrid": found + near}[mode])
+
+        ranked = sorted(
+            ((score(row), row["chunk_id"], row) for row in self.stored(physical)), key=lambda each: each[:2]
+        )
+        return [_hit(entity, points, row) for points, _, row in ranked[::-1][:limit] if points > 0]
+
+    def _index(self, physical: str) -> _Index:
+        if physical not in self._store.indexes:
+            raise UserError(f"there is no index {physical!r}")
+        return self._store.indexes[physical]
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", name):
+        raise UserError(f"{name!r} cannot name an index")
+
+
+def _folded(text: str) -> str:
+    """Lower case without accents."""
+    return "".join(each for each in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(each))
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    scale = math.hypot(*one) * math.hypot(*other)
+    return sum(a * b for a, b in zip(one, other, strict=True)) / scale if scale else 0.0
+
+
+def _hit(entity: str, points: float, row: Row) -> Hit:
+    return Hit(
+        entity,
+        points,
+        row["document_id"],
+        row["chunk_id"],
+        row["chunk_index"],
+        row["source_uri"],
+        row["title"],
+        row["text"],
+    )
+
+
+@dataclass(frozen=True)
+class MemoryWriter:
+    target: MemoryTarget
+    physical: str
+    base: int
+
+    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+        index = self.target._store.indexes[self.physical]
+        wanted = set(document_ids)
+        live = [*index.rows.items(), *((key, row) for key, row in index.removed.items())]
+        found = [
+            {**{name: row[name] for name in existing_schema().names[:3]}, "locator": locator}
+            for locator, row in live
+            if row["document_id"] in wanted
+            and index.written_at[locator] <= self.base
+            and index.removed_at.get(locator, self.base + 1) > self.base
+        ]
+        return pa.Table.from_pylist(found, schema=existing_schema())
+
+    def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
+        key = str(uuid.uuid4())
+        self.target._store.staged[key] = list(changes)
+        return json.dumps({"staged": key}).encode()

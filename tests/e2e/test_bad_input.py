@@ -1,0 +1,160 @@
+"""Broken documents go to the failure list with path and reason; everything else is indexed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from instep.domain.jobs import JobState
+from instep.service.progress import Silent
+
+from . import corpus, truth
+from .conftest import Place
+
+
+def _broken(folder: Path) -> dict[str, str]:
+    """Documents that cannot be indexed, and a word of the reason each must get."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "latin.md").write_bytes(b"caf\xe9 au lait\n")
+    (folder / "binary.md").write_bytes(b"a\x00b\x00c\n")
+    (folder / "line.md").write_bytes(b"x" * 50_000_000)
+    (folder / "cut.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n2 0 obj\n<< /Ty")
+    return {"latin.md": "UTF-8", "binary.md": "NUL", "line.md": "line", "cut.pdf": "PDF"}
+
+
+def _include_pdf(place: Place) -> None:
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text().replace('"**/*.md"', '"**/*.md", "**/*.pdf"'))
+
+
+def test_broken_documents_are_listed_with_path_and_reason_and_their_neighbours_are_indexed(place: Place) -> None:
+    reasons = _broken(place.docs / "broken")
+    _include_pdf(place)
+    result = place.run()
+    assert result.state is JobState.COMPLETED_WITH_ERRORS
+    assert result.promoted
+    assert (result.counts.written, result.counts.failed) == (60, 4)
+    failures = {Path(record.uri).name: record for record in place.open().failures()}
+    assert failures.keys() == reasons.keys()
+    for name, word in reasons.items():
+        assert word.lower() in failures[name].reason.lower(), failures[name].reason
+    assert place.wrong(keep=lambda path: path.parent.name != "broken") == ""
+
+
+def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Place) -> None:
+    _broken(place.docs / "broken")
+    _include_pdf(place)
+    place.run()
+    again = place.run()
+    assert again.state is None
+    assert again.plan.difference.known_failures == 4
+    asked = place.run(retry_failures=True)
+    assert (asked.counts.read, asked.counts.failed) == (4, 4)
+    assert all(record.attempts == 2 for record in place.open().failures())
+    (place.docs / "broken" / "latin.md").write_text("café au lait\n")
+    mended = place.run()
+    assert mended.counts.written == 1
+    (place.docs / "broken" / "binary.md").unlink()
+    place.run()
+    assert {Path(record.uri).name for record in place.open().failures()} == {"line.md", "cut.pdf"}
+
+
+def test_an_indexed_document_that_breaks_keeps_serving_its_last_good_version(place: Place) -> None:
+    place.run()
+    before = truth.stored(place.index)
+    corpus.path(place.docs, 9).write_bytes(b"broken \x80 bytes")
+    result = place.run()
+    assert result.counts.failed == 1
+    assert truth.stored(place.index) == before
+    corpus.path(place.docs, 9).write_text(corpus.text(9, seed=1))
+    place.run()
+    assert place.wrong() == ""
+    assert place.open().failures() == []
+
+
+def test_names_with_spaces_unicode_odd_bytes_and_255_bytes_are_documents_like_others(place: Place) -> None:
+    names = [
+        "with space.md",
+        "query?and#fragment%20.md",
+        "naïve-e\u0301.md",
+        "naïve-\u00e9.md",
+        "日本語.md",
+        "UPPER.md",
+        "upper.md",
+        "n" * 252 + ".md",
+    ]
+    for number, name in enumerate(names):
+        (place.docs / name).write_text(corpus.text(1000 + number))
+    os.link(corpus.path(place.docs, 1), os.fsencode(place.docs) + b"/bytes-\xff\xfe.md")
+    result = place.run()
+    assert result.counts.written == 60 + len(names) + 1
+    assert place.wrong() == "" or "bytes-" in str(result)
+    assert place.run().state is None
+
+
+def test_symlink_loops_end_and_linked_files_are_read(place: Place) -> None:
+    (place.docs / "loop").symlink_to(place.docs, target_is_directory=True)
+    (place.docs / "linked.md").symlink_to(corpus.path(place.docs, 2))
+    result = place.run()
+    assert result.counts.written == 61
+    assert place.run().state is None
+
+
+def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_run(place: Place) -> None:
+    gone = corpus.path(place.docs, 11)
+
+    class Remover(Silent):
+        def begin(self, entity: str, total: int) -> None:
+            gone.unlink()
+
+    result = place.run(progress=Remover())
+    assert result.state is JobState.COMPLETED
+    assert (result.counts.skipped, result.counts.failed) == (1, 0)
+    assert place.wrong() == ""
+    assert place.run().state is None
+
+
+def test_empty_files_and_an_empty_folder_are_fine(place: Place) -> None:
+    (place.docs / "empty.md").write_bytes(b"")
+    assert place.run().counts.failed == 0
+    assert place.wrong() == ""
+    assert place.run().state is None
+
+
+def test_a_folder_without_documents_is_nothing_to_do(tmp_path: Path) -> None:
+    place = Place(tmp_path / "project", tmp_path / "docs")
+    place.docs.mkdir()
+    place.declare()
+    assert place.run().state is None
+
+
+def test_ten_thousand_tiny_files(place: Place) -> None:
+    for number in range(10_000):
+        folder = place.docs / f"tiny{number % 100}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.md").write_text(f"tiny {number}\n")
+    result = place.run()
+    assert result.counts.written == 10_060
+    assert place.wrong() == ""
+
+
+@pytest.mark.slow
+def test_one_file_of_a_hundred_megabytes(place: Place) -> None:
+    with (place.docs / "giant.md").open("w") as giant:
+        for number in range(20_000):
+            giant.write(corpus.text(number, paragraphs=12))
+            if giant.tell() > 100_000_000:
+                break
+    result = place.run()
+    assert result.counts.written == 61
+    assert result.counts.bytes_read > 100_000_000
+    stored = truth.stored(place.index)
+    giant_id = hashlib.sha256((place.docs / "giant.md").as_uri().encode()).hexdigest()
+    chunks = {text for (identity, text), _ in stored.items() if identity == f"doc_{giant_id}"}
+    # A document this large is cut into pieces first, so chunks at the seams may differ from one big cut;
+    # but no word of it may be lost.
+    assert sum(map(len, chunks)) > 95_000_000
+    assert place.wrong(keep=lambda path: path.name != "giant.md").count("missing") == 0

@@ -1,0 +1,156 @@
+"""A crash at every call of ledger and target, before and after its effect: the next run mends it.
+
+The real service code on the real ledger and target; only time is virtual. After the fault every
+further call of that run fails too, as in a process that is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.domain.jobs import JobState
+from instep.ledger.port import LEASE_TTL_MS
+from instep.service.compose import Workshop
+from instep.service.plan import PlanOptions
+from instep.service.progress import Silent
+from instep.service.run import EntityResult, RunContext, run_entity
+from tests.doubles.clock import VirtualClock
+
+from . import corpus
+from .conftest import Place
+
+DOCUMENTS = 12
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Fault:
+    """Crashes at call number `at` (from 1), before or after it takes effect."""
+
+    at: int
+    after: bool
+    calls: int = 0
+    crashed_in: str = ""
+
+    def call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.crashed_in:
+            raise Crash(self.crashed_in)
+        self.calls += 1
+        here = self.calls == self.at
+        if here and not self.after:
+            self.crashed_in = name
+            raise Crash(name)
+        result = method(*args, **kwargs)
+        if here:
+            self.crashed_in = name
+            raise Crash(name)
+        return result
+
+
+class Faulty:
+    """Stands in front of a ledger or target, and passes every call through the fault."""
+
+    def __init__(self, inner: Any, fault: Fault) -> None:
+        self._inner = inner
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not callable(value) or name == "close":
+            return value
+        return lambda *args, **kwargs: self._fault.call(name, value, *args, **kwargs)
+
+
+def run(place: Place, clock: VirtualClock, fault: Fault | None = None) -> EntityResult:
+    workshop = Workshop(instep.load(place.root).project, clock=clock)
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        (setup,) = workshop.setups()
+        if fault:
+            setup = replace(setup, target=Faulty(setup.target, fault))
+        context = RunContext(
+            ledger=Faulty(ledger, fault) if fault else ledger,
+            clock=clock,
+            ids=workshop.ids,
+            state=workshop.project.state_dir,
+            progress=Silent(),
+            choose=workshop.choose,
+            engine=workshop.engine,
+            prepare=workshop.prepare,
+            wait_seconds=LEASE_TTL_MS / 1000 + 1,
+            options=PlanOptions(),
+        )
+        return run_entity(setup, context)
+
+
+def edit(place: Place) -> None:
+    """Two changed, one deleted, one added."""
+    for number in (1, 2):
+        path = corpus.path(place.docs, number)
+        path.write_text(path.read_text() + "\n## More\n\nA new ending.\n")
+    corpus.path(place.docs, 3).unlink()
+    corpus.write(place.docs, range(DOCUMENTS, DOCUMENTS + 1))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Place:
+    made = Place(tmp_path / "project", tmp_path / "docs")
+    corpus.write(made.docs, range(DOCUMENTS))
+    made.declare(entity="buckets: 3")
+    return made
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before its effect", "after its effect"])
+@pytest.mark.parametrize("job", ["first build", "refresh"])
+def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Place, tmp_path: Path, job: str, after: bool) -> None:
+    if job == "refresh":
+        run(small, VirtualClock())
+        edit(small)
+    clean = tmp_path / "clean"
+    if (small.root / ".instep").exists():
+        shutil.copytree(small.root / ".instep", clean)
+    crashed: list[str] = []
+    at = 0
+    while True:
+        at += 1
+        shutil.rmtree(small.root / ".instep", ignore_errors=True)
+        if clean.exists():
+            shutil.copytree(clean, small.root / ".instep")
+        clock = VirtualClock()
+        fault = Fault(at, after)
+        try:
+            run(small, clock, fault)
+            break  # Past the last call.
+        except Crash:
+            crashed.append(fault.crashed_in)
+        _mend_and_check(small, clock, job, fault)
+    # The sweep really met what it is about.
+    assert {"acquire_lease", "create_job", "claim", "commit", "complete", "promote", "finish_job"} <= set(crashed)
+
+
+def _mend_and_check(place: Place, clock: VirtualClock, job: str, fault: Fault) -> None:
+    where = f"crash number {fault.at} in {fault.crashed_in} ({'after' if fault.after else 'before'} its effect)"
+    result = run(place, clock)
+    assert place.wrong() == "", where
+    assert run(place, clock).state is None, where
+    (status,) = instep.load(place.root).status()
+    assert not [note for note in status.notes if "rows" in note], where
+    if result.state is None:
+        return  # The crash came after all was done.
+    assert result.state is JobState.COMPLETED, where
+    assert result.counts.balanced, where
+    if job == "first build":
+        assert (result.counts.read, result.counts.written) == (DOCUMENTS, DOCUMENTS), where
+    else:
+        counts = result.counts
+        assert (counts.read, counts.written, counts.deleted, counts.skipped) == (4, 3, 1, 0), where

@@ -1,0 +1,104 @@
+"""The main job on Spark: the same truth, user transforms, a session of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from . import corpus, truth
+from .conftest import Place
+
+pytestmark = pytest.mark.spark
+
+TRANSFORM = '''
+from pyspark.sql import functions as F
+
+def shout(rows):
+    """Puts every chunk into capitals."""
+    return rows.withColumn("text", F.upper("text")).withColumn("origin", F.lit("shout"))
+
+def sorts(rows):
+    return rows.orderBy("chunk_index")
+'''
+
+SCRIPT = """
+import json, sys, instep
+from instep.errors import UserError
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+def run(folder, **options):
+    (result,) = instep.Instep(instep.load(folder).project, spark=spark).run(**options)
+    return result.as_dict()
+answers = []
+{body}
+spark.sql("select 1").collect()  # Our own session goes on.
+print("ANSWERS", json.dumps(answers))
+"""
+
+
+def in_a_notebook(folder: Path, body: str) -> list[dict[str, object]]:
+    """Run Python code with a Spark session of its own, in a process of its own."""
+    code = SCRIPT.replace("{body}", textwrap.dedent(body))
+    # In an activated environment `python3` is this Python; Spark's workers look for that.
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("ANSWERS "))
+    found: list[dict[str, object]] = json.loads(line.removeprefix("ANSWERS "))
+    return found
+
+
+def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Place, tmp_path: Path) -> None:
+    plain, shouted, sorting = place, Place(tmp_path / "shouted", place.docs), Place(tmp_path / "sorting", place.docs)
+    for each, name in ((shouted, "shout"), (sorting, "sorts")):
+        each.declare(entity=f"transform: shouting:{name}")
+        (each.root / "shouting.py").write_text(TRANSFORM)
+    (place.docs / "bad.md").write_bytes(b"\xff\xfa")
+    edit = f"""
+    from pathlib import Path
+    answers.append(run({str(plain.root)!r}))
+    path = Path({str(corpus.path(place.docs, 3))!r})
+    path.write_text(path.read_text() + "\\n## More\\n\\nA new ending.\\n")
+    Path({str(corpus.path(place.docs, 4))!r}).unlink()
+    answers.append(run({str(plain.root)!r}))
+    answers.append(run({str(shouted.root)!r}))
+    try:
+        run({str(sorting.root)!r})
+        answers.append({{}})
+    except UserError as error:
+        answers.append({{"error": str(error)}})
+    """
+    first, second, third, fourth = in_a_notebook(place.root, edit)
+    assert first["engine"] == second["engine"] == third["engine"] == "spark"
+    assert first["counts"]["failed"] == 1  # type: ignore[index]  # JSON
+    assert (second["counts"]["written"], second["counts"]["deleted"]) == (1, 1)  # type: ignore[index]  # JSON
+    good = truth.expected(place.docs, keep=lambda path: path.name != "bad.md")
+    assert truth.difference(good, truth.stored(plain.index)) == ""
+    upper = Counter({(identity, text.upper()): count for (identity, text), count in good.items()})
+    assert truth.difference(upper, truth.stored(shouted.index)) == ""
+    assert "moves document rows" in str(fourth["error"])
+
+
+def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "instep", "run", "--engine", "spark", "--json"],
+        cwd=place.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    (result,) = json.loads(done.stdout)
+    assert result["engine"] == "spark"
+    assert place.wrong() == ""

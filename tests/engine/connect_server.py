@@ -1,0 +1,25 @@
+"""A Spark Connect server on this machine: `python -m tests.engine.connect_server PORT LOG`, until its input ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from instep.engine.session import LazySpark, SparkSettings
+
+
+def main(port: str, log: str) -> None:
+    config = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+    }
+    spark = LazySpark(SparkSettings(master="local[2]", config=config, log=Path(log)))
+    spark.get()
+    print("ready", flush=True)
+    sys.stdin.read()
+    spark.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

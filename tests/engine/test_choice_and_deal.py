@@ -1,0 +1,74 @@
+"""Which engine is chosen and why; how slices are dealt to tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.engine.choice import EngineChoice, choose, cores_of, pace_of
+from instep.engine.deal import buckets, deal
+from tests.contracts.engine import BUCKETS, a_wave
+
+
+def chosen(
+    configured: str = "auto", work: int = 1_000, *, transform: bool = False, warm: bool = False, cores: int = 2
+) -> EngineChoice:
+    return choose(configured, work, transform=transform, warm=warm, cores=cores)  # type: ignore[arg-type]  # a parameter of the tests
+
+
+def test_a_small_plan_is_run_inline_and_the_reason_has_both_estimates() -> None:
+    choice = chosen()
+    assert choice.name == "inline"
+    assert "inline" in choice.reason
+    assert "on Spark" in choice.reason
+
+
+def test_a_plan_that_outlasts_the_start_of_a_large_spark_runs_there() -> None:
+    assert chosen(work=50_000_000, cores=64).name == "spark"
+
+
+@pytest.mark.parametrize("configured", ["auto", "inline", "spark"])
+def test_a_transform_always_runs_on_spark(configured: str) -> None:
+    assert chosen(configured, transform=True).name == "spark"
+
+
+def test_a_warm_session_is_used() -> None:
+    assert chosen(warm=True).name == "spark"
+
+
+@pytest.mark.parametrize("name", ["inline", "spark"])
+def test_the_projects_own_choice_wins(name: str) -> None:
+    assert chosen(name, warm=True).name == name
+    assert name in chosen(name).reason
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("spark://host:7077", 16)]
+)
+def test_cores_are_read_from_the_master(master: str, cores: int) -> None:
+    assert cores_of(master) == cores
+
+
+def test_a_remote_address_wins_over_the_master() -> None:
+    assert cores_of("local[3]", "sc://host") == cores_of("yarn")
+
+
+def test_paces_are_positive() -> None:
+    assert pace_of("inline").seconds(1_000) > 0
+    assert pace_of("spark", 8).work_per_second > pace_of("spark", 2).work_per_second
+
+
+@pytest.mark.parametrize("tasks", range(1, 7))
+def test_slices_are_dealt_whole_and_a_bucket_stays_together(tasks: int) -> None:
+    wave = a_wave(97, slices_per_bucket=3)
+    hands = deal(wave, tasks)
+    assert len(hands) == min(tasks, BUCKETS)
+    assert sorted(each.slice_id for hand in hands for each in hand) == sorted(each.slice_id for each in wave.slices)
+    owners = [{each.bucket for each in hand} for hand in hands]
+    assert sum(map(len, owners)) == len(buckets(wave))
+
+
+def test_shares_differ_by_no_more_than_the_largest_bucket() -> None:
+    wave = a_wave(97)
+    loads = [sum(each.work for each in hand) for hand in deal(wave, 2)]
+    largest = max(sum(each.work for each in group) for group in buckets(wave))
+    assert max(loads) - min(loads) <= largest

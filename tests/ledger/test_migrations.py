@@ -1,0 +1,53 @@
+"""The migrations, `tables.py` and a ledger made by `open_ledger` have one and the same schema."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from instep.ledger.schema import bring_up, upgrade
+from instep.ledger.sqlite import sqlite_engine
+from instep.ledger.tables import HEAD, metadata
+
+
+def _schema(path: Path, *, migrate: bool) -> dict[str, str]:
+    engine = sqlite_engine(path)
+    if migrate:
+        upgrade(engine)
+    else:
+        bring_up(engine, str(path))
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one() == HEAD
+    engine.dispose()
+    return {name: re.sub(r"\s+", " ", sql) for name, sql in rows if name != "alembic_version"}
+
+
+def test_a_migrated_ledger_and_a_new_one_have_the_same_schema(tmp_path: Path) -> None:
+    migrated = _schema(tmp_path / "migrated.db", migrate=True)
+    created = _schema(tmp_path / "created.db", migrate=False)
+    assert migrated == created
+    assert set(metadata.tables) < set(created)
+
+
+def test_alembic_finds_no_difference_between_migrations_and_tables(tmp_path: Path) -> None:
+    engine = sqlite_engine(tmp_path / "migrated.db")
+    upgrade(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_head_is_the_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", "instep.ledger:migrations")
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [HEAD]
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert revisions == sorted(revisions, reverse=True), "revisions are compared as text: they must sort"

@@ -1,0 +1,26 @@
+"""The SQLite ledger under the contract: every handle is a connection of its own to one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from instep.ledger.open import open_ledger
+from instep.ledger.port import Ledger
+from tests.contracts.ledger import LedgerContract, VirtualClock
+
+
+class TestSqliteLedger(LedgerContract):
+    @pytest.fixture
+    def ledgers(self, clock: VirtualClock, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
+        opened: list[Ledger] = []
+
+        def another() -> Ledger:
+            opened.append(open_ledger(f"sqlite:///{tmp_path}/state/ledger.db", clock=clock))
+            return opened[-1]
+
+        yield another
+        for ledger in opened:
+            ledger.close()

@@ -1,0 +1,27 @@
+"""Nothing in the repository ties it to one machine or one package host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# Written in pieces, so that this file does not find itself.
+HOSTS = re.compile(
+    "|".join(["files\\.python" + "hosted", "py" + "pi\\.org", "repo1?\\.mav" + "en", "/wo" + "rk/ma" + "in"])
+)
+
+
+def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+    assert len(files) > 50
+    found = [
+        f"{file.relative_to(REPOSITORY)}:{number}"
+        for file in files
+        if file.is_file()
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if HOSTS.search(line)
+    ]
+    assert found == []

@@ -1,0 +1,72 @@
+"""The wheel works in a clean virtual environment, without the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def uv() -> str:
+    found = shutil.which("uv") or shutil.which(str(REPOSITORY / ".uv" / "bin" / "uv"))
+    assert found, "uv is missing: `make install` brings it"
+    return found
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder)
+    done = run(uv(), *build, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment that holds the wheel and what its metadata asks for."""
+    folder = tmp_path_factory.mktemp("clean")
+    assert run(uv(), "venv", "--python", sys.executable, folder / "venv", cwd=folder).returncode == 0
+    # Links into uv's cache: the environment would be a gigabyte. The cache has it all after `make install`.
+    pins = ("--constraints", REPOSITORY / "requirements.lock", "--link-mode", "symlink")
+    install = (uv(), "pip", "install", "--python", folder / "venv" / "bin" / "python", *pins, wheel)
+    done = run(*install, "--offline", cwd=folder)
+    if done.returncode:
+        done = run(*install, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_wheel_holds_types_migrations_and_templates(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"instep/py.typed", "instep/cli/templates/instep.yaml", "instep/ledger/migrations/env.py"} <= set(names)
+    assert any(name.startswith("instep/ledger/migrations/versions/") for name in names)
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {"instep", next(top for top in tops if top.endswith(".dist-info"))}
+
+
+def test_the_command_works_outside_the_repository(clean: Path) -> None:
+    command = clean / "venv" / "bin" / "instep"
+    assert run(command, "--version", cwd=clean).stdout.startswith("instep ")
+    done = run(command, "init", "docs", cwd=clean)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (clean / "docs" / "instep.yaml").exists()
+
+
+def test_the_python_api_is_there_and_is_that_of_the_wheel(clean: Path) -> None:
+    code = "import instep; print(instep.__file__); [getattr(instep, name) for name in instep.__all__]"
+    done = run(clean / "venv" / "bin" / "python", "-W", "error", "-c", code, cwd=clean)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(clean) in done.stdout

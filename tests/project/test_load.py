@@ -1,0 +1,321 @@
+"""`instep.yaml`: finding it, reading it, and errors that say where and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from instep.errors import UserError
+from instep.project import InvalidProject, load_project
+
+from .conftest import BASE, Load, Reject
+
+
+def test_a_file_in_the_shape_of_the_documentation_is_read(load: Load, tmp_path: Path) -> None:
+    project = load(
+        """\
+name: my-project
+ledger: sqlite:///.instep/ledger.db
+state: .instep
+engine: auto
+spark: {master: "local[*]", config: {spark.driver.memory: 1g}}
+targets: {index: {type: lance, uri: .instep/index, storage_options: {}}}
+entities:
+  Document:
+    source: {type: files, path: [docs, s3://b/x], include: ["**/*.md"], exclude: [], storage_options: {anon: true}}
+    chunk: {size: 800, overlap: 10}
+    embed:
+      type: openai
+      url: http://localhost:1/v1/
+      model: m
+      dimensions: 8
+      api_key: ${OPENAI_API_KEY}
+      batch: 64
+      requests_per_minute: null
+    target: index
+    transform: package.module:function
+    buckets: 16
+    slice_rows: 10000
+    work_factor: 1.0
+    priority: 40
+    limits: {max_document_bytes: 256MB, max_line_bytes: 1MB}
+    deletes: {share: 0.2, floor: 100}
+""",
+        {"OPENAI_API_KEY": "k: {1}"},
+    )
+    entity = project.entities["Document"]
+    assert entity.embed.type == "openai"
+    assert entity.embed.url == "http://localhost:1/v1"
+    assert entity.embed.api_key is not None
+    assert entity.embed.api_key.get_secret_value() == "k: {1}"
+    assert entity.source.storage() == {"anon": True}
+    assert project.root == tmp_path
+    assert project.ledger_url == f"sqlite:///{tmp_path}/.instep/ledger.db"
+
+
+def test_the_file_is_found_here_or_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "instep.yaml").write_text(BASE)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert load_project().root == tmp_path
+    assert load_project("../..").root == tmp_path
+    assert load_project(tmp_path / "instep.yaml").root == tmp_path
+
+
+def test_a_given_folder_is_not_searched_upward(tmp_path: Path) -> None:
+    (tmp_path / "instep.yaml").write_text(BASE)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(UserError, match="no such project file"):
+        load_project(tmp_path / "a")
+
+
+def test_no_file_anywhere_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="instep init"):
+        load_project()
+
+
+def test_an_unreadable_place_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "instep.yaml").mkdir()
+    with pytest.raises(UserError, match="cannot be read"):
+        load_project(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:
+    (tmp_path / "instep.yaml").write_bytes(b"name: x\nstate: \xff\n")
+    with pytest.raises(InvalidProject, match=r"instep\.yaml:2: not UTF-8"):
+        load_project(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    (tmp_path / "instep.yaml").write_text(BASE, encoding="utf-8-sig")
+    assert load_project(tmp_path).name == "my-project"
+
+
+def test_an_unknown_key_names_line_neighbours_and_nearest(reject: Reject) -> None:
+    error = reject(BASE.replace("path: docs", "path: docs, inclde: []"))
+    assert error.where is not None
+    assert error.where.endswith("instep.yaml:6")
+    assert error.what == (
+        "entities.Document.source.inclde: unknown key (did you mean include?); "
+        "allowed: type, path, include, exclude, storage_options"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "path", "allowed"),
+    [
+        (("name: my", "nmae: 1\nname: my"), 1, "nmae", "engine"),
+        (("uri: .instep/index", "uri: x, url: y"), 3, "targets.index.url", "storage_options"),
+        (("path: docs}", "path: docs}\n    chunk:\n      sise: 1"), 8, "entities.Document.chunk.sise", "overlap"),
+        (
+            ("path: docs}", "path: docs}\n    embed: {type: hashing, modl: 1}"),
+            7,
+            "entities.Document.embed.modl",
+            "dimensions",
+        ),
+        (("path: docs}", "path: docs}\n    limts: {}"), 7, "entities.Document.limts", "slice_rows"),
+    ],
+)
+def test_unknown_keys_at_every_depth(
+    reject: Reject, change: tuple[str, str], line: int, path: str, allowed: str
+) -> None:
+    (problem,) = reject(BASE.replace(*change)).problems
+    assert (problem.line, problem.path) == (line, path)
+    assert allowed in problem.allowed
+    assert "root" not in problem.allowed
+
+
+def test_root_is_not_a_key_of_the_file(reject: Reject) -> None:
+    assert "unknown key" in reject("root: /x\n" + BASE).what
+
+
+def test_all_problems_are_told_at_once_in_order(reject: Reject) -> None:
+    error = reject(
+        """\
+name: 12
+engine: sprak
+targets: {index: {type: lnace, uri: x}}
+entities:
+  Document:
+    source: {type: files, path: docs}
+    chunk: {size: 100, overlap: 100}
+    embed: {type: hasing}
+    limits: {max_document_bytes: 12XB}
+    buckets: 5000
+"""
+    )
+    assert [(each.line, each.path) for each in error.problems] == [
+        (1, "name"),
+        (2, "engine"),
+        (3, "targets.index.type"),
+        (7, "entities.Document.chunk.overlap"),
+        (8, "entities.Document.embed.type"),
+        (9, "entities.Document.limits.max_document_bytes"),
+        (10, "entities.Document.buckets"),
+    ]
+    text = str(error)
+    assert "allowed: auto, inline, spark (did you mean spark?)" in text
+    assert "found 'hasing'; allowed: hashing, openai, sentence-transformers (did you mean hashing?)" in text
+    assert "must be at most 1024; found 5000" in text
+
+
+def test_missing_settings_name_the_place_they_belong(reject: Reject) -> None:
+    error = reject("name: x\ntargets: {index: {type: lance}}\nentities:\n  D: {}\n")
+    assert [(each.line, str(each)) for each in error.problems] == [
+        (2, "targets.index.uri: is missing"),
+        (4, "entities.D.source: is missing"),
+    ]
+
+
+def test_a_missing_type_lists_the_types(reject: Reject) -> None:
+    error = reject(BASE.replace("type: files, ", "") + "    embed: {dimensions: 3}\n")
+    assert [str(each) for each in error.problems] == [
+        "entities.Document.source.type: is missing; allowed: files",
+        "entities.Document.embed.type: is missing; allowed: hashing, openai, sentence-transformers",
+    ]
+
+
+def test_an_unknown_target_lists_the_targets(reject: Reject) -> None:
+    error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:") + "    target: indx\n")
+    assert str(error.problems[0]) == (
+        "entities.Document.target: no such target; found 'indx'; allowed: other, index (did you mean index?)"
+    )
+    assert error.problems[0].line == 8
+
+
+def test_more_than_one_target_must_be_chosen_from(reject: Reject) -> None:
+    error = reject(BASE.replace("  index:", "  other: {type: lance, uri: y}\n  index:"))
+    assert str(error.problems[0]).endswith("must say which target, as there is more than one; allowed: other, index")
+
+
+def test_wrong_shapes_say_what_is_wanted(reject: Reject) -> None:
+    assert "must be a mapping" in reject("- a\n").what
+    assert "must be a mapping" in reject(BASE.replace("{type: files, path: docs}", "docs")).what
+    assert "must be a mapping (lines of `key: value`); found nothing" in reject("name: x\ntargets:\nentities:\n").what
+    assert "is empty" in reject("# nothing\n").what
+
+
+def test_a_long_value_is_cut(reject: Reject) -> None:
+    assert len(reject(BASE + f"    buckets: {'x' * 1000}\n").what) < 200
+
+
+def test_a_duplicate_key_names_both_lines(reject: Reject) -> None:
+    error = reject(BASE + "  Document:\n    source: {type: files, path: more}\n")
+    assert str(error.problems[0]) == "entities.Document: duplicate key 'Document': also on line 5"
+    assert error.problems[0].line == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("a:\n\tb: 1\n", 2, "a tab where YAML wants spaces"),
+        ("a: [\n", 2, "not valid YAML"),
+        ("a: b\n---\nc: d\n", 2, "a second document"),
+        ("a: &x [*x]\n", 1, "alias that contains itself"),
+        ("a: !!python/object/apply:os.getcwd []\n", 1, "a tag"),
+        ("a: !secret x\n", 1, "a tag"),
+        ("a: 1\nb: \x01\n", 2, "a character that YAML does not allow"),
+        ("[a]: 1\n", 1, "a key must be plain text"),
+        ("a: " + "[" * 5000, 1, "nested too deeply"),
+        ("a: ${X\n", 1, "malformed"),
+        ("a: ${1X}\n", 1, "malformed"),
+    ],
+)
+def test_broken_yaml_is_one_clear_line(reject: Reject, text: str, line: int, message: str) -> None:
+    error = reject(text)
+    assert (len(error.problems), error.problems[0].line) == (1, line)
+    assert message in error.what
+    assert "\n" not in error.what
+
+
+def test_a_variable_inside_braces_asks_for_quotes(reject: Reject) -> None:
+    assert "in quotes" in str(reject("name: x\ntargets: {index: {type: lance, uri: ${PLACE}}}\n"))
+
+
+def test_words_that_yaml_1_1_takes_for_booleans_stay_words(load: Load) -> None:
+    project = load(BASE.replace("my-project", "no").replace("index:", "on:").replace("  Document", "  yes"))
+    assert (project.name, list(project.targets), list(project.entities)) == ("no", ["on"], ["yes"])
+
+
+def test_numbers_are_not_octal_or_sexagesimal_and_dates_are_text(load: Load) -> None:
+    project = load(BASE + "spark: {config: {a: 010, b: 1:30, c: 2026-01-01, d: 1_000, e: 1e3}}\n")
+    assert project.spark.config == {"a": "010", "b": "1:30", "c": "2026-01-01", "d": "1_000", "e": "1000.0"}
+
+
+def test_a_merge_key_shares_settings_between_entities(load: Load, reject: Reject) -> None:
+    text = (
+        BASE.replace("Document:", "Document: &shared") + "    buckets: 4\n  More:\n    <<: *shared\n    priority: 7\n"
+    )
+    more = load(text).entities["More"]
+    assert (more.buckets, more.priority, more.source.path) == (4, 7, ("docs",))
+    assert reject(text + "    prioritty: 8\n").problems[0].line == 11
+
+
+def test_variables_are_filled_in_after_parsing(load: Load) -> None:
+    text = BASE.replace("my-project", "${NAME:-fallback}").replace(
+        "path: docs", 'path: ["${A}-${B:-b}", "$${A}", "$A"]'
+    )
+    project = load(text + '    buckets: "${BUCKETS}"\n', {"A": "x: [#", "B": "", "BUCKETS": "8"})
+    assert project.name == "fallback"
+    assert project.entities["Document"].source.path == ("x: [#-b", "${A}", "$A")
+    assert project.entities["Document"].buckets == 8
+
+
+def test_a_variable_in_a_comment_is_not_needed(load: Load) -> None:
+    assert load("# ${NOT_SET}\n" + BASE).name == "my-project"
+
+
+def test_a_missing_variable_is_named_with_its_line(reject: Reject) -> None:
+    error = reject(BASE.replace("docs", '"${DOCS_FOLDER}"'))
+    assert str(error.problems[0]) == "entities.Document.source.path: the environment variable DOCS_FOLDER is not set"
+    assert error.problems[0].line == 6
+
+
+def test_values_from_the_environment_are_never_shown(reject: Reject) -> None:
+    names = ("NAME", "LEDGER", "ENGINE", "TYPE", "SIZE", "URL", "TARGET", "TRANSFORM", "MASTER")
+    environment = {name: f"hunter2 {name}" for name in names}
+    error = reject(
+        """\
+name: ${NAME}
+ledger: ${LEDGER}
+engine: ${ENGINE}
+spark: {master: "${MASTER}", remote: "${MASTER}"}
+targets: {index: {type: "${TYPE}", uri: x}}
+entities:
+  A:
+    source: {type: files, path: docs}
+    limits: {max_line_bytes: "${SIZE}"}
+    buckets: ${SIZE}
+    embed: {type: openai, url: "${URL}", model: x, dimensions: "${SIZE}"}
+    transform: ${TRANSFORM}
+  B:
+    source: {type: "${TYPE}", path: docs}
+    embed: {type: "${TYPE}"}
+""",
+        environment,
+    )
+    assert len(error.problems) == 12
+    assert "hunter2" not in str(error)
+    assert "${NAME}" in str(error)
+    unknown_target = reject(BASE + "    target: ${TARGET}\n", environment)
+    assert "hunter2" not in str(unknown_target)
+    assert "${TARGET}" in str(unknown_target)
+
+
+def test_secrets_written_into_the_file_are_not_shown_either(reject: Reject) -> None:
+    error = reject(
+        BASE.replace("uri: .instep/index", "uri: x, storage_options: {key: [hunter2]}").replace(
+            "name: my-project", "name: x\nledger: hunter2"
+        )
+        + "    embed: {type: openai, model: m, dimensions: 3, api_key: 1234567}\n"
+    )
+    assert [each.path for each in error.problems] == [
+        "ledger",
+        "targets.index.storage_options.key",
+        "entities.Document.embed.api_key",
+    ]
+    assert "hunter2" not in str(error)
+    assert "1234567" not in str(error)

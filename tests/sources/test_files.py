@@ -1,0 +1,378 @@
+"""The files source on real folders, archives and memory: listing, identity, reading."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+import unicodedata
+import uuid
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.identity import canonical_uri, document_id
+from instep.domain.manifest import difference
+from instep.errors import UserError
+from instep.sources.files import FilesSource
+from instep.sources.patterns import Globs
+from instep.sources.port import Unreadable, Vanished
+from instep.sources.urls import base_uri
+
+BIG = 1 << 30
+
+
+def write(root: Path, **files: str | bytes) -> None:
+    for name, content in files.items():
+        put(root / name.replace("__", "/").replace("_md", ".md"), content)
+
+
+def put(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def names(source: FilesSource, root: Path) -> list[str]:
+    prefix = f"file://{root}/"
+    return [each.uri.removeprefix(prefix) for each in source.list().documents]
+
+
+class TestListing:
+    def test_lists_sorted_with_size_and_mtime(self, tmp_path: Path) -> None:
+        put(tmp_path / "b.md", "bb")
+        put(tmp_path / "a/c.md", "c")
+        listing = FilesSource((str(tmp_path),)).list()
+        assert listing.complete
+        assert [(each.uri, each.size) for each in listing.documents] == [
+            (f"file://{tmp_path}/a/c.md", 1),
+            (f"file://{tmp_path}/b.md", 2),
+        ]
+        assert listing.documents[1].version == str((tmp_path / "b.md").stat().st_mtime_ns)
+
+    def test_include_and_exclude_are_relative_to_the_root(self, tmp_path: Path) -> None:
+        root = tmp_path / "node_modules" / "docs"
+        for name in ("a.md", "a.txt", "deep/er/b.md", "node_modules/c.md", "drafts/d.md", "drafts/keep.md", "x.md/y"):
+            put(root / name, "x")
+        assert names(FilesSource((str(root),), ("**/*.md",), ("**/node_modules/**", "drafts/")), root) == [
+            "a.md",
+            "deep/er/b.md",
+            "x.md/y",  # .gitignore's rule: a pattern that matches a directory matches what is in it
+        ]
+        taken_back = FilesSource((str(root),), ("*.md",), ("drafts/*", "!keep.md", "x.md/"))
+        assert names(taken_back, root) == ["a.md", "deep/er/b.md", "drafts/keep.md", "node_modules/c.md"]
+
+    def test_a_file_under_two_roots_is_listed_once(self, tmp_path: Path) -> None:
+        put(tmp_path / "sub/a.md", "a")
+        source = FilesSource((str(tmp_path), str(tmp_path / "sub"), str(tmp_path / "sub/a.md")))
+        assert names(source, tmp_path) == ["sub/a.md"]
+
+    def test_a_root_that_is_a_file_is_taken_whatever_the_patterns(self, tmp_path: Path) -> None:
+        put(tmp_path / "notes", "n")
+        assert names(FilesSource((str(tmp_path / "notes"),), ("*.md",)), tmp_path) == ["notes"]
+
+    def test_a_missing_root_is_the_users_error(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="nowhere"):
+            FilesSource((str(tmp_path / "nowhere"),)).list()
+
+    def test_a_pattern_that_means_nothing_is_the_users_error(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="glob"):
+            FilesSource((str(tmp_path),), ("a[",)).list()
+
+    def test_relative_and_file_url_roots_name_the_same_documents(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(tmp_path / "a b/x.md", "x")
+        monkeypatch.chdir(tmp_path)
+        relative = FilesSource(("a b",)).list().documents
+        assert relative == FilesSource((f"file://{tmp_path}/a%20b",)).list().documents
+        assert relative[0].uri == f"file://{tmp_path}/a%20b/x.md"
+
+    def test_progress_ends_with_the_number_found(self, tmp_path: Path) -> None:
+        for number in range(2_001):
+            (tmp_path / f"{number}.md").touch()
+        told: list[int] = []
+        FilesSource((str(tmp_path),)).list(told.append)
+        assert told == [1_000, 2_000, 2_001]
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            b"with space.md",
+            b"what?.md",
+            b"hash#tag.md",
+            b"100%.md",
+            b"%20.md",
+            b"new\nline.md",
+            b"\xff\xfe invalid.md",
+            b"a" * 252 + b".md",
+            "ü".encode() * 126 + b".md",
+            b";:@&=+$,.md",
+            b"back\\slash.md",
+            "漢字.md".encode(),
+        ],
+    )
+    def test_any_name_is_listed_identified_and_read(self, tmp_path: Path, name: bytes) -> None:
+        path = os.fsencode(tmp_path) + b"/" + name
+        Path(os.fsdecode(path)).write_bytes(name)
+        source = FilesSource((str(tmp_path),), ("*.md",))
+        (found,) = source.list().documents
+        assert unquote_to_bytes(found.uri.removeprefix("file://")) == path
+        assert canonical_uri(found.uri) == found.uri
+        assert source.read(found.uri, max_bytes=BIG).data == name
+
+    def test_names_that_differ_in_form_or_case_only_stay_apart(self, tmp_path: Path) -> None:
+        for name in (unicodedata.normalize("NFC", "é.md"), unicodedata.normalize("NFD", "é.md"), "A.md", "a.md"):
+            put(tmp_path / name, name)
+        documents = FilesSource((str(tmp_path),)).list().documents
+        assert len({document_id(canonical_uri(each.uri)) for each in documents}) == 4
+
+    @given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda b: not set(b) & {0, 47}), min_size=2, unique=True))
+    def test_different_names_have_different_uris(self, found: list[bytes]) -> None:
+        from instep.domain.identity import file_uri
+
+        assert len({canonical_uri(file_uri(b"/" + name)) for name in found}) == len(found)
+
+
+class TestLinks:
+    def test_links_to_files_are_read_links_to_folders_are_not_followed(self, tmp_path: Path) -> None:
+        put(tmp_path / "root/a.md", "a")
+        put(tmp_path / "elsewhere/b.md", "b")
+        (tmp_path / "root/link.md").symlink_to(tmp_path / "elsewhere/b.md")
+        (tmp_path / "root/folder").symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "root/loop").symlink_to(tmp_path / "root")
+        (tmp_path / "root/self.md").symlink_to("self.md")
+        (tmp_path / "root/nowhere.md").symlink_to("gone")
+        source = FilesSource((str(tmp_path / "root"),))
+        listing = source.list()
+        assert listing.complete
+        assert names(source, tmp_path / "root") == ["a.md", "link.md"]
+        assert source.read(listing.documents[1].uri, max_bytes=BIG).data == b"b"
+
+    def test_a_pipe_is_no_document(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.md")
+        assert FilesSource((str(tmp_path),)).list().documents == []
+        with pytest.raises(Vanished):
+            FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/pipe.md", max_bytes=BIG)
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root reads everything, so it is put aside for a moment."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+class TestProblems:
+    def test_an_unreadable_folder_makes_the_listing_incomplete(self, tmp_path: Path) -> None:
+        put(tmp_path / "root/open/a.md", "a")
+        put(tmp_path / "root/shut/b.md", "b")
+        for parent in (tmp_path, *tmp_path.parents[:-2]):
+            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+                parent.chmod(0o755)
+        (tmp_path / "root/shut").chmod(0)
+        try:
+            with without_rights():
+                listing = FilesSource((str(tmp_path / "root"),)).list()
+        finally:
+            (tmp_path / "root/shut").chmod(0o755)
+        assert [each.uri for each in listing.documents] == [f"file://{tmp_path}/root/open/a.md"]
+        assert listing.problems == [f"{tmp_path}/root/shut: permission denied"]
+        assert not listing.complete
+
+    def test_a_folder_that_vanishes_in_mid_listing_makes_it_incomplete(self, tmp_path: Path) -> None:
+        for number in range(1_000):
+            put(tmp_path / f"files/{number}.md", "x")
+        (tmp_path / "files/later").mkdir()
+
+        def remove(_: int) -> None:
+            if (tmp_path / "files/later").exists():
+                (tmp_path / "files/later").rmdir()
+
+        listing = FilesSource((str(tmp_path),)).list(remove)
+        assert len(listing.documents) == 1_000
+        assert listing.problems == [f"{tmp_path}/files/later: no such file or directory"]
+
+    def test_an_unreadable_file_is_unreadable(self, tmp_path: Path) -> None:
+        put(tmp_path / "a.md", "a")
+        (tmp_path / "a.md").chmod(0)
+        tmp_path.chmod(0o755)
+        for parent in tmp_path.parents[:-2]:
+            if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+                parent.chmod(0o755)
+        with without_rights(), pytest.raises(Unreadable, match="permission denied"):
+            FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/a.md", max_bytes=BIG)
+
+
+class TestReading:
+    def test_gives_bytes_with_the_version_that_was_listed(self, tmp_path: Path) -> None:
+        put(tmp_path / "a.md", b"\x00\xff")
+        source = FilesSource((str(tmp_path),))
+        (found,) = source.list().documents
+        assert source.read(found.uri, max_bytes=BIG) == (b"\x00\xff", found.size, found.version)
+
+    def test_a_removed_file_has_vanished(self, tmp_path: Path) -> None:
+        put(tmp_path / "a/b.md", "x")
+        source = FilesSource((str(tmp_path),))
+        (found,) = source.list().documents
+        (tmp_path / "a/b.md").unlink()
+        with pytest.raises(Vanished):
+            source.read(found.uri, max_bytes=BIG)
+        (tmp_path / "a").rmdir()
+        put(tmp_path / "a", "now a file")
+        with pytest.raises(Vanished):
+            source.read(found.uri, max_bytes=BIG)
+        put(tmp_path / "c/b.md/d", "now a folder")
+        with pytest.raises(Vanished):
+            source.read(f"file://{tmp_path}/c/b.md", max_bytes=BIG)
+
+    def test_a_file_over_the_limit_is_unreadable_and_not_read(self, tmp_path: Path) -> None:
+        with (tmp_path / "a.md").open("wb") as file:
+            file.truncate(1 << 40)
+        with pytest.raises(Unreadable, match="max_document_bytes"):
+            FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/a.md", max_bytes=1_000)
+
+    def test_a_file_that_never_holds_still_is_unreadable(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.md"
+        path.write_bytes(b"0" * 4_000_000)
+        code = "import sys\nfile = open(sys.argv[1], 'ab', 0)\nwhile True: file.write(b'x')"
+        writer = subprocess.Popen([sys.executable, "-S", "-c", code, str(path)])
+        source = FilesSource((str(path),))
+        reasons: set[str] = set()
+        try:
+            for _ in range(5_000):
+                try:
+                    content = source.read(f"file://{path}", max_bytes=BIG)
+                except Unreadable as error:
+                    reasons.add(str(error))
+                    break
+                assert content.size == len(content.data)
+        finally:
+            writer.kill()
+            writer.wait()
+        assert reasons == {"changes while it is being read"}
+        assert source.read(f"file://{path}", max_bytes=BIG).size == path.stat().st_size
+
+
+class TestUrls:
+    def test_memory_files_are_listed_matched_and_read(self) -> None:
+        root = f"/{uuid.uuid4().hex}/Docs"
+        fs = fsspec.filesystem("memory")
+        for name in ("a b.md", "A B.md", "sub/ü?#.md", "skip.txt"):
+            fs.pipe_file(f"{root}/{name}", name.encode())
+        source = pickle.loads(pickle.dumps(FilesSource((f"memory:/{root}",), ("**/*.md",))))
+        listing = source.list()
+        assert listing.complete
+        assert len({document_id(canonical_uri(each.uri)) for each in listing.documents}) == 3
+        read = {source.read(each.uri, max_bytes=BIG).data.decode() for each in listing.documents}
+        assert read == {"a b.md", "A B.md", "sub/ü?#.md"}
+        for each in listing.documents:
+            content = source.read(each.uri, max_bytes=BIG)
+            assert (content.size, content.version) == (each.size, each.version)
+
+    def test_a_changed_file_changes_its_version_and_a_removed_one_vanishes(self) -> None:
+        root = f"memory://{uuid.uuid4().hex}"
+        fs = fsspec.filesystem("memory")
+        fs.pipe_file(f"{root}/a.md", b"one")
+        source = FilesSource((root,))
+        (before,) = source.list().documents
+        fs.pipe_file(f"{root}/a.md", b"two")
+        (after,) = source.list().documents
+        assert before.uri == after.uri
+        assert before.version != after.version
+        fs.pipe_file(f"{root}/b.md", b"")
+        fs.rm_file(f"{root}/a.md")
+        with pytest.raises(Vanished):
+            source.read(before.uri, max_bytes=BIG)
+
+    def test_an_archive_is_a_folder(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "Docs.zip", "w") as archive:
+            archive.writestr("top/a.md", "# a")
+            archive.writestr("top/deep/b c.md", "# b")
+            archive.writestr("other/c.md", "# c")
+        source = FilesSource((f"zip://top::{tmp_path}/Docs.zip",))
+        documents = source.list().documents
+        assert [each.uri for each in documents] == [
+            f"zip://{tmp_path}/Docs.zip!/top/a.md",
+            f"zip://{tmp_path}/Docs.zip!/top/deep/b%20c.md",
+        ]
+        assert [source.read(each.uri, max_bytes=BIG).data for each in documents] == [b"# a", b"# b"]
+        again = FilesSource((f"zip://top::{tmp_path}/Docs.zip",)).list().documents
+        assert again == documents
+        with pytest.raises(Unreadable, match="max_document_bytes"):
+            source.read(documents[0].uri, max_bytes=2)
+
+    def test_local_files_through_fsspec_nothing_changes_between_two_listings(self, tmp_path: Path) -> None:
+        put(tmp_path / "a/x.md", "x")
+        source = FilesSource((f"local://{tmp_path}",), ("*.md",))
+        (found,) = source.list().documents
+        assert source.read(found.uri, max_bytes=BIG) == (b"x", 1, found.version)
+        (tmp_path / "a/x.md").write_text("longer")
+        changed = difference(source.list().documents, {}, {found.uri: found.version}, complete=True, buckets=4).changes
+        assert [each.reason for each in changed] == ["failed before; changed since"]
+
+    def test_a_single_file_behind_a_url_is_a_root(self) -> None:
+        path = f"memory://{uuid.uuid4().hex}/only.md"
+        fsspec.filesystem("memory").pipe_file(path, b"one")
+        source = FilesSource((path,), ("*.rst",))
+        (found,) = source.list().documents
+        assert found.uri.endswith("/only.md")
+        assert source.read(found.uri, max_bytes=BIG).data == b"one"
+
+    def test_what_is_not_there_is_the_users_error(self, tmp_path: Path) -> None:
+        for root in (f"memory://{uuid.uuid4().hex}", f"zip://::{tmp_path}/no.zip", "nosuch://x"):
+            with pytest.raises(UserError):
+                FilesSource((root,)).list()
+
+    @pytest.mark.parametrize(
+        ("url", "base"),
+        [
+            ("s3://Bucket/Docs/", "s3://bucket/Docs"),
+            ("https://user:secret@Host:8443/Docs?sig=x#y", "https://host:8443/Docs"),
+            ("memory://Docs/A b", "memory:///Docs/A%20b"),
+            ("zip://top::s3://bucket/a.zip", "zip:///s3://bucket/a.zip!/top"),
+            ("zip://::/tmp/a.zip", "zip:///tmp/a.zip!"),
+            ("zip::https://u:p@h/a.zip?token=x", "zip:///https://h/a.zip!"),
+        ],
+    )
+    def test_roots_have_a_canonical_uri_without_secrets(self, url: str, base: str) -> None:
+        assert base_uri(url) == base
+
+    def test_options_are_not_shown(self) -> None:
+        assert "hunter2" not in repr(FilesSource(("s3://b",), storage_options={"secret": "hunter2"}))
+
+
+class TestGlobs:
+    @given(
+        st.lists(st.sampled_from(["*.md", "**/*.txt", "a/", "/b/*", "!a/x.md", "c", "**/d/**"]), min_size=1),
+        st.lists(st.sampled_from(["a", "b", "c", "d", "x.md", "y.txt"]), min_size=1, max_size=4),
+    )
+    def test_decides_as_pathspec_does(self, patterns: list[str], parts: list[str]) -> None:
+        from pathspec import GitIgnoreSpec
+
+        path = "/".join(parts)
+        by_pattern = GitIgnoreSpec.from_lines(patterns)
+        last = next((p.include for p in reversed(list(by_pattern.patterns)) if p.match_file(path) is not None), False)
+        assert Globs(patterns).matches(path) == bool(last)
+
+
+def test_io_is_not_needed_to_pickle(tmp_path: Path) -> None:
+    source = FilesSource((str(tmp_path), "memory://x"), ("*.md",), (), {"key": "value"})
+    with io.BytesIO() as file:
+        pickle.dump(source, file)
+        assert pickle.loads(file.getvalue()) == source

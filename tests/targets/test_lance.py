@@ -1,0 +1,410 @@
+"""The Lance target: the contract, and what is Lance's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.waves import Mark
+from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.targets.lance import LanceTarget, upkeep
+from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
+from instep.targets.port import DocumentTarget
+from tests.contracts.target import DIMENSIONS, Content, TargetContract, expected, put, replaced, vector_of
+
+
+def dataset_of(target: LanceTarget, physical: str) -> Any:
+    return target._place.open(physical)
+
+
+class TestLance(TargetContract):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> LanceTarget:
+        return LanceTarget(str(tmp_path / "index"))
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        assert isinstance(target, LanceTarget)
+        table = dataset_of(target, physical).to_table(columns=["document_id", "text"])
+        return Counter(zip(table["document_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LanceTarget:
+    made = LanceTarget(str(tmp_path / "index"))
+    made.create("D", DIMENSIONS)
+    return made
+
+
+def content(target: LanceTarget) -> Content:
+    return TestLance().content(target, "D")
+
+
+def found(target: LanceTarget, *documents: str) -> list[str]:
+    """Documents found through the index."""
+    rows = target.writer("D", target.fence("D", 1_000_000)).existing(documents)
+    return sorted(str(document) for document in rows["document_id"].to_pylist())
+
+
+# -- addresses ---------------------------------------------------------------------------------
+
+
+def test_fragment_ids_are_never_used_again(target: LanceTarget) -> None:
+    """An index names rows by fragment id: a new row in an old place would answer for the dead one."""
+    put(target, "D", {"a": ["1"]}, epoch=1, attempt="1")
+    put(target, "D", {"last": ["2"]}, epoch=1, attempt="2")
+    target.maintain("D")
+    highest = max(each.fragment_id for each in dataset_of(target, "D").get_fragments())
+    put(target, "D", {"last": []}, epoch=1, attempt="3")
+    assert highest not in {each.fragment_id for each in dataset_of(target, "D").get_fragments()}
+    put(target, "D", {"new": ["3"]}, epoch=1, attempt="4")
+    assert max(each.fragment_id for each in dataset_of(target, "D").get_fragments()) > highest
+    assert found(target, "last", "new", "a") == ["a", "new"]
+    assert found(target, "last") == []
+
+
+def test_a_compaction_since_the_base_is_a_conflict(target: LanceTarget) -> None:
+    for n in range(4):
+        put(target, "D", {f"d{n}": ["old"]}, epoch=1, attempt=str(n))
+    base = target.fence("D", 1)
+    staged = [replaced(target, "D", base, {"d0": ["new"]})]
+    target.maintain("D", full=True)
+    with pytest.raises(Conflict):
+        target.commit("D", base=base, epoch=1, attempt="x", staged=staged, marks=[])
+    assert content(target) == expected({f"d{n}": ["old"] for n in range(4)})
+
+
+def test_new_rows_are_no_conflict_with_a_compaction(target: LanceTarget) -> None:
+    for n in range(4):
+        put(target, "D", {f"d{n}": ["old"]}, epoch=1, attempt=str(n))
+    base = target.fence("D", 1)
+    staged = [replaced(target, "D", base, {"e": ["new"]})]
+    target.maintain("D", full=True)
+    target.commit("D", base=base, epoch=1, attempt="x", staged=staged, marks=[])
+    assert found(target, "d0", "d3", "e") == ["d0", "d3", "e"]
+
+
+def test_upkeep_beside_commits_loses_nothing(target: LanceTarget) -> None:
+    """Compaction and index builds race with commits of another process's kind (fresh handles)."""
+    stop, errors = threading.Event(), []
+
+    def upkeep() -> None:
+        while not stop.is_set():
+            try:
+                target.maintain("D", full=True)
+            except Exception as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=upkeep)
+    thread.start()
+    documents: dict[str, list[str]] = {}
+    try:
+        for n in range(60):
+            change = {f"d{n}": ["new"], f"d{n // 2}": [f"changed {n}"]}
+            while True:
+                base = target.fence("D", 1)
+                staged = [replaced(target, "D", base, change)]
+                try:
+                    target.commit("D", base=base, epoch=1, attempt=f"{n}-{base}", staged=staged, marks=[])
+                except Conflict:
+                    continue
+                break
+            documents |= change
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+    assert content(target) == expected(documents)
+    assert found(target, *documents) == sorted(documents)
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+def test_without_the_history_since_the_base_nothing_is_committed(target: LanceTarget) -> None:
+    base = target.fence("D", 1)
+    staged = [replaced(target, "D", base, {"a": ["1"]})]
+    put(target, "D", {"b": ["2"]}, epoch=1, attempt="1")
+    dataset_of(target, "D").cleanup_old_versions(retain_versions=1)
+    with pytest.raises(Fenced):
+        LanceTarget(target.uri).commit("D", base=base - 1, epoch=1, attempt="2", staged=staged, marks=[])
+    assert content(target) == expected({"b": ["2"]})
+
+
+def test_a_base_that_was_cleaned_away_belongs_to_the_past(target: LanceTarget) -> None:
+    base = target.fence("D", 1)
+    target.fence("D", 2)
+    dataset_of(target, "D").cleanup_old_versions(retain_versions=1)
+    with pytest.raises(Fenced):
+        target.writer("D", base)
+
+
+def test_what_was_cleaned_away_is_unknown_and_not_absent(target: LanceTarget) -> None:
+    base = target.fence("D", 1)
+    dataset_of(target, "D").cleanup_old_versions(retain_versions=1)
+    put(target, "D", {"b": ["2"]}, epoch=1, attempt="1")
+    dataset_of(target, "D").cleanup_old_versions(retain_versions=1)
+    with pytest.raises(Unknown):
+        target.committed("D", base - 1, ["s"])
+
+
+def test_upkeep_never_drops_the_history_of_the_present_epoch(target: LanceTarget) -> None:
+    eager = LanceTarget(target.uri, keep_seconds=0)
+    put(eager, "D", {"a": ["0"]}, epoch=1, attempt="0")
+    base = eager.fence("D", 2)
+    for n in range(10):
+        put(eager, "D", {f"d{n}": ["1"]}, epoch=2, attempt=f"{n}", marks=[Mark(f"s{n}", 1, b"o")])
+        eager.maintain("D", full=True)
+    assert eager.committed("D", base, [f"s{n}" for n in range(10)]) == {f"s{n}": b"o" for n in range(10)}
+    staged = [replaced(eager, "D", base, {"new": ["x"]})]
+    eager.commit("D", base=base, epoch=2, attempt="late", staged=staged, marks=[])
+    assert sum(content(eager).values()) == 12
+    newest = eager.fence("D", 3)
+    eager.maintain("D", full=True)
+    assert min(each["version"] for each in dataset_of(eager, "D").versions()) == newest
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_commit_without_a_reply_is_looked_up(
+    target: LanceTarget, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    import lance
+
+    base = target.fence("D", 1)
+    staged = [replaced(target, "D", base, {"a": ["1"]})]
+    real = lance.LanceDataset.commit
+
+    def cut_off(*args: Any, **kwargs: Any) -> Any:
+        if applied:
+            real(*args, **kwargs)
+        raise OSError("connection reset")
+
+    def commit() -> None:
+        target.commit("D", base=base, epoch=1, attempt="1", staged=staged, marks=[])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lance.LanceDataset, "commit", cut_off)
+        if applied:
+            commit()
+        else:
+            with pytest.raises(Transient):
+                commit()
+    assert content(target) == (expected({"a": ["1"]}) if applied else Counter())
+    commit()
+    assert content(target) == expected({"a": ["1"]})
+
+
+def test_a_full_disk_is_for_the_user(target: LanceTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lance
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError("LanceError(IO): No space left on device (os error 28)")
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", full)
+    with pytest.raises(UserError, match="no space left"):
+        target.fence("D", 1)
+
+
+# -- upkeep ------------------------------------------------------------------------------------
+
+
+def test_two_hundred_tiny_runs_leave_few_pieces(target: LanceTarget) -> None:
+    eager = LanceTarget(target.uri, keep_seconds=0)
+    documents = {f"d{n}": [f"text {n}"] for n in range(100)}
+    put(eager, "D", documents, epoch=1, attempt="first")
+    eager.maintain("D")
+    fragments = []
+    for run in range(200):
+        change = {f"d{run % 100}": [f"changed {run}"], f"d{(run * 7) % 100}": [f"changed {run}"]}
+        put(eager, "D", change, epoch=run + 2, attempt=str(run))
+        eager.maintain("D")
+        documents |= change
+        fragments.append(len(dataset_of(eager, "D").get_fragments()))
+    dataset = dataset_of(eager, "D")
+    assert max(fragments) <= TAIL_FRAGMENTS + 4
+    assert all(len(index.segments) <= 3 for index in dataset.describe_indices())
+    assert len(dataset.versions()) <= 120
+    assert len(list(Path(eager.uri).rglob("*"))) <= 600
+    assert content(eager) == expected(documents)
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=300))
+def test_deltas_stay_few(tails: list[int]) -> None:
+    sizes: list[int] = []
+    for tail in tails:
+        merged = trailing_merge(sizes, tail)
+        sizes = [*sizes[: len(sizes) - merged], tail + sum(sizes[len(sizes) - merged :])]
+    assert sum(sizes) == sum(tails)
+    assert len(sizes) <= 1 + math.log2(max(sum(sizes), 1)) + 1
+
+
+@given(st.integers(1, 100_000))
+def test_a_small_delta_never_swallows_a_large_index(size: int) -> None:
+    assert trailing_merge([size], size // 2 - 1 if size > 3 else 0) == 0
+
+
+def test_a_tail_is_indexed_when_it_is_worth_it(target: LanceTarget) -> None:
+    put(target, "D", {f"d{n}": ["x"] for n in range(100)}, epoch=1, attempt="1")
+    target.maintain("D")
+    put(target, "D", {f"e{n}": ["x"] for n in range(100)}, epoch=1, attempt="2")
+    target.maintain("D")
+    assert {each.num_rows_indexed for each in dataset_of(target, "D").describe_indices()} == {100}
+    put(target, "D", {f"f{n}": ["x"] for n in range(6000)}, epoch=1, attempt="3")
+    target.maintain("D")
+    assert {each.num_rows_indexed for each in dataset_of(target, "D").describe_indices()} == {6200}
+
+
+def test_a_first_text_index_is_built_in_segments_that_cover_every_row(
+    target: LanceTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SEGMENT_ROWS", 100)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    for part in range(5):
+        put(target, "D", {f"d{part}-{n}": [f"word{part}x{n}"] for n in range(100)}, epoch=1, attempt=str(part))
+    target.maintain("D")
+    (text,) = [each for each in dataset_of(target, "D").describe_indices() if each.name == "text_idx"]
+    assert len(text.segments) == 3
+    assert text.num_rows_indexed == 500
+    for wanted in ("word0x0", "word4x99"):
+        hits = target.search("D", entity="D", text=wanted, vector=None, mode="text", limit=5)
+        assert [hit.text for hit in hits] == [wanted]
+    put(target, "D", {f"e{n}": [f"late{n}"] for n in range(6000)}, epoch=1, attempt="late")
+    target.maintain("D")
+    (hit,) = target.search("D", entity="D", text="late5999", vector=None, mode="text", limit=5)
+    assert hit.text == "late5999"
+
+
+def test_vectors_get_an_index_when_there_are_many(target: LanceTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "ANN_ROWS", 1_000)
+
+    def nearest(text: str) -> str:
+        vector = vector_of(text)
+        (hit,) = target.search("D", entity="D", text="", vector=vector, mode="vector", limit=1)
+        assert hit.score == pytest.approx(1.0, abs=1e-5)
+        return hit.text
+
+    def indexes() -> set[str]:
+        return {each.name for each in dataset_of(target, "D").describe_indices()}
+
+    begun: list[str] = []
+    put(target, "D", {f"d{n}": [f"text {n}"] for n in range(900)}, epoch=1, attempt="0")
+    target.refine("D", lambda: begun.append("too early"))
+    put(target, "D", {f"d{n}": [f"text {n}"] for n in range(900, 1_500)}, epoch=1, attempt="1")
+    target.maintain("D")
+    assert "vector_idx" not in indexes()
+    assert nearest("text 700") == "text 700"
+    target.refine("D", lambda: begun.append("now"))
+    assert "vector_idx" in indexes()
+    target.refine("D", lambda: begun.append("again"))
+    assert begun == ["now"]
+    put(target, "D", {"d700": ["another"], "new": ["text new"]}, epoch=1, attempt="2")
+    target.maintain("D")
+    put(target, "D", {"d701": ["changed"], "newer": ["text newer"]}, epoch=1, attempt="3")
+    for full in (False, True):
+        target.maintain("D", full=full)
+        for text in ("another", "text new", "changed", "text newer", "text 1499"):
+            assert nearest(text) == text
+    assert target.rows("D") == 1_502
+
+
+# -- the place ---------------------------------------------------------------------------------
+
+
+def test_no_rows_leave_no_file(target: LanceTarget) -> None:
+    before = sorted(Path(target.uri).rglob("*.lance"))
+    target.writer("D", target.fence("D", 1)).stage(iter([]))
+    assert sorted(Path(target.uri).rglob("*.lance")) == before
+
+
+def test_a_relative_address_is_fixed_where_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert LanceTarget("a/b").uri == str(tmp_path / "a/b")
+    assert LanceTarget(f"file://{tmp_path}/with%20space").uri == f"{tmp_path}/with space"
+
+
+def test_odd_folders(tmp_path: Path) -> None:
+    target = LanceTarget(str(tmp_path / "a b%20c ü'#?x"))
+    target.check()
+    target.create("D", DIMENSIONS)
+    put(target, "D", {"a": ["1"], "b": ["2"]}, epoch=1, attempt="1")
+    put(target, "D", {"a": [], "b": []}, epoch=1, attempt="2")
+    put(target, "D", {"a": ["3"]}, epoch=1, attempt="3")
+    target.maintain("D")
+    target.promote("alias", "D")
+    assert target.served("alias") == "D"
+    assert content(target) == expected({"a": ["3"]})
+    target.drop("D")
+    assert not target.exists("D")
+
+
+def test_a_place_that_is_a_file_is_for_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for uri in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError):
+            LanceTarget(str(uri)).check()
+
+
+def test_a_store_that_refuses_is_for_the_user_and_keeps_secrets() -> None:
+    options = {
+        "aws_access_key_id": "AKIAVERYSECRET",
+        "aws_secret_access_key": "sesamopen-secret",
+        "aws_region": "us-east-1",
+        "aws_endpoint": "http://127.0.0.1:9",
+        "allow_http": "true",
+        "client_max_retries": "0",
+        "download_retry_count": "0",
+    }
+    target = LanceTarget("s3://bucket/prefix", options)
+    with pytest.raises(UserError) as caught:
+        target.check()
+    shown = f"{caught.value}{caught.value.__cause__}{target!r}"
+    assert "VERYSECRET" not in shown
+    assert "sesamopen" not in shown
+
+
+def test_another_number_of_dimensions_is_refused(target: LanceTarget) -> None:
+    with pytest.raises(UserError, match="dimensions"):
+        target.create("D", DIMENSIONS + 1)
+
+
+def test_a_damaged_alias_is_for_the_user(target: LanceTarget) -> None:
+    for damage in (b"", b"{", b"[]", b'{"physical": "../x"}'):
+        (Path(target.uri) / "alias.alias.json").write_bytes(damage)
+        with pytest.raises(UserError):
+            target.served("alias")
+
+
+def test_importing_the_target_does_not_import_lance() -> None:
+    code = "import sys, instep.targets.lance; assert 'lance' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_is_written_to_the_terminal(tmp_path: Path) -> None:
+    code = """
+import sys
+from instep.targets.lance import LanceTarget, upkeep
+from tests.contracts.target import *
+target = LanceTarget(sys.argv[1])
+target.create("D", DIMENSIONS)
+for n in range(3):
+    put(target, "D", {"a": [f"{n}"], f"b{n}": ["x"]}, epoch=1, attempt=f"{n}")
+    target.maintain("D", full=True)
+target.search("D", entity="D", text="x", vector=[1.0] * DIMENSIONS, mode="hybrid", limit=3)
+put(target, "D", {"a": [], "b0": [], "b1": [], "b2": []}, epoch=1, attempt="last")
+target.maintain("D", full=True)
+target.drop("D")
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "LANCE_LOG"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x")], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout + done.stderr == ""

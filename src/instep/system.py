@@ -1,9 +1,11 @@
-"""The real clock and the real source of ids; simulations bring their own."""
+"""The real clock, ids and background; simulations bring their own."""
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
+from collections.abc import Callable
 
 
 class SystemClock:
@@ -24,3 +26,23 @@ class RandomIds:
 
     def new(self) -> str:
         return str(uuid.uuid4())
+
+
+class Threads:
+    """Implements `domain.clock.Background`: a daemon thread each."""
+
+    def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
+        end = threading.Event()
+
+        def keep() -> None:
+            while not end.wait(seconds) and task():
+                pass
+
+        thread = threading.Thread(target=keep, name=name, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            end.set()
+            thread.join()
+
+        return stop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -20,3 +21,12 @@ class Clock(Protocol):
 class Ids(Protocol):
     def new(self) -> str:
         """A new unique id (UUID text)."""
+
+
+class Background(Protocol):
+    """Runs something beside the caller, again and again: a thread, or a simulator's turn."""
+
+    def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
+        """Call `task` each time so many seconds have passed, until it returns False; the answer stops it
+        and waits for a call under way to end.
+        """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
@@ -68,6 +70,17 @@ SLICE_MOVES: Mapping[SliceState, frozenset[SliceState]] = {
 MAX_ATTEMPTS = 3
 
 
+def half_ids(slice_id: str) -> tuple[str, str]:
+    """Ids of the two slices that a slice is split into."""
+    return f"{slice_id}a", f"{slice_id}b"
+
+
+def ancestors_of(slice_id: str) -> tuple[str, ...]:
+    """Ids of the slices that this one was split from, the nearest first."""
+    whole = slice_id.rstrip("ab")
+    return tuple(slice_id[:length] for length in range(len(slice_id) - 1, len(whole) - 1, -1))
+
+
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
     """A slice as planned: what the ledger stores and no retry ever recomputes.
@@ -91,7 +104,8 @@ class Claim:
     """A slice held by one worker. Every later write about it must show `fence`.
 
     `attempts` counts the tries that ended badly before this one; `fence` > 1 means that somebody
-    may have worked on the slice before.
+    may have worked on the slice before, or on one that it was split from (`ancestors`: their ids).
+    `rank` is its place in the order of claims.
     """
 
     slice_id: str
@@ -103,7 +117,12 @@ class Claim:
     work: int
     attempts: int
     fence: int
+    rank: int
     payload: bytes
+
+    @property
+    def ancestors(self) -> tuple[str, ...]:
+        return ancestors_of(self.slice_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +144,78 @@ class JobPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    id: str
-    state: JobState
-    created_at: int
-    started_at: int | None
+class PartStatus:
+    """A part of a job and how far it is. `state` is None while it is open; `units` are those planned."""
+
+    part: JobPart
+    state: JobState | None
     finished_at: int | None
     error: str | None
-    counts: Counts
     slices: Mapping[SliceState, int]
-    parts: tuple[JobPart, ...] = ()
+    units: int
+    counts: Counts
 
     @property
     def unfinished_slices(self) -> int:
-        return sum(n for state, n in self.slices.items() if not state.ended)
+        return sum(number for state, number in self.slices.items() if not state.ended)
 
 
-def end_of_job(slices: Mapping[SliceState, int], counts: Counts, *, stopping: bool = False) -> JobState | None:
-    """The state a job ends in, or None while slices are still open. The only place that decides.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`worker_id` is the worker that made it, `configuration` what it was asked for."""
+
+    id: str
+    state: JobState
+    worker_id: str
+    configuration: Mapping[str, Any]
+    created_at: int
+    started_at: int | None
+    updated_at: int
+    finished_at: int | None
+    error: str | None
+    parts: tuple[PartStatus, ...] = ()
+
+    @property
+    def counts(self) -> Counts:
+        return sum((each.counts for each in self.parts), Counts())
+
+    @property
+    def slices(self) -> Mapping[SliceState, int]:
+        return sum((Counter(each.slices) for each in self.parts), Counter())
+
+    @property
+    def units(self) -> int:
+        return sum(each.units for each in self.parts)
+
+    def part(self, ref: PartitionRef) -> PartStatus:
+        return next(each for each in self.parts if each.part.ref == ref)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part that is still to be worked on, as a worker that looks for work sees it.
+
+    `head` is the work of the slice that would be claimed next, 0 when none is PENDING; `held` says
+    whether the partition's lease is the job's and somebody keeps it; `workers` take part in the job.
+    """
+
+    job_id: str
+    job_state: JobState
+    part: JobPart
+    priority: int
+    head: int
+    pending: int
+    processing: int
+    held: bool
+    workers: int
+
+
+def end_of_part(slices: Mapping[SliceState, int], counts: Counts) -> JobState | None:
+    """The state a part ends in by itself, or None while slices are open. The only place that decides.
 
     FAILED means that nothing was achieved: every slice failed, or every unit read did.
     """
-    open_slices = slices.get(SliceState.PENDING, 0) + slices.get(SliceState.PROCESSING, 0)
-    if stopping:
-        return None if slices.get(SliceState.PROCESSING, 0) else JobState.STOPPED
-    if open_slices:
+    if slices.get(SliceState.PENDING, 0) or slices.get(SliceState.PROCESSING, 0):
         return None
     total = sum(slices.values())
     failed = slices.get(SliceState.FAILED, 0) + slices.get(SliceState.CANCELLED, 0)
@@ -158,6 +224,16 @@ def end_of_job(slices: Mapping[SliceState, int], counts: Counts, *, stopping: bo
     if counts.read and counts.failed == counts.read:
         return JobState.FAILED
     return JobState.COMPLETED_WITH_ERRORS if failed or counts.failed else JobState.COMPLETED
+
+
+def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
+    """The state a job ends in, given the ends of its parts; None while one is open."""
+    ends = set(parts)
+    if None in ends:
+        return None
+    if ends <= {JobState.COMPLETED}:
+        return JobState.COMPLETED
+    return JobState.FAILED if ends == {JobState.FAILED} else JobState.COMPLETED_WITH_ERRORS
 
 
 def after_failure(attempts: int, *, transient: bool) -> SliceState:

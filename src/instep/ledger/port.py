@@ -2,46 +2,66 @@
 
 Every write about a slice shows its fence, every write about a partition the epoch of its lease;
 a write whose fence was overtaken raises `errors.Fenced` and changes nothing. All times are
-milliseconds since 1970-01-01 UTC by the ledger's own clock (rule 12).
+milliseconds since 1970-01-01 UTC by the ledger's own clock (rule 12). How long things may take is a
+`domain.timing.Timing` that each ledger is made with.
+
+Every method is one transaction. `errors.Transient` means that it had no effect, `errors.Unknown`
+that the connection broke while it was being committed: whether it had one is to be looked up, or the
+call repeated where it says that it may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
-from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 
-LEASE_TTL_MS = 5 * 60_000
-LEASE_RENEW_MS = 60_000
-HEARTBEAT_MS = 30_000
-
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A partition held for work. `epoch` grows with every acquisition, for ever."""
+    """A partition held for a job. `epoch` grows with every acquisition, for ever.
+
+    It is the job's, not a worker's: every worker that takes part in the job may renew it, and it is
+    free as soon as none takes part any more, or when it has not been renewed for its time to live.
+    """
 
     ref: PartitionRef
-    worker_id: str
+    job_id: str
     epoch: int
     expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker and what it does: `slices` of `job_id` that it has in work, the oldest since `busy_since`."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    started_at: int
+    heartbeat_at: int
+    job_ids: tuple[str, ...] = ()
+    refs: tuple[PartitionRef, ...] = ()
+    slices: int = 0
+    busy_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease that could not be had."""
+    """Which job holds a lease that could not be had, and which workers take part in that."""
 
     ref: PartitionRef
-    worker_id: str
-    host: str
-    pid: int
+    job_id: str
     epoch: int
     since: int
     expires_at: int
+    workers: tuple[WorkerInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,17 @@ class NewPart:
     slices: Sequence[SlicePlan]
 
 
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found: workers that were silent for too long, slices taken from them (or from nobody),
+    and jobs that it ended, by what became of them.
+    """
+
+    workers: tuple[str, ...] = ()
+    slices: int = 0
+    jobs: Mapping[str, JobState] = field(default_factory=dict)
+
+
 class Ledger(Protocol):
     def close(self) -> None: ...
 
@@ -87,66 +118,163 @@ class Ledger(Protocol):
 
     # Workers: one heartbeat row each, never one per claimed slice.
 
-    def register_worker(self, worker_id: str, *, host: str, pid: int) -> None: ...
+    def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:
+        """`kind` says which command it is: `run` or `worker`."""
 
-    def heartbeat(self, worker_id: str) -> None:
-        """Raises `Fenced` for a worker that is not registered (any more)."""
-
-    def retire_worker(self, worker_id: str) -> None:
-        """The worker ends in good order. Its slices go back to PENDING without a spent attempt."""
-
-    # Leases: one per partition in work.
-
-    def acquire_lease(self, ref: PartitionRef, worker_id: str) -> Lease | Holder:
-        """Take the lease if it is free or expired (`now >= expires_at`); else say who holds it."""
-
-    def renew_lease(self, lease: Lease) -> Lease:
-        """Extend by the TTL. Raises `Fenced` when it was taken over or has expired."""
-
-    def release_lease(self, lease: Lease) -> None:
-        """Give it back. A lease that was taken over is left alone."""
-
-    def break_lease(self, ref: PartitionRef, epoch: int) -> bool:
-        """Free the lease of a holder proved dead, if `epoch` still holds it. True if it did."""
-
-    # Jobs and slices.
-
-    def next_sequence(self, ref: PartitionRef) -> int:
-        """Number of the next instance of this partition, from 1; grows with every fresh job part."""
-
-    def create_job(self, job_id: str, parts: Sequence[NewPart], *, worker_id: str) -> None:
-        """Store job, parts and slices in one transaction; the job is READY. Shows each part's epoch."""
-
-    def job(self, job_id: str) -> Job | None: ...
-
-    def jobs(self, limit: int = 20) -> list[Job]:
-        """Newest first."""
-
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
-        """The newest job with a part on `ref` that has not ended, or was STOPPED with work left:
-        slices still open, or a fresh instance that was not promoted.
+    def heartbeat(self, worker_id: str, running: Collection[str]) -> int:
+        """The worker lives, and really runs the slices in `running`. What it holds besides, and has held
+        for longer than a heartbeat's interval (a claim's reply may be on its way), goes back to PENDING
+        without a spent attempt; returns how many those were. Raises `Fenced` for a worker that is
+        not registered (any more).
         """
 
-    def adopt_job(self, job_id: str, lease: Lease) -> JobPart:
-        """Continue a job under a new lease: its part gets the new epoch and is returned.
+    def workers(self) -> list[WorkerInfo]:
+        """All that are registered, the oldest first."""
 
-        Slices left PROCESSING by workers that are gone go back to PENDING with attempts + 1;
-        a slice over the attempts is split in two when it has more than one unit, else FAILED.
-        A job left STOPPING becomes STOPPED. Raises `Conflict` when the job has ended otherwise.
+    def retire_worker(self, worker_id: str) -> None:
+        """The worker ends in good order. Its slices go back to PENDING without a spent attempt; it takes
+        part in no job any more.
+        """
+
+    def bury_worker(self, worker_id: str) -> int:
+        """The worker was proved dead: its slices have ended badly (attempts + 1; split or FAILED at the
+        limit), and it takes part in no job any more. Returns the number of its slices.
+        """
+
+    def sweep(self) -> Swept:
+        """Recovery, by any worker, at its start and every two minutes. In this order:
+
+        * Workers without a heartbeat for `stale` (`heartbeat_at + stale <= now`) are buried.
+        * Slices PROCESSING under a worker that is not registered have ended badly.
+        * Jobs STOPPING with nothing in work become STOPPED; those that began to stop `grace` ago do so
+          whatever is in work: these slices go back to PENDING without a spent attempt.
+        * Jobs INITIALIZING in which no worker takes part are FAILED.
+
+        Ended jobs free their leases. Finished slices are left alone.
+        """
+
+    # Jobs.
+
+    def begin_job(self, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+        """A new job, INITIALIZING; the worker takes part in it. Again it changes nothing."""
+
+    def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
+        """Store parts and slices; INITIALIZING → READY, in one transaction. Shows each part's epoch.
+
+        `rank` is given by priority, then largest work first (LPT), then number. The first half of the
+        slices in that order is claimable at once; with `stagger` the rest becomes claimable one by one over
+        the stagger time, else at once too. Raises `Fenced` without the leases, `Conflict` if the job is not
+        INITIALIZING.
+        """
+
+    def discard_job(self, job_id: str) -> None:
+        """Forget a job that is INITIALIZING (there was nothing to do), and free its leases."""
+
+    def join_job(self, job_id: str, worker_id: str) -> None:
+        """The worker takes part in the job. Again it changes nothing. Raises `Conflict` for a job that
+        has ended (STOPPED aside) or does not exist, `Fenced` for a worker that is not registered.
+        """
+
+    def leave_job(self, job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
+        """The worker takes part no more; its slices of the job go back to PENDING unspent.
+
+        If it was the last one, and `stop` gives a reason, a job that has not ended becomes STOPPED with
+        that reason, and its leases are free. Returns the job's state; None for a job that is not there.
         """
 
     def start_job(self, job_id: str) -> None:
         """READY or STOPPED → RUNNING; no change when it runs already."""
 
-    def request_stop(self, job_id: str) -> None:
-        """→ STOPPING: pending slices stay PENDING, for a later run to resume."""
+    def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
+        """INITIALIZING, READY or RUNNING → STOPPING; STOPPED at once when no slice is in work. Pending
+        slices stay PENDING, for a later run to resume. A job that has ended stays as it is. Returns its state.
+        """
 
-    def claim(self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int) -> list[Claim]:
-        """Claim pending slices by priority, then largest work first (LPT), in one statement.
+    def job(self, job_id: str) -> Job | None:
+        """With its parts, and their counts and slices by one GROUP BY."""
+
+    def jobs(self, limit: int = 20) -> list[Job]:
+        """Newest first."""
+
+    def unfinished_job(self, ref: PartitionRef) -> Job | None:
+        """The newest job with an open part on `ref`: one that has not ended, or was STOPPED."""
+
+    def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        """Open parts on these partitions of jobs that are READY, RUNNING or STOPPING: those of higher
+        priority first, then those with the larger head.
+        """
+
+    # Leases: one per partition in work.
+
+    def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+        """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
+
+        It is free when no job has it, when it has expired (`now >= expires_at`), or when no worker takes
+        part in its job any more. A job's own live lease is not free either: join the job instead.
+        """
+
+    def renew_lease(self, lease: Lease) -> Lease:
+        """Extend by the time to live. Raises `Fenced` when it was taken over or has expired."""
+
+    def release_lease(self, lease: Lease) -> None:
+        """Free it. A lease that was taken over is left alone."""
+
+    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
+        """Hand a lease to another job under a new epoch, in one statement; it is never free in between.
+        Raises `Fenced` when it was taken over or has expired.
+        """
+
+    # Parts.
+
+    def next_sequence(self, ref: PartitionRef) -> int:
+        """Number of the next instance of this partition, from 1; grows with every fresh job part."""
+
+    def adopt_part(self, lease: Lease) -> JobPart:
+        """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
+
+        No worker was left in the job when the lease was taken, so slices still PROCESSING have ended badly.
+        A job left STOPPING becomes STOPPED. Raises `Fenced` without the lease, `Conflict` when the job has
+        ended otherwise, or the part has.
+        """
+
+    def begin_finish(self, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+        """Whether this worker is to finish the part: no slice of it is open, and nobody else does it who
+        still takes part in the job. Again it is still true.
+        """
+
+    def finish_part(
+        self,
+        job_id: str,
+        part: JobPart,
+        state: JobState,
+        *,
+        worker_id: str,
+        promote: bool = False,
+        error: str | None = None,
+    ) -> JobState:
+        """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
+        the partition's checkpoint in the same transaction; manifest rows of the instance it replaces are
+        dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
+        not served is dropped. The last part to end ends the job (`end_of_job`); its state is returned.
+        Again with the same state (a lost reply) it changes nothing.
+
+        Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
+        `Conflict` for open slices in a part that is to be completed or promoted, or a job that was stopped.
+        """
+
+    # Slices.
+
+    def claim(
+        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+    ) -> list[Claim]:
+        """Claim PENDING slices that are claimable now, in the order of rank, in one statement.
 
         Stops once `work` is reached (at least one slice, at most `limit`). Each claimed slice gets
-        fence + 1. Empty when nothing is pending or the job is not RUNNING. A slice on its last
-        attempt is claimed alone, when no others are left: it may be what killed its last workers.
+        fence + 1. Slices of a rank below `after` are passed over: a hint that spares the database the
+        rows which are gone from there; when it finds nothing, all ranks are looked at. Empty when nothing
+        is claimable, the job is not RUNNING, the partition's lease is not the job's, or the worker is not
+        registered. A slice on its last attempt is claimed alone, when no others are left: it may be what
+        killed its last workers.
         """
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
@@ -160,21 +288,16 @@ class Ledger(Protocol):
         claims (a lost reply) it changes nothing. Raises `ValueError` for counts that do not add up.
         """
 
-    def give_back(self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool) -> None:
-        """Slices back to PENDING (or split, or FAILED, when `spent` and over the attempts).
-
-        Slices that were taken over are left alone.
+    def give_back(
+        self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
+    ) -> None:
+        """Slices back to PENDING, claimable after `delay` milliseconds (or split, or FAILED, when `spent`
+        and over the attempts). Slices that were taken over are left alone.
         """
 
-    def finish_job(
-        self, job_id: str, state: JobState, *, error: str | None = None, promote: Sequence[JobPart] = ()
-    ) -> None:
-        """End the job. Each promoted part becomes its partition's checkpoint in the same transaction;
-        manifest rows of the instance it replaces are dropped. When a job is FAILED, its open slices
-        are CANCELLED and the manifest of a fresh instance that is not served is dropped. Again with
-        the same state (a lost reply) it changes nothing. Raises `Fenced` if a promoted part's epoch is
-        not its lease's any more, `Conflict` for a move that JOB_MOVES does not have, or for open
-        slices in a job that is to be completed or promoted.
+    def split(self, claim: Claim, worker_id: str) -> bool:
+        """A claimed slice that proves too long is cut in two PENDING halves, recorded as split from it.
+        False, and no change, for a slice of one unit or one that was taken over.
         """
 
     # What is indexed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from instep.domain.jobs import SlicePlan
@@ -17,6 +17,10 @@ MAX_SLICES_PER_JOB = 50_000
 
 #: Goal for one wave; long enough to pay for a Spark job, short enough to lose little in a crash.
 WAVE_SECONDS = 10.0
+
+
+#: Too many slices: each further try to cut makes them at least so much larger.
+_GROWTH = 1.1
 
 
 class PlanTooLarge(ValueError):
@@ -50,16 +54,11 @@ def cut_documents(changes: Sequence[DocumentChange], sizing: SliceSizing, *, pri
     """Cut changes into slices: one bucket each, whole documents, contiguous ranges of document id.
 
     The first and last slice of a bucket are open-ended. More than 10,000 slices for one entity:
-    the slices grow. Order is not the list's: workers claim by priority, then by work (LPT).
+    the slices grow. They are claimed in another order than the list's: see `claim_order`.
     """
-    rows_per_slice = sizing.rows_per_slice
-    total_rows = sum(map(sizing.rows, changes))
-    if total_rows > rows_per_slice * MAX_SLICES_PER_ENTITY:
-        rows_per_slice = -(-total_rows // MAX_SLICES_PER_ENTITY) * 2
+    groups = [(bucket, sorted(group, key=lambda change: change.document_id)) for bucket, group in by_bucket(changes)]
     slices: list[SlicePlan] = []
-    for bucket, group in by_bucket(changes):
-        group.sort(key=lambda change: change.document_id)
-        runs = list(_runs(group, sizing, rows_per_slice))
+    for bucket, runs in _cut(groups, sizing):
         for position, run in enumerate(runs):
             rows = sum(map(sizing.rows, run))
             slices.append(
@@ -77,7 +76,20 @@ def cut_documents(changes: Sequence[DocumentChange], sizing: SliceSizing, *, pri
     return slices
 
 
-def _runs(group: Iterable[DocumentChange], sizing: SliceSizing, rows_per_slice: int) -> Iterable[list[DocumentChange]]:
+def _cut(
+    groups: Sequence[tuple[int, list[DocumentChange]]], sizing: SliceSizing
+) -> list[tuple[int, list[list[DocumentChange]]]]:
+    """Runs of each bucket. Their size grows until there are few enough, or one for each bucket."""
+    rows_per_slice = sizing.rows_per_slice
+    while True:
+        cut = [(bucket, list(_runs(group, sizing, rows_per_slice))) for bucket, group in groups]
+        count = sum(len(runs) for _, runs in cut)
+        if count <= max(MAX_SLICES_PER_ENTITY, len(groups)):
+            return cut
+        rows_per_slice = math.ceil(rows_per_slice * max(_GROWTH, count / MAX_SLICES_PER_ENTITY))
+
+
+def _runs(group: Iterable[DocumentChange], sizing: SliceSizing, rows_per_slice: int) -> Iterator[list[DocumentChange]]:
     run: list[DocumentChange] = []
     rows = 0
     for change in group:
@@ -98,6 +110,37 @@ def check_limits(slices_per_entity: Iterable[int]) -> None:
             f"this job would need {total:,} slices; the limit is {MAX_SLICES_PER_JOB:,}. "
             "Index fewer entities at once, or raise slice_rows."
         )
+
+
+def claim_order(slices: Sequence[SlicePlan]) -> list[int]:
+    """Positions in the order of claims: the i-th of them gets rank i.
+
+    Highest priority first, then longest processing time first (Graham 1969: at most 4/3 of the shortest
+    makespan), then as planned.
+    """
+    return sorted(range(len(slices)), key=lambda at: (-slices[at].priority, -slices[at].work, slices[at].index, at))
+
+
+def claimable_at(place: int, count: int, now: int, stagger: int) -> int:
+    """When the slice of rank `place` among `count` may be claimed: the first half at once, the others one by
+    one, the last after `stagger`; so workers that come a little later find some left.
+    """
+    at_once = -(-count // 2)
+    if place < at_once:
+        return now
+    return now + stagger * (place - at_once + 1) // (count - at_once)
+
+
+def fair_share(pending: int, workers: int) -> int:
+    """How many slices one of `workers` should claim at once, so that the others get theirs and the last
+    ones are claimed singly (guided self-scheduling, Polychronopoulos & Kuck 1987).
+    """
+    return max(1, -(-pending // max(1, workers)))
+
+
+def lpt_bound(works: Sequence[int], workers: int) -> float:
+    """A makespan that no order can beat: an even share of all work, or the largest slice."""
+    return max(sum(works) / max(1, workers), max(works, default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +165,11 @@ def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:
         return pace
     measured = work / seconds
     return Pace(pace.start_seconds, (pace.work_per_second + measured) / 2)
+
+
+def too_long(work: int, units: int, pace: Pace) -> bool:
+    """Whether a slice alone would take more than two waves' time, and can be cut.
+
+    What a start costs does not count: halves would pay it twice.
+    """
+    return units > 1 and work > 2 * WAVE_SECONDS * pace.work_per_second

@@ -126,5 +126,28 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def span_text(milliseconds: int) -> str:
+    """`12 s`, `3 min`, `5 h`, `4 d`: whole, in the largest unit that it fills (days after two)."""
+    seconds = max(0, milliseconds) // 1000
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min"
+    hours = seconds // 3600
+    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
+
+
+def ago_text(then: int | None, now: int) -> str | None:
+    """`3 min ago`."""
+    if then is None:
+        return None
+    return "now" if now - then < 1000 else f"{span_text(now - then)} ago"
+
+
+def state_text(state: str) -> str:
+    """A job's state as it stands in a table."""
+    return "with errors" if state == "COMPLETED_WITH_ERRORS" else state.lower()
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +17,8 @@ from instep.cli.options import (
     QuietOption,
     RetryFailuresOption,
 )
-from instep.cli.output import Output, ref_text, seconds_text
+from instep.cli.output import Output, ref_text, seconds_text, state_text
+from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ def run(
     if saved and (full_refresh or retry_failures or allow_deletes):
         raise UserError("a saved plan brings its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
-    with _terminate_like_ctrl_c(), out.progress() as progress:
+    with terminate_like_ctrl_c(), out.progress() as progress:
         results = opened.run(
             saved.entities if saved else what,
             full_refresh=saved.full_refresh if saved else full_refresh,
@@ -74,25 +72,16 @@ def run(
             progress=progress,
             expected=saved.digests if saved else None,
         )
+    finish(out, results)
+
+
+def finish(out: Output, results: Sequence[EntityResult]) -> None:
+    """Show the results of a run, and leave with their exit code."""
     out.result([each.as_dict() for each in results], lambda: _show(out, results))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
     if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" for each in results):
         raise typer.Exit(ExitCode.FAILURES)
-
-
-@contextmanager
-def _terminate_like_ctrl_c() -> Iterator[None]:
-    """A service manager's SIGTERM stops as cleanly as Ctrl-C does."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _show(out: Output, results: Sequence[EntityResult]) -> None:
@@ -102,7 +91,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         rows.append(
             [
                 ref_text(each.plan.ref),
-                _STATES.get(str(each.state), str(each.state).lower()) if each.state else "up to date",
+                state_text(str(each.state)) if each.state else "up to date",
                 counts.written,
                 counts.skipped + each.plan.difference.unchanged,
                 counts.deleted,
@@ -118,6 +107,3 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
             out.line(f"{each.plan.ref}: {note}")
     if any(each.counts.failed for each in results):
         out.line("See what failed, and why: instep failures")
-
-
-_STATES = {"COMPLETED_WITH_ERRORS": "with errors"}

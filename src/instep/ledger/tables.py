@@ -6,6 +6,7 @@ timestamps, LONGBLOB-sized binaries. MariaDB ignores case unless told otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -29,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0001"
+HEAD: Final = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -54,7 +55,7 @@ _WORKER = String(128)
 _STATE = String(24)
 
 
-def _states(states: type[JobState] | type[SliceState]) -> CheckConstraint:
+def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
     names = ", ".join(f"'{state}'" for state in states)
     return CheckConstraint(f"state IN ({names})", name="state")
 
@@ -65,8 +66,11 @@ jobs = Table(
     Column("id", _ID, primary_key=True),
     Column("state", _STATE, nullable=False),
     Column("worker_id", _WORKER, nullable=False),
+    Column("configuration", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("stopping_at", BigInteger),
     Column("finished_at", BigInteger),
     Column("error", Text),
     _states(JobState),
@@ -74,6 +78,9 @@ jobs = Table(
     Index("jobs_state", "state"),
     **_OPTIONS,
 )
+
+#: A part has one of these states when it has ended; while it is open it has none.
+PART_ENDS: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED)
 
 job_parts = Table(
     "job_parts",
@@ -89,11 +96,29 @@ job_parts = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("base", BigInteger, nullable=False),
     Column("fresh", Boolean, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("state", _STATE),
+    Column("finished_at", BigInteger),
+    Column("error", Text),
+    Column("finisher", _WORKER),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
+    _states(PART_ENDS),
     **_OPTIONS,
 )
 
-#: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly.
+#: Who takes part in which job. Workers that are gone leave no rows behind: whoever buries them sees to it.
+job_workers = Table(
+    "job_workers",
+    metadata,
+    Column("job_id", _ID, primary_key=True),
+    Column("worker_id", _WORKER, primary_key=True),
+    ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
+    Index("job_workers_worker", "worker_id"),
+    **_OPTIONS,
+)
+
+#: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly, `rank` is the place in
+#: the order of claims.
 slices = Table(
     "slices",
     metadata,
@@ -105,6 +130,8 @@ slices = Table(
     Column("units", BigInteger, nullable=False),
     Column("work", BigInteger, nullable=False),
     Column("priority", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("claimable_at", BigInteger, nullable=False),
     Column("state", _STATE, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("fence", BigInteger, nullable=False),
@@ -125,15 +152,13 @@ slices = Table(
     **_OPTIONS,
 )
 
-# What a claim reads, in the order in which it takes them. (PostgreSQL's condition is in the migration
-# alone: naming a dialect here would import it, 20 ms at every start.)
+# What a claim reads, in the order in which it takes them. (These indexes are SQLite's. What they are on
+# servers is in the migrations alone: naming another dialect here would import it, 20 ms at every start.)
 Index(
     "slices_pending",
     slices.c.job_id,
     slices.c.ref,
-    slices.c.priority.desc(),
-    slices.c.work.desc(),
-    slices.c.number,
+    slices.c.rank,
     slices.c.id,
     sqlite_where=text("state = 'PENDING'"),
 )
@@ -162,6 +187,7 @@ workers = Table(
     "workers",
     metadata,
     Column("id", _WORKER, primary_key=True),
+    Column("kind", String(16), nullable=False),
     Column("host", String(255), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=False),
@@ -169,15 +195,13 @@ workers = Table(
     **_OPTIONS,
 )
 
-#: A row stays for ever, because its epoch must grow for ever; without a worker the lease is free.
+#: A row stays for ever, because its epoch must grow for ever; without a job the lease is free.
 leases = Table(
     "leases",
     metadata,
     Column("ref", _REF, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
-    Column("worker_id", _WORKER),
-    Column("host", String(255), nullable=False),
-    Column("pid", BigInteger, nullable=False),
+    Column("job_id", _ID),
     Column("since", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     **_OPTIONS,

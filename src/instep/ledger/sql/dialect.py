@@ -1,0 +1,87 @@
+"""What the ledger needs of a database beyond portable SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from instep.domain.waves import SliceOutcome
+from instep.errors import InstepError, Transient
+
+
+class Collision(Transient):
+    """The database gave this transaction up for the sake of another (deadlock, serialization failure).
+
+    It had no effect, and is tried again at once, a few times.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Which slices a claim is to take: those with `least` to `most` bad ends behind them, from rank
+    `after` on, until their work reaches `enough` (at least one), at most `limit`.
+    """
+
+    job_id: str
+    ref: str
+    worker_id: str
+    enough: int
+    limit: int
+    after: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteRequest:
+    """Slices that have been done, under which fences, in a part of which epoch."""
+
+    job_id: str
+    ref: str
+    epoch: int
+    worker_id: str
+    outcomes: Sequence[SliceOutcome]
+
+
+class SqlDialect(Protocol):
+    """May be shared by threads: a connection comes with every call."""
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether a transaction of one statement (a claim, most reads) is better run with the driver's
+        autocommit, which spares the round trips of BEGIN and COMMIT.
+        """
+
+    def now(self, connection: Connection, /) -> int:
+        """The ledger's clock, in milliseconds."""
+
+    def claim(self, connection: Connection, request: ClaimRequest, /) -> Sequence[Sequence[Any]]:
+        """Claim slices and return, in any order, for each: id, number, bucket, units, work, attempts,
+        fence (the new one), rank, payload.
+
+        Only slices that are PENDING and `claimable_at <= now`, by rank and id, and only while the job is
+        RUNNING, the partition's lease is the job's, and the worker is registered. Sets state PROCESSING,
+        fence + 1, worker_id and claimed_at = now.
+        """
+
+    def complete(self, connection: Connection, request: CompleteRequest, /) -> int:
+        """Set slices COMPLETED, with their counts, finished_at = now and error NULL; return how many.
+
+        Only those that are PROCESSING of this job and partition, under their fence, by this worker, and only
+        while the partition's lease is the job's, under the epoch. The lease is read, not locked. The caller
+        rolls back when a slice was left out.
+        """
+
+    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
+        """Insert manifest rows (columns of `tables.documents`), replacing those of the same document."""
+
+    def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
+        """The error as the caller should see it; None for an error in Instep itself.
+
+        `committing` says that the statement was, or included, the commit: when the connection was lost then,
+        the outcome is `Unknown`, else `Transient`. Deadlocks and serialization failures are `Collision`s.
+        """

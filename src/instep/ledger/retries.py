@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import MAX_ATTEMPTS, SliceState, after_failure
+from instep.domain.jobs import MAX_ATTEMPTS, SliceState, after_failure, half_ids
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.waves import Failure, SliceOutcome
 
@@ -15,7 +15,8 @@ from instep.domain.waves import Failure, SliceOutcome
 #: dies, all its slices have ended badly, and only one of them need be at fault.
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 
-#: Halves were already tried as often as their whole: at the next bad end they are cut again.
+#: Halves of a slice that ended badly were already tried as often as it: at the next bad end they are cut
+#: again. (Halves of one that only proved too long keep its attempts.)
 ATTEMPTS_OF_HALVES = MAX_ATTEMPTS - 1
 
 
@@ -50,25 +51,33 @@ def demand_balance(outcome: SliceOutcome) -> None:
         raise ValueError(f"slice {outcome.slice_id} does not add up: {outcome.counts}")
 
 
-def take_apart(slice_work: SliceWork, attempts: int, error: str | None) -> tuple[SliceWork, SliceWork] | Poisoned:
-    """Two halves with the same documents and bounds, or the end of the line for a single document."""
-    changes = decode_changes(slice_work.payload)
+def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
+    """Two slices with the same documents and bounds; None for a single document.
+
+    They keep the rank of their whole, and start with its fence: then the fence of their next claim is
+    greater than any under which somebody may still write the whole.
+    """
+    changes = decode_changes(whole.payload)
     if len(changes) < 2:
-        reason = f"its slice ended badly {attempts} times" + (f"; the last time: {error}" if error else "")
-        failures = tuple(Failure(each.document_id, each.uri, each.version, "wave", reason) for each in changes)
-        return Poisoned(reason, Counts(read=slice_work.units, failed=slice_work.units), failures)
+        return None
     middle = len(changes) // 2
     first, second = changes[:middle], changes[middle:]
     edge = second[0].document_id
-    work = max(1, slice_work.work * len(first) // len(changes))
+    work = max(1, whole.work * len(first) // len(changes))
+    left, right = half_ids(whole.id)
     return (
-        SliceWork(f"{slice_work.id}a", len(first), work, slice_work.lower, edge, encode_changes(first)),
-        SliceWork(
-            f"{slice_work.id}b",
-            len(second),
-            max(1, slice_work.work - work),
-            edge,
-            slice_work.upper,
-            encode_changes(second),
-        ),
+        SliceWork(left, len(first), work, whole.lower, edge, encode_changes(first)),
+        SliceWork(right, len(second), max(1, whole.work - work), edge, whole.upper, encode_changes(second)),
     )
+
+
+def take_apart(whole: SliceWork, attempts: int, error: str | None) -> tuple[SliceWork, SliceWork] | Poisoned:
+    """Two halves, or the end of the line for a single document."""
+    cut = halves(whole)
+    if cut is not None:
+        return cut
+    reason = f"its slice ended badly {attempts} times" + (f"; the last time: {error}" if error else "")
+    failures = tuple(
+        Failure(each.document_id, each.uri, each.version, "wave", reason) for each in decode_changes(whole.payload)
+    )
+    return Poisoned(reason, Counts(read=whole.units, failed=whole.units), failures)

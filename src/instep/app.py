@@ -25,8 +25,10 @@ from instep.service.progress import Progress, Silent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.ledger.port import FailureRecord
+    from instep.ledger.port import FailureRecord, Ledger
     from instep.service.check import Finding
+    from instep.service.context import Context
+    from instep.service.jobs import JobView, WorkerView
     from instep.service.run import EntityResult
     from instep.service.search import Found
     from instep.service.status import EntityStatus
@@ -115,6 +117,103 @@ class Instep:
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return [entity_status(setup, ledger) for setup in workshop.setups(entities)]
+
+    def jobs(self, *, limit: int = 20) -> list[JobView]:
+        """What ran and runs, on all servers of the ledger, newest first."""
+        from instep.service.jobs import job_views
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return job_views(ledger, limit=limit)
+
+    def job(self, job_id: str) -> JobView:
+        """One job. The beginning of its id is enough (at least 4 characters)."""
+        from instep.service.jobs import one_job_view
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return one_job_view(ledger, job_id)
+
+    def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> JobView:
+        """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
+        from instep.service.jobs import one_job_view, stop_job
+
+        workshop = Workshop(self.project)
+        # Looked up in a ledger that is only read: none is made just to find that it is empty.
+        found = self.job(job_id)
+        with closing(workshop.ledger()) as ledger:
+            stop_job(ledger, found.id, reason, clock=workshop.clock, wait=wait)
+            return one_job_view(ledger, found.id)
+
+    def resume_job(self, job_id: str) -> JobView:
+        """A stopped job runs again; any worker may take it up."""
+        from instep.service.jobs import find_job, one_job_view, resume_job
+
+        found = self.job(job_id)
+        with closing(Workshop(self.project).ledger()) as ledger:
+            resume_job(ledger, find_job(ledger, found.id))
+            return one_job_view(ledger, found.id)
+
+    def retry_job(
+        self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None
+    ) -> list[EntityResult]:
+        """Run the entities again in which something of a job failed, with all their failed documents.
+
+        An empty list if nothing failed.
+        """
+        from instep.service.jobs import entities_to_retry, find_job
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            names = entities_to_retry(find_job(ledger, job_id))
+        if not names:
+            return []
+        return self.run(names, retry_failures=True, engine=engine, wait=wait, progress=progress)
+
+    def workers(self) -> list[WorkerView]:
+        """Who is registered in the ledger, and does what, the oldest first."""
+        from instep.service.jobs import worker_views
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return worker_views(ledger)
+
+    def worker(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        until_idle: bool = False,
+        engine: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Work on jobs of these entities (all by default) that any server planned, until interrupted.
+
+        With `until_idle`, until nothing is left to do.
+        """
+        from instep.service.worker import serve
+
+        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            serve(workshop.setups(entities), self._context(workshop, ledger, progress), until_idle=until_idle)
+
+    def _context(self, workshop: Workshop, ledger: Ledger, progress: Progress | None) -> Context:
+        """What the use cases that change something work with."""
+        import random
+
+        from instep.domain.timing import TIMING
+        from instep.service.context import Context
+        from instep.service.liveness import LockFiles
+        from instep.system import Threads
+
+        return Context(
+            ledger=ledger,
+            clock=workshop.clock,
+            ids=workshop.ids,
+            background=Threads(),
+            random=random.random,
+            timing=TIMING,
+            liveness=LockFiles(self.project.state_dir / "workers"),
+            progress=progress or Silent(),
+            choose=workshop.choose,
+            engine=workshop.engine,
+            prepare=workshop.prepare,
+        )
 
     def search(
         self,

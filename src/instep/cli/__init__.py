@@ -18,7 +18,7 @@ import typer
 from typer.exceptions import TyperException
 
 from instep import __version__
-from instep.cli import check, failures, init, plan, run, schema, search, status
+from instep.cli import check, failures, init, job, jobs, plan, run, schema, search, status, worker, workers
 from instep.cli.exits import ExitCode, report, report_usage
 
 app = typer.Typer(
@@ -51,6 +51,8 @@ def instep(
       instep plan               what would a run do, and why?
       instep run                do it
       instep search "words"     ask the index
+      instep worker             help with the work, on as many servers as wanted
+      instep jobs               what runs, and what ran
 
     \b
     Exit codes:
@@ -73,6 +75,10 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("search")(search.search)
 app.command("failures")(failures.failures)
+app.command("worker")(worker.worker)
+app.command("workers")(workers.workers)
+app.command("jobs")(jobs.jobs)
+app.add_typer(job.app)
 app.command("schema")(schema.schema)
 
 

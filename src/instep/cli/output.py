@@ -113,6 +113,18 @@ def ref_text(ref: PartitionRef) -> str:
     return ref.entity if ref.scope.is_global else str(ref)
 
 
+def refs_text(refs: Sequence[PartitionRef]) -> str:
+    """`Document`, `Document +2`; empty for none."""
+    if not refs:
+        return ""
+    return f"{ref_text(refs[0])} +{len(refs) - 1}" if len(refs) > 1 else ref_text(refs[0])
+
+
+def id_text(identity: str) -> str:
+    """The beginning of an id: enough to name it again."""
+    return identity[:8]
+
+
 def seconds_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 10:

@@ -1,6 +1,6 @@
 """Jobs and workers as a user sees them, and what may be asked of a job: stop, resume, retry.
 
-Views are made of what the ledger says at one moment; `now` is its clock.
+Views are made of what the ledger says at one moment: `seen_at`, by its clock.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class WorkerView:
     refs: tuple[PartitionRef, ...]
     slices: int
     busy_since: int | None
+    seen_at: int
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -67,6 +68,7 @@ class WorkerView:
             "refs": [str(each) for each in self.refs],
             "slices": self.slices,
             "busy_since": self.busy_since,
+            "seen_at": self.seen_at,
         }
 
 
@@ -130,6 +132,7 @@ class JobView:
     left: float | None
     workers: tuple[WorkerView, ...]
     error: str | None
+    seen_at: int
 
     @property
     def refs(self) -> tuple[PartitionRef, ...]:
@@ -158,6 +161,7 @@ class JobView:
             "seconds_left": self.left,
             "workers": [each.as_dict() for each in self.workers],
             "error": self.error,
+            "seen_at": self.seen_at,
             "parts": [each.as_dict() for each in self.parts],
         }
 
@@ -196,6 +200,7 @@ def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker
         refs=worker.refs,
         slices=worker.slices,
         busy_since=worker.busy_since,
+        seen_at=now,
     )
 
 
@@ -228,6 +233,7 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
         left=max(0, job.units - counts.read) / rate if rate else None,
         workers=tuple(each for each in workers if job.id in each.job_ids),
         error=job.error,
+        seen_at=now,
     )
 
 

@@ -1,0 +1,237 @@
+"""`instep job show|stop|resume|retry`."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.jobs import percent_text
+from instep.cli.options import JsonOption, ProjectOption, QuietOption
+from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
+from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.workers import late_text, place_text
+
+if TYPE_CHECKING:
+    from instep.service.jobs import JobView
+
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's id, or its beginning; see `instep jobs`.", show_default=False)
+]
+
+app = typer.Typer(name="job")
+
+
+@app.callback(invoke_without_command=True)
+def job(context: typer.Context) -> None:
+    """Show, stop, resume or retry one job."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("show")
+def show(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """How far a job is, who works on it, and what went wrong.
+
+    Speed is the average since the start, pauses included.
+
+    \b
+    Examples:
+      instep job show 1f0c
+      instep job show 1f0c --json
+    """
+    from instep.app import load
+
+    found = load(project).job(job_id)
+    out = Output(as_json=as_json)
+    out.result(found.as_dict(), lambda: _show(out, found))
+
+
+@app.command("stop")
+def stop(
+    job_id: IdArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has stopped.", show_default=False)] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a job on all servers.
+
+    What is finished stays; the rest can be resumed. Slices in work have 30 seconds to end. The workers
+    themselves live on and take up other jobs. A job that has ended stays as it is.
+
+    \b
+    Examples:
+      instep job stop 1f0c
+      instep job stop 1f0c --wait
+    """
+    from instep.app import load
+
+    found = load(project).stop_job(job_id, reason=_reason(), wait=wait)
+    out = Output(as_json=as_json)
+    out.result(found.as_dict(), lambda: out.line(_after_stop(found)))
+
+
+@app.command("resume")
+def resume(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Let a stopped job run again.
+
+    Whatever worker is free takes it up. Finished slices are not done again.
+
+    \b
+    Examples:
+      instep job resume 1f0c
+      instep job resume 1f0c --json
+    """
+    from instep.app import load
+
+    opened = load(project)
+    found = opened.resume_job(job_id)
+    out = Output(as_json=as_json)
+    serving = any(each.kind == "worker" for each in opened.workers())
+
+    def say() -> None:
+        out.line(f"Job {id_text(found.id)} is {state_text(found.state)}: {_units(found)}.")
+        if not serving:
+            out.line("No server is waiting for work. Start one: instep worker (or instep run)")
+
+    out.result(found.as_dict(), say)
+
+
+@app.command("retry")
+def retry(
+    job_id: IdArgument,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
+    ] = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run again what failed in a job.
+
+    It makes a new job for the entities in which something failed, as `instep run ENTITY… --retry-failures`
+    does: for the sources as they are now. What was indexed meanwhile is not done again.
+
+    \b
+    Examples:
+      instep job retry 1f0c
+      instep job retry 1f0c --engine spark --json
+    """
+    from instep.app import load
+    from instep.cli.run import finish
+
+    out = Output(as_json=as_json, quiet=quiet)
+    with terminate_like_ctrl_c(), out.progress() as progress:
+        results = load(project).retry_job(job_id, engine=engine, progress=progress)
+    if results:
+        finish(out, results)
+    else:
+        out.result([], lambda: out.line(f"Nothing failed in job {job_id}."))
+
+
+def _reason() -> str:
+    """Whoever looks at the job later learns who stopped it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a user without a name
+        user = "somebody"
+    return f"stopped by {user} on {socket.gethostname()}"
+
+
+def _after_stop(job: JobView) -> str:
+    name = f"Job {id_text(job.id)}"
+    if job.state == "STOPPED":
+        return f"{name} is stopped: {_units(job)}. Go on with it: instep job resume {id_text(job.id)}"
+    if job.state.ended:
+        return f"{name} had ended already: {state_text(job.state)}."
+    return f"{name} is stopping: slices in work have 30 seconds to end. Wait for it: instep job stop --wait"
+
+
+def _units(job: JobView) -> str:
+    return f"{job.done:,} of {job.units:,} documents done"
+
+
+def _show(out: Output, job: JobView) -> None:
+    now = job.seen_at
+    for name, text in (
+        ("job", job.id),
+        ("state", state_text(job.state)),
+        ("made", f"{ago_text(job.created_at, now)} by worker {id_text(job.worker_id)}"),
+        ("started", ago_text(job.started_at, now)),
+        ("ended", ago_text(job.finished_at, now)),
+        ("time", None if job.duration is None else seconds_text(job.duration)),
+        ("done", _done(job)),
+        ("slices", _slices(job)),
+        ("error", job.error),
+        ("asked", _asked(job)),
+    ):
+        if text:
+            out.line(f"{name:<9}{text}")
+    for each in job.workers:
+        what = f"{each.slices} slices in work" if each.slices else "no slice in work"
+        beat = ago_text(each.heartbeat_at, each.seen_at)
+        out.line(f"{'worker':<9}{id_text(each.id)} on {place_text(each)}, {what}, heartbeat {beat}")
+    _show_parts(out, job)
+    for part in job.parts:
+        if part.error:
+            out.line(f"{ref_text(part.ref)}: {part.error}")
+    for each in job.workers:
+        if each.pulse != "steady":
+            out.line(late_text(each))
+    _show_next(out, job)
+
+
+def _show_parts(out: Output, job: JobView) -> None:
+    rows = [
+        [
+            ref_text(part.ref),
+            state_text(part.state) if part.state else "open",
+            part.units,
+            part.counts.written,
+            part.counts.skipped,
+            part.counts.deleted,
+            part.counts.failed,
+            part.counts.rows_written,
+        ]
+        for part in job.parts
+    ]
+    if rows:
+        out.table(None, ["entity", "state", "planned", "written", "same", "deleted", "failed", "chunks"], rows)
+
+
+def _show_next(out: Output, job: JobView) -> None:
+    name = id_text(job.id)
+    if job.waits_for_workers:
+        out.line("It waits for a worker. Start one: instep worker")
+    elif job.state == "STOPPED":
+        out.line(f"Go on with it: instep job resume {name}")
+    elif job.counts.failed or any(part.failed_slices for part in job.parts):
+        again = f"; try again: instep job retry {name}" if job.state.ended else ""
+        out.line(f"See what failed, and why: instep failures{again}")
+
+
+def _done(job: JobView) -> str | None:
+    if not job.units:
+        return None
+    text = f"{_units(job)} ({percent_text(job)})"
+    if job.rate is None or job.left is None:
+        return text
+    return f"{text}, {job.rate:,.0f}/s, about {seconds_text(job.left)} left"
+
+
+def _slices(job: JobView) -> str | None:
+    names = {"PENDING": "waiting", "PROCESSING": "in work"}
+    shown = [f"{number:,} {names.get(state, state.lower())}" for state, number in job.slices.items() if number]
+    return ", ".join(shown) or None
+
+
+def _asked(job: JobView) -> str | None:
+    """What the job was asked for, where that is not the usual."""
+    asked = {key: value for key, value in job.configuration.items() if value not in (None, False, [], {}, "")}
+    return ", ".join(
+        key if value is True else f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in asked.items()
+    )

@@ -1,0 +1,92 @@
+"""`instep worker`."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption, QuietOption
+from instep.cli.signals import terminate_like_ctrl_c
+
+if TYPE_CHECKING:
+    from instep.service.progress import Progress
+
+
+def worker(
+    entities: EntitiesArgument = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing is left to do.", show_default=False)
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
+    ] = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Help with the jobs that any server planned.
+
+    It serves until Ctrl-C or SIGTERM, which stop it cleanly (exit code 0): its slices go back, and other
+    servers go on with them. It recovers what dead workers left behind. It never plans: `instep run` does,
+    on any server. Prints a line for each thing that happens; with --json a line of JSON.
+
+    \b
+    Examples:
+      instep worker
+      instep worker Document --engine spark
+      instep worker --until-idle --json
+    """
+    from instep.app import load
+
+    progress = _watch(as_json=as_json, quiet=quiet)
+    try:
+        with terminate_like_ctrl_c():
+            load(project).worker(entities, until_idle=until_idle, engine=engine, progress=progress)
+    except KeyboardInterrupt:
+        # To be told to stop is how a server ends.
+        progress.say("worker", "stopped; what it held went back, for others to go on with")
+
+
+def _watch(*, as_json: bool, quiet: bool) -> Progress:
+    import sys
+
+    from instep.cli.progress import Lines
+    from instep.service.progress import Silent
+
+    if as_json:
+        return Records(sys.stdout)
+    return Silent() if quiet else Lines(sys.stderr, stamp=lambda: time.strftime("%H:%M:%S "))
+
+
+class Records:
+    """Implements `service.progress.Progress`: a line of JSON for each thing that happens."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
+        self._stream = stream
+        self._now = now
+        self._lock = threading.Lock()
+
+    def listing(self, entity: str, found: int) -> None: ...
+
+    def begin(self, entity: str, total: int) -> None:
+        self._write("begin", entity, documents=total)
+
+    def advance(self, entity: str, units: int) -> None:
+        self._write("done", entity, documents=units)
+
+    def say(self, entity: str, message: str) -> None:
+        self._write("say", entity, message=message)
+
+    def end(self, entity: str) -> None:
+        self._write("end", entity)
+
+    def _write(self, event: str, entity: str, **more: int | str) -> None:
+        record = {"at": round(self._now() * 1000), "event": event, "entity": entity, **more}
+        with self._lock:
+            self._stream.write(json.dumps(record) + "\n")
+            self._stream.flush()

@@ -1,0 +1,72 @@
+"""What is indexed of a partition, and which of its documents could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from instep.domain.jobs import JobPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.memory.tables import Tables
+from instep.ledger.port import FailureRecord
+
+
+def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
+    """Manifest rows and failures. What was written or removed has no failure any more."""
+    manifest = tables.documents.setdefault(part.instance, {})
+    failed = tables.failures.setdefault(part.ref, {})
+    for outcome in outcomes:
+        for removed in outcome.removed:
+            manifest.pop(removed, None)
+            failed.pop(removed, None)
+    for outcome in outcomes:
+        for entry in outcome.entries:
+            manifest[entry.document_id] = entry
+            failed.pop(entry.document_id, None)
+    record_failures(tables, part.ref, job_id, (each for outcome in outcomes for each in outcome.failures))
+
+
+def record_failures(tables: Tables, ref: PartitionRef, job_id: str, failures: Iterable[Failure]) -> None:
+    now, known = tables.now(), tables.failures.setdefault(ref, {})
+    # One call is one attempt, however often it names a document.
+    for each in {failure.document_id: failure for failure in failures}.values():
+        before = known.get(each.document_id)
+        known[each.document_id] = FailureRecord(
+            ref=ref,
+            document_id=each.document_id,
+            uri=each.uri,
+            version=each.version,
+            stage=each.stage,
+            reason=each.reason,
+            attempts=before.attempts + 1 if before else 1,
+            job_id=job_id,
+            failed_at=now,
+        )
+
+
+def forget_unserved(tables: Tables, part: JobPart) -> None:
+    """Drop the manifest of an instance that a failed part began and that is not served."""
+    served = tables.checkpoints.get(part.ref)
+    if part.fresh and (served is None or served.instance != part.instance):
+        tables.documents.pop(part.instance, None)
+
+
+def manifest(tables: Tables, instance: str) -> dict[str, ManifestEntry]:
+    return {entry.uri: entry for entry in tables.documents.get(instance, {}).values()}
+
+
+def totals(tables: Tables, instance: str) -> tuple[int, int, int]:
+    entries = tables.documents.get(instance, {}).values()
+    return len(entries), sum(entry.chunks for entry in entries), sum(entry.size for entry in entries)
+
+
+def failed_versions(tables: Tables, ref: PartitionRef) -> dict[str, str]:
+    return {each.uri: each.version for each in tables.failures.get(ref, {}).values()}
+
+
+def failures(tables: Tables, ref: PartitionRef | None, limit: int) -> list[FailureRecord]:
+    refs = tables.failures if ref is None else (ref,)
+    found = [each for known in refs for each in tables.failures.get(known, {}).values()]
+    found.sort(key=lambda each: (-each.failed_at, str(each.ref), each.document_id))
+    return found[:limit]

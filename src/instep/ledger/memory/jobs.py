@@ -1,0 +1,135 @@
+"""Jobs: their moves from state to state, and how they look from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from instep.domain.jobs import JOB_MOVES, Job, JobState, OpenPart
+from instep.domain.planning import claim_order, claimable_at
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict
+from instep.ledger.memory import leases, moves, parts, slices, workers
+from instep.ledger.memory.tables import JobRow, SliceRow, Tables
+from instep.ledger.port import NewPart
+
+
+def begin(tables: Tables, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+    tables.worker(worker_id)
+    if job_id not in tables.jobs:
+        now = tables.now()
+        tables.jobs[job_id] = JobRow(job_id, worker_id, dict(configuration), now, now)
+        workers.take_part(tables, tables.jobs[job_id], worker_id)
+
+
+def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: bool) -> None:
+    job = tables.job(job_id)
+    if job.state is not JobState.INITIALIZING:
+        raise Conflict(f"job {job_id} is {job.state}: it was planned already")
+    for new in new_parts:
+        leases.demand_epoch(tables, new.part, job_id)
+    now = tables.now()
+    for new in new_parts:
+        parts.insert(tables, job, new)
+    planned = [(position, new.part.ref, each) for position, new in enumerate(new_parts) for each in new.slices]
+    spread = tables.timing.stagger if stagger else 0
+    for rank, place in enumerate(claim_order([each for _, _, each in planned])):
+        position, ref, each = planned[place]
+        start = claimable_at(rank, len(planned), now, spread)
+        slices.insert(tables, SliceRow(f"{job_id}.{position}.{each.index}", job_id, ref, each, rank, start))
+    moves.move(tables, job, JobState.READY)
+
+
+def discard(tables: Tables, job_id: str) -> None:
+    job = tables.jobs.get(job_id)
+    if job is None:
+        return
+    if job.state is not JobState.INITIALIZING:
+        raise Conflict(f"job {job_id} is {job.state}: it cannot be discarded")
+    for worker_id in list(job.workers):
+        workers.leave(tables, job, worker_id)
+    leases.free_all_of(tables, job_id)
+    del tables.jobs[job_id]
+
+
+def join(tables: Tables, job_id: str, worker_id: str) -> None:
+    tables.worker(worker_id)
+    job = tables.job(job_id)
+    if job.state.ended and job.state is not JobState.STOPPED:
+        raise Conflict(f"job {job_id} has ended: {job.state}")
+    workers.take_part(tables, job, worker_id)
+
+
+def leave(tables: Tables, job_id: str, worker_id: str, *, stop_reason: str | None) -> JobState | None:
+    job = tables.jobs.get(job_id)
+    if job is None:
+        return None
+    if worker_id in tables.workers:
+        for row in [each for each in tables.workers[worker_id].slices.values() if each.job_id == job_id]:
+            slices.to_pending(tables, row)
+    workers.leave(tables, job, worker_id)
+    if stop_reason is not None and not job.workers and not job.state.ended:
+        moves.end(tables, job, JobState.STOPPED, error=stop_reason)
+    return job.state
+
+
+def start(tables: Tables, job_id: str) -> None:
+    job = tables.job(job_id)
+    # A stop that was asked for stands.
+    if job.state in (JobState.RUNNING, JobState.STOPPING):
+        return
+    if JobState.RUNNING not in JOB_MOVES[job.state]:
+        raise Conflict(f"job {job_id} is {job.state}: it cannot become {JobState.RUNNING}")
+    moves.move(tables, job, JobState.RUNNING)
+    job.stopping_at = job.finished_at = job.error = None
+    if job.started_at is None:
+        job.started_at = job.updated_at
+
+
+def request_stop(tables: Tables, job_id: str, reason: str | None) -> JobState:
+    job = tables.job(job_id)
+    if JobState.STOPPING in JOB_MOVES[job.state]:
+        moves.move(tables, job, JobState.STOPPING)
+        job.stopping_at, job.error = job.updated_at, reason
+    if job.state is JobState.STOPPING and not job.processing:
+        moves.stop(tables, job)
+    return job.state
+
+
+def newest(tables: Tables, limit: int) -> list[Job]:
+    return [view(job) for job in sorted(tables.jobs.values(), key=_age, reverse=True)[:limit]]
+
+
+def unfinished(tables: Tables, ref: PartitionRef) -> Job | None:
+    """A job with an open part has not ended, or was STOPPED."""
+    found = max(tables.open_parts.get(ref, {}).values(), key=_age, default=None)
+    return view(found) if found else None
+
+
+def _age(job: JobRow) -> tuple[int, str]:
+    return job.created_at, job.id
+
+
+def view(job: JobRow) -> Job:
+    return Job(
+        id=job.id,
+        state=job.state,
+        worker_id=job.worker_id,
+        configuration=job.configuration,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        updated_at=job.updated_at,
+        finished_at=job.finished_at,
+        error=job.error,
+        parts=tuple(map(parts.status, job.parts.values())),
+    )
+
+
+def open_parts(tables: Tables, refs: Collection[PartitionRef]) -> list[OpenPart]:
+    found = [
+        parts.as_open(tables, job, job.parts[ref])
+        for ref in set(refs)
+        for job in tables.open_parts.get(ref, {}).values()
+        if not job.state.ended
+    ]
+    return sorted(found, key=lambda each: (-each.priority, -each.head, str(each.part.ref), each.job_id))

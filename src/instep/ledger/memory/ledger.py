@@ -1,0 +1,209 @@
+"""The ledger in memory: every port method is one call under one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from instep.domain.clock import Clock
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING, Timing
+from instep.domain.waves import SliceOutcome
+from instep.ledger.memory import documents, jobs, leases, parts, recovery, slices, workers
+from instep.ledger.memory.tables import Tables
+from instep.ledger.port import (
+    Checkpoint,
+    FailureRecord,
+    Holder,
+    Lease,
+    NewPart,
+    Swept,
+    WorkerInfo,
+)
+
+
+class MemoryLedger:
+    """Implements `port.Ledger`. May be shared by threads; what a method calls checks first and changes then."""
+
+    def __init__(self, clock: Clock, timing: Timing = TIMING) -> None:
+        self._tables = Tables(clock, timing)
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def now(self) -> int:
+        return self._tables.now()
+
+    # Workers.
+
+    def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:
+        with self._lock:
+            workers.register(self._tables, worker_id, kind=kind, host=host, pid=pid)
+
+    def heartbeat(self, worker_id: str, running: Collection[str]) -> int:
+        with self._lock:
+            return recovery.heartbeat(self._tables, worker_id, running)
+
+    def workers(self) -> list[WorkerInfo]:
+        with self._lock:
+            return workers.every(self._tables)
+
+    def retire_worker(self, worker_id: str) -> None:
+        with self._lock:
+            recovery.retire(self._tables, worker_id)
+
+    def bury_worker(self, worker_id: str) -> int:
+        with self._lock:
+            return recovery.bury(self._tables, worker_id)
+
+    def sweep(self) -> Swept:
+        with self._lock:
+            return recovery.sweep(self._tables)
+
+    # Jobs.
+
+    def begin_job(self, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+        with self._lock:
+            jobs.begin(self._tables, job_id, worker_id, configuration)
+
+    def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
+        with self._lock:
+            jobs.plan(self._tables, job_id, parts, stagger=stagger)
+
+    def discard_job(self, job_id: str) -> None:
+        with self._lock:
+            jobs.discard(self._tables, job_id)
+
+    def join_job(self, job_id: str, worker_id: str) -> None:
+        with self._lock:
+            jobs.join(self._tables, job_id, worker_id)
+
+    def leave_job(self, job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
+        with self._lock:
+            return jobs.leave(self._tables, job_id, worker_id, stop_reason=stop)
+
+    def start_job(self, job_id: str) -> None:
+        with self._lock:
+            jobs.start(self._tables, job_id)
+
+    def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
+        with self._lock:
+            return jobs.request_stop(self._tables, job_id, reason)
+
+    def job(self, job_id: str) -> Job | None:
+        with self._lock:
+            row = self._tables.jobs.get(job_id)
+            return jobs.view(row) if row is not None else None
+
+    def jobs(self, limit: int = 20) -> list[Job]:
+        with self._lock:
+            return jobs.newest(self._tables, limit)
+
+    def unfinished_job(self, ref: PartitionRef) -> Job | None:
+        with self._lock:
+            return jobs.unfinished(self._tables, ref)
+
+    def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        with self._lock:
+            return jobs.open_parts(self._tables, refs)
+
+    # Leases.
+
+    def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+        with self._lock:
+            return leases.acquire(self._tables, ref, job_id, worker_id)
+
+    def renew_lease(self, lease: Lease) -> Lease:
+        with self._lock:
+            return leases.renew(self._tables, lease)
+
+    def release_lease(self, lease: Lease) -> None:
+        with self._lock:
+            leases.release(self._tables, lease)
+
+    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
+        with self._lock:
+            return leases.transfer(self._tables, lease, job_id)
+
+    # Parts.
+
+    def next_sequence(self, ref: PartitionRef) -> int:
+        with self._lock:
+            return self._tables.sequences.get(ref, 0) + 1
+
+    def adopt_part(self, lease: Lease) -> JobPart:
+        with self._lock:
+            return parts.adopt(self._tables, lease)
+
+    def begin_finish(self, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+        with self._lock:
+            return parts.begin_finish(self._tables, job_id, ref, worker_id)
+
+    def finish_part(
+        self,
+        job_id: str,
+        part: JobPart,
+        state: JobState,
+        *,
+        worker_id: str,
+        promote: bool = False,
+        error: str | None = None,
+    ) -> JobState:
+        with self._lock:
+            return parts.finish(self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error)
+
+    # Slices.
+
+    def claim(
+        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+    ) -> list[Claim]:
+        with self._lock:
+            return slices.claim(self._tables, job_id, ref, worker_id, work=work, limit=limit, after=after)
+
+    def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
+        with self._lock:
+            return all(slices.held(self._tables, each.slice_id, each.fence, worker_id) for each in claims)
+
+    def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        with self._lock:
+            slices.complete(self._tables, part, worker_id, outcomes, job_id=job_id)
+
+    def give_back(
+        self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
+    ) -> None:
+        with self._lock:
+            slices.give_back(self._tables, claims, worker_id, error=error, spent=spent, delay=delay)
+
+    def split(self, claim: Claim, worker_id: str) -> bool:
+        with self._lock:
+            return slices.split(self._tables, claim, worker_id)
+
+    # What is indexed.
+
+    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
+        with self._lock:
+            return self._tables.checkpoints.get(ref)
+
+    def manifest(self, instance: str) -> dict[str, ManifestEntry]:
+        with self._lock:
+            return documents.manifest(self._tables, instance)
+
+    def totals(self, instance: str) -> tuple[int, int, int]:
+        with self._lock:
+            return documents.totals(self._tables, instance)
+
+    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+        with self._lock:
+            return documents.failed_versions(self._tables, ref)
+
+    def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
+        with self._lock:
+            return documents.failures(self._tables, ref, limit)
+
+    def count_failures(self, ref: PartitionRef) -> int:
+        with self._lock:
+            return len(self._tables.failures.get(ref, {}))

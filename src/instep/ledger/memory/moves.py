@@ -1,0 +1,25 @@
+"""How a job gets from state to state."""
+
+from __future__ import annotations
+
+from instep.domain.jobs import JobState
+from instep.ledger.memory import leases, slices
+from instep.ledger.memory.tables import JobRow, Tables
+
+
+def stop(tables: Tables, job: JobRow) -> None:
+    """STOPPING → STOPPED; what is still in work can be claimed again."""
+    for part in job.parts.values():
+        for row in list(part.processing.values()):
+            slices.to_pending(tables, row)
+    end(tables, job, JobState.STOPPED, error=job.error)
+
+
+def move(tables: Tables, job: JobRow, state: JobState) -> None:
+    job.state, job.updated_at = state, tables.now()
+
+
+def end(tables: Tables, job: JobRow, state: JobState, *, error: str | None) -> None:
+    move(tables, job, state)
+    job.finished_at, job.error = job.updated_at, error
+    leases.free_all_of(tables, job.id)

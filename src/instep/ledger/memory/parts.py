@@ -1,0 +1,158 @@
+"""Parts of jobs: continued by others, finished by one, and how they look from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict, Fenced
+from instep.ledger.memory import documents, leases, moves, slices
+from instep.ledger.memory.tables import JobRow, LeaseRow, PartRow, Tables
+from instep.ledger.port import Checkpoint, Lease, NewPart
+
+
+def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
+    part = new.part
+    priority = max((each.priority for each in new.slices), default=0)
+    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority)
+    tables.open_parts.setdefault(part.ref, {})[job.id] = job
+
+
+def _sequence_of(tables: Tables, part: JobPart) -> int:
+    if part.fresh:
+        tables.sequences[part.ref] = tables.sequences.get(part.ref, 0) + 1
+        return tables.sequences[part.ref]
+    served = tables.checkpoints.get(part.ref)
+    return served.sequence if served else 0
+
+
+def adopt(tables: Tables, lease: Lease) -> JobPart:
+    if leases.held(tables, lease) is None:
+        raise Fenced(f"the lease of {lease.ref} was lost")
+    job = tables.job(lease.job_id)
+    if job.state.ended and job.state is not JobState.STOPPED:
+        raise Conflict(f"job {job.id} has ended: {job.state}")
+    row = job.parts.get(lease.ref)
+    if row is None or row.state is not None:
+        raise Conflict(f"job {job.id} has no open part on {lease.ref}")
+    row.part = replace(row.part, epoch=lease.epoch)
+    for _, orphan in sorted(row.processing.items()):
+        slices.bad_end(tables, orphan, "its worker died")
+    # Whoever was to finish stopping is gone. The lease stays: its holder is about to start the job.
+    moves.move(tables, job, JobState.STOPPED if job.state is JobState.STOPPING else job.state)
+    if job.state is JobState.STOPPED and job.finished_at is None:
+        job.finished_at = job.updated_at
+    return row.part
+
+
+def begin_finish(tables: Tables, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+    job = tables.jobs.get(job_id)
+    row = job.parts.get(ref) if job is not None else None
+    if job is None or row is None or row.state is not None or row.open_slices:
+        return False
+    if row.finisher not in (None, worker_id) and row.finisher in job.workers:
+        return False
+    row.finisher = worker_id
+    return True
+
+
+def finish(
+    tables: Tables,
+    job_id: str,
+    part: JobPart,
+    state: JobState,
+    *,
+    worker_id: str,
+    promote: bool,
+    error: str | None,
+) -> JobState:
+    if not state.ended or state is JobState.STOPPED:
+        raise ValueError(f"{state} is not an end of a part")
+    job = tables.job(job_id)
+    row = job.parts.get(part.ref)
+    if row is None or row.part.instance != part.instance:
+        raise Conflict(f"job {job_id} has no such part on {part.ref}")
+    if row.state is state:
+        return job.state
+    _demand_finish(tables, job, row, part, state, worker_id=worker_id, promote=promote)
+    if promote:
+        _promote(tables, job, row)
+    if state is JobState.FAILED:
+        slices.cancel_open(tables, job_id, part.ref)
+        documents.forget_unserved(tables, part)
+    row.state, row.finished_at, row.error = state, tables.now(), error
+    del tables.open_parts[part.ref][job_id]
+    tables.leases[part.ref].job_id = None
+    _end_of_job(tables, job)
+    return job.state
+
+
+def _demand_finish(
+    tables: Tables, job: JobRow, row: PartRow, part: JobPart, state: JobState, *, worker_id: str, promote: bool
+) -> None:
+    ref = part.ref
+    if row.state is not None:
+        raise Conflict(f"the part of job {job.id} on {ref} has ended: {row.state}")
+    leases.demand_epoch(tables, part, job.id)
+    if row.finisher not in (None, worker_id):
+        raise Fenced(f"worker {row.finisher} finishes {ref}")
+    if state is JobState.FAILED and not promote:
+        return
+    if job.state is not JobState.RUNNING:
+        raise Conflict(f"job {job.id} is {job.state}: its part on {ref} cannot be {state} or promoted")
+    if row.open_slices:
+        raise Conflict(f"job {job.id} has open slices on {ref}: it cannot be {state} or promoted")
+
+
+def _end_of_job(tables: Tables, job: JobRow) -> None:
+    end = end_of_job(each.state for each in job.parts.values())
+    if end is None:
+        moves.move(tables, job, job.state)
+    else:
+        moves.end(tables, job, end, error=next((each.error for each in job.parts.values() if each.error), None))
+
+
+def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
+    part = row.part
+    replaced = tables.checkpoints.get(part.ref)
+    if replaced is not None and replaced.instance != part.instance:
+        tables.documents.pop(replaced.instance, None)
+    tables.checkpoints[part.ref] = Checkpoint(
+        ref=part.ref,
+        instance=part.instance,
+        sequence=row.sequence,
+        physical=part.physical,
+        fingerprint=dict(part.fingerprint),
+        buckets=part.buckets,
+        watermark=job.created_at,
+        job_id=job.id,
+        updated_at=tables.now(),
+    )
+
+
+def status(row: PartRow) -> PartStatus:
+    return PartStatus(
+        part=row.part,
+        state=row.state,
+        finished_at=row.finished_at,
+        error=row.error,
+        slices={state: number for state, number in row.slices.items() if number},
+        units=row.units,
+        counts=row.counts,
+    )
+
+
+def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
+    head, lease = row.pending.head(tables.now()), tables.leases.get(row.part.ref, LeaseRow())
+    return OpenPart(
+        job_id=job.id,
+        job_state=job.state,
+        part=row.part,
+        priority=row.priority,
+        head=head.work if head is not None else 0,
+        pending=row.slices[SliceState.PENDING],
+        processing=row.slices[SliceState.PROCESSING],
+        held=lease.job_id == job.id and leases.is_kept(tables, lease),
+        workers=len(job.workers),
+    )

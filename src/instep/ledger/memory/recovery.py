@@ -1,0 +1,66 @@
+"""Workers that live, end or died, and what becomes of their slices and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from instep.domain.jobs import JobState
+from instep.ledger.memory import moves, slices, workers
+from instep.ledger.memory.tables import JobRow, SliceRow, Tables
+from instep.ledger.port import Swept
+
+
+def heartbeat(tables: Tables, worker_id: str, running: Collection[str]) -> int:
+    row, now = tables.worker(worker_id), tables.now()
+    row.heartbeat_at = now
+    forgotten = [
+        each
+        for each in row.slices.values()
+        if each.id not in running and now - each.claimed_at > tables.timing.heartbeat
+    ]
+    for each in forgotten:
+        slices.to_pending(tables, each)
+    return len(forgotten)
+
+
+def retire(tables: Tables, worker_id: str) -> None:
+    if worker_id in tables.workers:
+        for each in list(tables.workers[worker_id].slices.values()):
+            slices.to_pending(tables, each)
+        workers.remove(tables, worker_id)
+
+
+def bury(tables: Tables, worker_id: str) -> int:
+    if worker_id not in tables.workers:
+        return 0
+    orphans = sorted(tables.workers[worker_id].slices.values(), key=_by_id)
+    for each in orphans:
+        slices.bad_end(tables, each, "its worker died")
+    workers.remove(tables, worker_id)
+    return len(orphans)
+
+
+def _by_id(row: SliceRow) -> str:
+    return row.id
+
+
+def sweep(tables: Tables) -> Swept:
+    """Slices of workers that are not registered need no look here: whatever removes a worker takes them."""
+    stale = tables.now() - tables.timing.stale
+    silent = sorted(row.id for row in tables.workers.values() if row.heartbeat_at <= stale)
+    taken = sum(bury(tables, worker_id) for worker_id in silent)
+    ended = {}
+    for job in tables.jobs.values():
+        if job.state is JobState.STOPPING and _may_stop(tables, job):
+            moves.stop(tables, job)
+        elif job.state is JobState.INITIALIZING and not job.workers:
+            moves.end(tables, job, JobState.FAILED, error="its worker died while it was planned")
+        else:
+            continue
+        ended[job.id] = job.state
+    return Swept(tuple(silent), taken, ended)
+
+
+def _may_stop(tables: Tables, job: JobRow) -> bool:
+    assert job.stopping_at is not None
+    return not job.processing or job.stopping_at + tables.timing.grace <= tables.now()

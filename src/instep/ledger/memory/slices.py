@@ -1,0 +1,194 @@
+"""Slices: claimed, given back, completed, split, and ending badly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import SliceOutcome
+from instep.errors import Fenced
+from instep.ledger.memory import documents
+from instep.ledger.memory.leases import demand_epoch, is_held_for
+from instep.ledger.memory.tables import SliceRow, Tables
+from instep.ledger.retries import (
+    ATTEMPTS_OF_HALVES,
+    Poisoned,
+    SliceWork,
+    demand_balance,
+    halves,
+    may_be_tried_again,
+    take_apart,
+)
+
+
+def insert(tables: Tables, row: SliceRow) -> None:
+    """A new PENDING slice."""
+    part = tables.part_of(row)
+    tables.slices[row.id] = row
+    part.slices[SliceState.PENDING] += 1
+    part.units += row.plan.units
+    part.pending.add(row)
+
+
+def claim(
+    tables: Tables, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int
+) -> list[Claim]:
+    job, worker = tables.jobs.get(job_id), tables.workers.get(worker_id)
+    if job is None or worker is None or job.state is not JobState.RUNNING or not is_held_for(tables, ref, job_id):
+        return []
+    part = job.parts.get(ref)
+    if part is None:
+        return []
+    now = tables.now()
+    rows = part.pending.take(now, work=work, limit=limit, after=after)
+    for row in rows:
+        row.state, row.worker_id, row.fence, row.claimed_at = SliceState.PROCESSING, worker_id, row.fence + 1, now
+        part.processing[row.id] = worker.slices[row.id] = row
+    part.slices[SliceState.PENDING] -= len(rows)
+    part.slices[SliceState.PROCESSING] += len(rows)
+    return list(map(_claim, rows))
+
+
+def _claim(row: SliceRow) -> Claim:
+    plan = row.plan
+    return Claim(
+        slice_id=row.id,
+        job_id=row.job_id,
+        ref=row.ref,
+        index=plan.index,
+        bucket=plan.bucket,
+        units=plan.units,
+        work=plan.work,
+        attempts=row.attempts,
+        fence=row.fence,
+        rank=row.rank,
+        payload=plan.payload,
+    )
+
+
+def held(tables: Tables, slice_id: str, fence: int, worker_id: str) -> SliceRow | None:
+    row = tables.slices.get(slice_id)
+    return row if row is not None and row.held(fence, worker_id) else None
+
+
+def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+    new = [outcome for outcome in outcomes if not _is_replay(tables, outcome, worker_id)]
+    if outcomes and not new:
+        return
+    demand_epoch(tables, part, job_id)
+    rows = []
+    for outcome in new:
+        demand_balance(outcome)
+        row = held(tables, outcome.slice_id, outcome.fence, worker_id)
+        if row is None or row.job_id != job_id:
+            raise Fenced(f"slice {outcome.slice_id} was taken over")
+        rows.append(row)
+    for row, outcome in zip(rows, new, strict=True):
+        _leave_work(tables, row, SliceState.COMPLETED)
+        tables.part_of(row).counts += outcome.counts
+    documents.record(tables, part, job_id, new)
+
+
+def _is_replay(tables: Tables, outcome: SliceOutcome, worker_id: str) -> bool:
+    row = tables.slices.get(outcome.slice_id)
+    return row is not None and row.completed(outcome.fence, worker_id)
+
+
+def give_back(
+    tables: Tables, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+) -> None:
+    for each in claims:
+        row = held(tables, each.slice_id, each.fence, worker_id)
+        if row is not None and spent:
+            bad_end(tables, row, error, delay=delay)
+        elif row is not None:
+            to_pending(tables, row, delay=delay)
+
+
+def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
+    row = held(tables, claimed.slice_id, claimed.fence, worker_id)
+    if row is None:
+        return False
+    cut = halves(_whole(row))
+    if cut is None:
+        return False
+    _replace_by(tables, row, cut, attempts=row.attempts, claimable_at=tables.now())
+    return True
+
+
+def to_pending(tables: Tables, row: SliceRow, *, delay: int = 0) -> None:
+    """Back to where it can be claimed. Attempts are the caller's business."""
+    _leave_work(tables, row, SliceState.PENDING)
+    row.worker_id, row.claimable_at = None, tables.now() + delay
+    tables.part_of(row).pending.add(row)
+
+
+def bad_end(tables: Tables, row: SliceRow, error: str | None, *, delay: int = 0) -> None:
+    """One more attempt ended badly: back to PENDING, cut in two, or FAILED."""
+    row.attempts += 1
+    if may_be_tried_again(row.attempts):
+        to_pending(tables, row, delay=delay)
+        return
+    result = take_apart(_whole(row), row.attempts, error)
+    if isinstance(result, Poisoned):
+        _leave_work(tables, row, SliceState.FAILED)
+        tables.part_of(row).counts += result.counts
+        documents.record_failures(tables, row.ref, row.job_id, result.failures)
+        return
+    _replace_by(tables, row, result, attempts=ATTEMPTS_OF_HALVES, claimable_at=tables.now() + delay)
+
+
+def cancel_open(tables: Tables, job_id: str, ref: PartitionRef) -> None:
+    part = tables.jobs[job_id].parts[ref]
+    for row in list(part.processing.values()):
+        _leave_work(tables, row, SliceState.CANCELLED)
+        row.worker_id = None
+    for row in part.pending.clear():
+        row.state = SliceState.CANCELLED
+        part.slices[SliceState.PENDING] -= 1
+        part.slices[SliceState.CANCELLED] += 1
+
+
+def _leave_work(tables: Tables, row: SliceRow, state: SliceState) -> None:
+    """From PROCESSING to another state, out of the indexes of what is in work."""
+    part = tables.part_of(row)
+    assert row.worker_id is not None
+    del tables.workers[row.worker_id].slices[row.id]
+    del part.processing[row.id]
+    part.slices[SliceState.PROCESSING] -= 1
+    part.slices[state] += 1
+    row.state = state
+
+
+def _whole(row: SliceRow) -> SliceWork:
+    plan = row.plan
+    return SliceWork(row.id, plan.units, plan.work, plan.lower, plan.upper, plan.payload)
+
+
+def _replace_by(
+    tables: Tables, whole: SliceRow, pieces: Sequence[SliceWork], *, attempts: int, claimable_at: int
+) -> None:
+    """The whole goes and its halves come at once, so that totals stay right."""
+    part = tables.part_of(whole)
+    _leave_work(tables, whole, SliceState.PENDING)
+    part.slices[SliceState.PENDING] -= 1
+    part.units -= whole.plan.units
+    del tables.slices[whole.id]
+    for half in pieces:
+        row = SliceRow(
+            half.id,
+            whole.job_id,
+            whole.ref,
+            _plan_of(whole.plan, half),
+            whole.rank,
+            claimable_at,
+            attempts=attempts,
+            fence=whole.fence,
+        )
+        insert(tables, row)
+
+
+def _plan_of(whole: SlicePlan, half: SliceWork) -> SlicePlan:
+    return replace(whole, lower=half.lower, upper=half.upper, units=half.units, work=half.work, payload=half.payload)

@@ -1,0 +1,144 @@
+"""What the ledger in memory keeps: rows that change, and the indexes that spare it scans over slices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from instep.domain.clock import Clock
+from instep.domain.counts import Counts
+from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import Timing
+from instep.errors import Conflict, Fenced
+from instep.ledger.memory.pending import Pending
+from instep.ledger.port import Checkpoint, FailureRecord
+
+
+@dataclass(slots=True)
+class SliceRow:
+    """`plan` holds its work; of a half, that of the half."""
+
+    id: str
+    job_id: str
+    ref: PartitionRef
+    plan: SlicePlan
+    rank: int
+    claimable_at: int
+    state: SliceState = SliceState.PENDING
+    attempts: int = 0
+    fence: int = 0
+    worker_id: str | None = None
+    claimed_at: int = 0
+
+    @property
+    def work(self) -> int:
+        return self.plan.work
+
+    def held(self, fence: int, worker_id: str) -> bool:
+        return self.state is SliceState.PROCESSING and self.fence == fence and self.worker_id == worker_id
+
+    def completed(self, fence: int, worker_id: str) -> bool:
+        return self.state is SliceState.COMPLETED and self.fence == fence and self.worker_id == worker_id
+
+
+@dataclass(slots=True)
+class PartRow:
+    """A part, its slices by what they wait for, and sums over all of them."""
+
+    part: JobPart
+    sequence: int
+    priority: int
+    state: JobState | None = None
+    finished_at: int | None = None
+    error: str | None = None
+    finisher: str | None = None
+    pending: Pending[SliceRow] = field(default_factory=Pending)
+    processing: dict[str, SliceRow] = field(default_factory=dict)
+    slices: Counter[SliceState] = field(default_factory=Counter)
+    units: int = 0
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def open_slices(self) -> int:
+        return len(self.pending) + len(self.processing)
+
+
+@dataclass(slots=True)
+class JobRow:
+    """`workers` take part in it."""
+
+    id: str
+    worker_id: str
+    configuration: Mapping[str, Any]
+    created_at: int
+    updated_at: int
+    state: JobState = JobState.INITIALIZING
+    started_at: int | None = None
+    stopping_at: int | None = None
+    finished_at: int | None = None
+    error: str | None = None
+    parts: dict[PartitionRef, PartRow] = field(default_factory=dict)
+    workers: set[str] = field(default_factory=set)
+
+    @property
+    def processing(self) -> int:
+        return sum(len(part.processing) for part in self.parts.values())
+
+
+@dataclass(slots=True)
+class WorkerRow:
+    """`job_ids` are those it takes part in, `slices` those it has in work."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    started_at: int
+    heartbeat_at: int
+    job_ids: set[str] = field(default_factory=set)
+    slices: dict[str, SliceRow] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LeaseRow:
+    epoch: int = 0
+    job_id: str | None = None
+    since: int = 0
+    expires_at: int = 0
+
+
+@dataclass(slots=True)
+class Tables:
+    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered."""
+
+    clock: Clock
+    timing: Timing
+    workers: dict[str, WorkerRow] = field(default_factory=dict)
+    leases: dict[PartitionRef, LeaseRow] = field(default_factory=dict)
+    sequences: dict[PartitionRef, int] = field(default_factory=dict)
+    jobs: dict[str, JobRow] = field(default_factory=dict)
+    open_parts: dict[PartitionRef, dict[str, JobRow]] = field(default_factory=dict)
+    slices: dict[str, SliceRow] = field(default_factory=dict)
+    checkpoints: dict[PartitionRef, Checkpoint] = field(default_factory=dict)
+    documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
+    failures: dict[PartitionRef, dict[str, FailureRecord]] = field(default_factory=dict)
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def worker(self, worker_id: str) -> WorkerRow:
+        if worker_id not in self.workers:
+            raise Fenced(f"worker {worker_id} is not registered")
+        return self.workers[worker_id]
+
+    def job(self, job_id: str) -> JobRow:
+        if job_id not in self.jobs:
+            raise Conflict(f"there is no job {job_id}")
+        return self.jobs[job_id]
+
+    def part_of(self, row: SliceRow) -> PartRow:
+        return self.jobs[row.job_id].parts[row.ref]

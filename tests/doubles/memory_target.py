@@ -45,7 +45,7 @@ class _Index:
 @dataclass
 class _Store:
     indexes: dict[str, _Index] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
+    aliases: dict[str, tuple[int, str]] = field(default_factory=dict)
     staged: dict[str, list[ChunkChanges]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
@@ -144,14 +144,20 @@ class MemoryTarget:
     def maintain(self, physical: str, *, full: bool = False) -> None:
         return
 
-    def promote(self, alias: str, physical: str) -> None:
+    def promote(self, alias: str, physical: str, epoch: int) -> None:
         _check_name(alias)
         self._index(physical)
-        self._store.aliases[alias] = physical
+        with self._store.lock:
+            newest, served = self._store.aliases.get(alias, (epoch, physical))
+            if newest > epoch:
+                raise Fenced(f"epoch {epoch} is over: {newest} was promoted")
+            if newest == epoch and served != physical:
+                raise Conflict(f"epoch {epoch} serves {served}")
+            self._store.aliases[alias] = (epoch, physical)
 
     def served(self, alias: str) -> str | None:
         _check_name(alias)
-        return self._store.aliases.get(alias)
+        return self._store.aliases[alias][1] if alias in self._store.aliases else None
 
     def rows(self, physical: str) -> int:
         return len(self._store.indexes[physical].rows)

@@ -33,7 +33,8 @@ def stored(index: Path, entity: str = "Document") -> Truth:
 def served(index: Path, entity: str = "Document") -> str:
     import json
 
-    alias = json.loads((index / f"{entity}.alias.json").read_text())
+    newest = max(index.glob(f"{entity}.alias-*.json"))
+    alias = json.loads(newest.read_text())
     return str(index / f"{alias['physical']}.lance")
 
 

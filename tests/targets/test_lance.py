@@ -339,7 +339,7 @@ def test_odd_folders(tmp_path: Path) -> None:
     put(target, "D", {"a": [], "b": []}, epoch=1, attempt="2")
     put(target, "D", {"a": ["3"]}, epoch=1, attempt="3")
     target.maintain("D")
-    target.promote("alias", "D")
+    target.promote("alias", "D", 1)
     assert target.served("alias") == "D"
     assert content(target) == expected({"a": ["3"]})
     target.drop("D")
@@ -374,13 +374,6 @@ def test_a_store_that_refuses_is_for_the_user_and_keeps_secrets() -> None:
 def test_another_number_of_dimensions_is_refused(target: LanceTarget) -> None:
     with pytest.raises(UserError, match="dimensions"):
         target.create("D", DIMENSIONS + 1)
-
-
-def test_a_damaged_alias_is_for_the_user(target: LanceTarget) -> None:
-    for damage in (b"", b"{", b"[]", b'{"physical": "../x"}'):
-        (Path(target.uri) / "alias.alias.json").write_bytes(damage)
-        with pytest.raises(UserError):
-            target.served("alias")
 
 
 def test_importing_the_target_does_not_import_lance() -> None:

@@ -131,8 +131,12 @@ class DocumentTarget(Protocol):
         to pay. Called after promotion, so that it is in nobody's way; `begin` is called if there is work.
         """
 
-    def promote(self, alias: str, physical: str) -> None:
-        """Serve `physical` under `alias` from now on, atomically. Idempotent."""
+    def promote(self, alias: str, physical: str, epoch: int) -> None:
+        """Serve `physical` under `alias` from now on, atomically.
+
+        An older epoch never overrides a newer one, however late it comes: it raises `Fenced` when it can
+        tell. The same epoch again changes nothing; for another physical index it raises `Conflict`.
+        """
 
     def served(self, alias: str) -> str | None:
         """The physical index behind an alias."""

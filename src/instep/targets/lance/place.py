@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import tempfile
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,9 @@ from instep.errors import Fenced, InstepError, Transient, UserError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,199}\Z")
 _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
-_MISSING = re.compile(r"was not found|Not found|No such file")
+_MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
+#: What file systems without hard links say.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull", re.IGNORECASE)
 _REFUSED = re.compile(
     r"Permission denied|Read-only file system|PermissionDenied|AccessDenied|Access Denied|Forbidden|Unauthorized"
@@ -46,7 +49,7 @@ class Preempted(Transient):
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether lance says that a dataset or a version of it is not there."""
+    """Whether lance says that a dataset, a version of it, or a file is not there."""
     return bool(_MISSING.search(str(error)))
 
 
@@ -131,6 +134,16 @@ class Place:
             each.removesuffix(".lance") for each in folders if each.startswith(prefix) and each.endswith(".lance")
         )
 
+    def files(self) -> list[str]:
+        """Names of the small files."""
+        with self.understood():
+            if self.folder is not None:
+                try:
+                    return [each.name for each in self.folder.iterdir()]
+                except FileNotFoundError:
+                    return []
+            return [each.rpartition("/")[2] for each in self._files().list_with_delimiter().objects]
+
     def read(self, name: str) -> bytes | None:
         """Content of a small file, or None when it is not there."""
         with self.understood():
@@ -140,29 +153,44 @@ class Place:
                 except FileNotFoundError:
                     return None
             with tempfile.TemporaryDirectory() as scratch:
-                files, copy = self._files(), Path(scratch) / "copy"
-                if not files.contains(name):
-                    return None
-                files.download_file(name, str(copy))
+                copy = Path(scratch) / "copy"
+                try:
+                    self._files().download_file(name, str(copy))
+                except OSError as error:
+                    if is_missing(error):
+                        return None
+                    raise
                 return copy.read_bytes()
 
-    def write(self, name: str, content: bytes) -> None:
-        """Put a small file in one step: readers see the old content or the new one."""
+    def create(self, name: str, content: bytes) -> bool:
+        """Make a small file in one step; False, and no change, if it is there already.
+
+        An object store is asked first, then told: of two at the same moment the later one wins, and both are
+        told that they made it.
+        """
         with self.understood():
             if self.folder is not None:
-                _replace(self.folder / name, content)
-                return
+                return _create(self.folder / name, content)
+            files = self._files()
+            if files.contains(name):
+                return False
             with tempfile.TemporaryDirectory() as scratch:
                 copy = Path(scratch) / "copy"
                 copy.write_bytes(content)
-                self._files().upload_file(str(copy), name)
+                files.upload_file(str(copy), name)
+            return True
 
     def remove(self, name: str) -> None:
+        """Nothing happens if it is not there."""
         with self.understood():
             if self.folder is not None:
                 (self.folder / name).unlink(missing_ok=True)
-            else:
+                return
+            try:
                 self._files().delete_file(name)
+            except OSError as error:
+                if not is_missing(error):
+                    raise
 
     def _files(self) -> Any:
         lance_library()
@@ -215,20 +243,41 @@ def place_of(uri: str, storage_options: Mapping[str, str] | None = None) -> Plac
     return Place(uri.rstrip("/") or "/", dict(storage_options or {}))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _create(path: Path, content: bytes) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # Not made by tempfile: its files are their owner's only, and this one gets the final name.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as out:
+        with temporary.open("xb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
+        if not _named(temporary, path):
+            return False
     finally:
-        os.close(folder)
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _named(temporary: Path, path: Path) -> bool:
+    """Give a whole file its name; False if the name is taken. A rename alone would replace what is there."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            return False
+        temporary.replace(path)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

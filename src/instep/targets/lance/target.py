@@ -5,7 +5,6 @@ They are imported on first use: they bring Arrow, which a run that finds nothing
 
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Literal
 
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
+from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, checked_name, lance_library, place_of
 from instep.targets.port import ChunkWriter, Hit, SearchMode, row_schema
 
@@ -48,7 +48,7 @@ class LanceTarget:
     def check(self) -> None:
         probe = f".instep-check-{uuid.uuid4().hex}"
         try:
-            self._place.write(probe, b"ok")
+            self._place.create(probe, b"ok")
             self._place.remove(probe)
         except UserError:
             raise
@@ -118,22 +118,12 @@ class LanceTarget:
 
         upkeep.refine(self._place, physical, begin)
 
-    def promote(self, alias: str, physical: str) -> None:
-        name = _alias_file(alias)
+    def promote(self, alias: str, physical: str, epoch: int) -> None:
         self._place.open(physical)
-        if self.served(alias) != physical:
-            self._place.write(name, json.dumps({"physical": physical}).encode())
+        aliases.promote(self._place, alias, physical, epoch)
 
     def served(self, alias: str) -> str | None:
-        content = self._place.read(_alias_file(alias))
-        if content is None:
-            return None
-        try:
-            return checked_name(str(json.loads(content)["physical"]))
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"alias {alias!r} is damaged", where=self._place.shown, hint="A run with --full-refresh mends it."
-            ) from None
+        return aliases.served(self._place, alias)
 
     def rows(self, physical: str) -> int:
         dataset = self._place.open(physical)
@@ -171,7 +161,3 @@ class LanceTarget:
         from instep.targets.lance import searching
 
         return searching.search(self._place, physical, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
-
-
-def _alias_file(alias: str) -> str:
-    return f"{checked_name(alias)}.alias.json"

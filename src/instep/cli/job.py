@@ -93,7 +93,7 @@ def resume(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOptio
     serving = any(each.kind == "worker" for each in opened.workers())
 
     def say() -> None:
-        out.line(f"Job {id_text(found.id)} is {state_text(found.state)}: {_units(found)}.")
+        out.line(f"Job {id_text(found.id)} is {state_text(found.state)}: {_units(found)} done.")
         if not serving:
             out.line("No server is waiting for work. Start one: instep worker (or instep run)")
 
@@ -144,14 +144,14 @@ def _reason() -> str:
 def _after_stop(job: JobView) -> str:
     name = f"Job {id_text(job.id)}"
     if job.state == "STOPPED":
-        return f"{name} is stopped: {_units(job)}. Go on with it: instep job resume {id_text(job.id)}"
+        return f"{name} is stopped: {_units(job)} done. Go on with it: instep job resume {id_text(job.id)}"
     if job.state.ended:
         return f"{name} had ended already: {state_text(job.state)}."
     return f"{name} is stopping: slices in work have 30 seconds to end. Wait for it: instep job stop --wait"
 
 
 def _units(job: JobView) -> str:
-    return f"{job.done:,} of {job.units:,} documents done"
+    return f"{job.done:,} of {job.units:,} documents"
 
 
 def _show(out: Output, job: JobView) -> None:
@@ -219,7 +219,8 @@ def _done(job: JobView) -> str | None:
     text = f"{_units(job)} ({percent_text(job)})"
     if job.rate is None or job.left is None:
         return text
-    return f"{text}, {job.rate:,.0f}/s, about {seconds_text(job.left)} left"
+    rate = f"{job.rate:,.0f}" if job.rate >= 10 else f"{job.rate:.2g}"
+    return f"{text}, {rate}/s, about {seconds_text(job.left)} left"
 
 
 def _slices(job: JobView) -> str | None:
@@ -231,7 +232,10 @@ def _slices(job: JobView) -> str | None:
 def _asked(job: JobView) -> str | None:
     """What the job was asked for, where that is not the usual."""
     asked = {key: value for key, value in job.configuration.items() if value not in (None, False, [], {}, "")}
-    return ", ".join(
-        key if value is True else f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in asked.items()
-    )
+    return ", ".join(key if value is True else f"{key}={_plain(value)}" for key, value in asked.items())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -43,15 +43,14 @@ def _show(out: Output, found: Sequence[JobView]) -> None:
             state_text(each.state),
             refs_text(each.refs) or None,
             percent_text(each),
-            each.counts.failed,
             ago_text(each.started_at or each.created_at, each.seen_at),
             None if each.duration is None else span_text(round(each.duration * 1000)),
             len(each.workers),
         ]
         for each in found
     ]
-    # Eight narrow columns: they fit in a terminal of 80.
-    out.table(None, ["job", "state", "entities", "done", "failed", "started", "time", "workers"], rows)
+    # Seven narrow columns: they fit in a terminal of 80.
+    out.table(None, ["job", "state", "entities", "done", "started", "time", "workers"], rows)
     for each in found:
         if each.waits_for_workers:
             out.line(f"Job {id_text(each.id)} waits for a worker. Start one: instep worker")

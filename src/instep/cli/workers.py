@@ -37,7 +37,6 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
     rows = [
         [
             id_text(each.id),
-            each.kind,
             place_text(each),
             ago_text(each.heartbeat_at, each.seen_at),
             refs_text(each.refs) or "idle",
@@ -46,7 +45,8 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
         ]
         for each in found
     ]
-    out.table(None, ["worker", "kind", "where", "heartbeat", "works on", "slices", "since"], rows)
+    # Six narrow columns: they fit in a terminal of 80, unless hosts have long names.
+    out.table(None, ["worker", "where", "heartbeat", "works on", "slices", "since"], rows)
     for each in found:
         if each.pulse != "steady":
             out.line(late_text(each))
@@ -59,7 +59,7 @@ def place_text(worker: WorkerView) -> str:
 
 def late_text(worker: WorkerView) -> str:
     """What a late heartbeat means."""
-    who = f"Worker {id_text(worker.id)} ({place_text(worker)})"
+    who = f"Worker {id_text(worker.id)}"
     if worker.pulse == "stale":
-        return f"{who} is taken for dead: the next sweep of any worker gives its slices to others."
-    return f"{who} is late: paused, cut off or dead. Silent for 5 min, it loses its slices to others."
+        return f"{who} is taken for dead: the next sweep of any worker frees its slices."
+    return f"{who} is late: paused, cut off or dead. At 5 min others take its slices."

@@ -84,31 +84,21 @@ class Instep:
         progress: Progress | None = None,
         expected: dict[str, str] | None = None,
     ) -> list[EntityResult]:
-        """Bring entities in step with their sources, one after the other, by priority.
+        """Bring entities in step with their sources, those of higher priority first.
 
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         """
-        from instep.service.run import RunContext, run_entity
+        from instep.service.run import run_entities
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
-            context = RunContext(
-                ledger=ledger,
-                clock=workshop.clock,
-                ids=workshop.ids,
-                state=self.project.state_dir,
-                progress=progress or Silent(),
-                choose=workshop.choose,
-                engine=workshop.engine,
-                prepare=workshop.prepare,
+            return run_entities(
+                workshop.setups(entities),
+                workshop.context(ledger, progress or Silent()),
+                PlanOptions(full_refresh, retry_failures, allow_deletes),
                 wait_seconds=wait,
-                options=PlanOptions(full_refresh, retry_failures, allow_deletes),
+                expected=expected,
             )
-            digests = expected or {}
-            return [
-                run_entity(setup, context, expected_digest=digests.get(str(setup.ref)))
-                for setup in workshop.setups(entities)
-            ]
 
     def status(self, entities: Iterable[str] | None = None) -> list[EntityStatus]:
         """State, size and freshness of each entity."""

@@ -199,6 +199,9 @@ class Ledger(Protocol):
     def unfinished_job(self, ref: PartitionRef) -> Job | None:
         """The newest job with an open part on `ref`: one that has not ended, or was STOPPED."""
 
+    def latest_job(self, ref: PartitionRef) -> Job | None:
+        """The newest job with a part on `ref`, ended or not."""
+
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """Open parts on these partitions of jobs that are READY, RUNNING or STOPPING: those of higher
         priority first, then those with the larger head.

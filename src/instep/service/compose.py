@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, cast
 
+from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, cores_of
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
+from instep.service.context import Context
 from instep.service.documents import document_setup
+from instep.service.liveness import LockFiles
+from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
-from instep.system import RandomIds, SystemClock
+from instep.system import RandomIds, SystemClock, Threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,19 +43,37 @@ class Workshop:
         engine: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         if engine not in (None, "auto", "inline", "spark"):
             raise UserError(f"unknown engine {engine!r}", hint="Allowed: auto, inline, spark.")
         self.project = project
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or RandomIds()
+        self.timing = timing
         self._given = spark
         self._setting = cast("EngineSetting", engine or project.engine)
         self._engines: dict[str, Engine] = {}
         self._targets: dict[str, DocumentTarget] = {}
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
-        return open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only)
+        return open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+
+    def context(self, ledger: Ledger, progress: Progress) -> Context:
+        """What use cases that work on jobs need, with everything real behind it."""
+        return Context(
+            ledger=ledger,
+            clock=self.clock,
+            ids=self.ids,
+            background=Threads(),
+            random=random.random,
+            timing=self.timing,
+            liveness=LockFiles(self.project.state_dir / "workers"),
+            progress=progress,
+            choose=self.choose,
+            engine=self.engine,
+            prepare=self.prepare,
+        )
 
     def setups(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
         """The entities asked for (all, if none is named), by priority, then as declared."""

@@ -1,57 +1,110 @@
-"""Keeps a worker's heartbeat and lease alive while long Spark stages run, or says that it could not."""
+"""Keeps a worker's heartbeat and its jobs' leases alive while long Spark stages run, or says that it could not."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from instep.domain.clock import Clock
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import Timing
 from instep.errors import Fenced, InstepError
-from instep.ledger.port import HEARTBEAT_MS, LEASE_RENEW_MS, LEASE_TTL_MS, Lease, Ledger
-
-#: A worker stops writing this long before its lease could expire. The lease is trusted until the
-#: *start* of the last renewal that succeeded + TTL - margin: the reply may have been slow.
-MARGIN_SECONDS = 15.0
+from instep.ledger.port import Lease, Ledger
 
 
 class Keeper:
-    """A thread beside one job part. Use as a context manager."""
+    """What a worker has in work, and what it can prove. `beat` is called every heartbeat, from a
+    background of its own; the rest by the worker.
 
-    def __init__(self, ledger: Ledger, lease: Lease, clock: Clock) -> None:
+    A heartbeat and a lease are trusted until the *start* of the last renewal that succeeded + their time
+    to live - margin: the reply may have been slow.
+    """
+
+    def __init__(self, ledger: Ledger, worker_id: str, clock: Clock, timing: Timing) -> None:
         self._ledger = ledger
-        self._lease = lease
+        self._worker_id = worker_id
         self._clock = clock
-        self._renewed = clock.monotonic()
-        self._lost = False
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"keeper-{lease.ref}", daemon=True)
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._leases: dict[PartitionRef, Lease] = {}
+        self._renewed: dict[PartitionRef, float] = {}
+        self._beaten = clock.monotonic()
+        self.lost = False
 
-    def __enter__(self) -> Keeper:
-        self._thread.start()
-        return self
+    def keep(self, lease: Lease, *, since: float) -> None:
+        """Renew this lease from now on; it was got or renewed by a call that began at `since` (monotonic)."""
+        with self._lock:
+            self._leases[lease.ref] = lease
+            self._renewed[lease.ref] = since
 
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
+    def drop(self, ref: PartitionRef) -> None:
+        with self._lock:
+            self._leases.pop(ref, None)
+            self._renewed.pop(ref, None)
 
-    def require(self) -> None:
-        """Raises `Fenced` unless the lease can be proved to be ours for a while yet."""
-        age = self._clock.monotonic() - self._renewed
-        if self._lost or age > LEASE_TTL_MS / 1000 - MARGIN_SECONDS:
-            raise Fenced(f"the lease on {self._lease.ref} could not be kept; another worker may hold it now")
+    def begin(self, slice_ids: Iterable[str]) -> None:
+        """These slices really run from now on."""
+        with self._lock:
+            self._running.update(slice_ids)
 
-    def beat(self) -> None:
-        """One heartbeat, and a renewal when it is time. Outages are waited out until the margin."""
+    def end(self, slice_ids: Iterable[str]) -> None:
+        with self._lock:
+            self._running.difference_update(slice_ids)
+
+    def require(self, ref: PartitionRef) -> None:
+        """Raises `Fenced` unless worker and lease can be proved to be ours for a while yet."""
+        now = self._clock.monotonic()
+        with self._lock:
+            renewed = self._renewed.get(ref)
+        if self.lost or now - self._beaten > self._trusted(self._timing.stale):
+            raise Fenced(f"worker {self._worker_id[:8]} could not say that it lives; others may have its slices now")
+        if renewed is None or now - renewed > self._trusted(self._timing.lease):
+            raise Fenced(f"the lease on {ref} could not be kept; another job may hold it now")
+
+    def beat(self) -> bool:
+        """One heartbeat, and renewals when it is time. Outages are waited out until the margin. False when
+        the worker is not registered any more: nothing is left to keep.
+        """
         started = self._clock.monotonic()
+        with self._lock:
+            running, leases = tuple(self._running), list(self._leases.values())
         try:
-            self._ledger.heartbeat(self._lease.worker_id)
-            if started - self._renewed >= LEASE_RENEW_MS / 1000:
-                self._lease = self._ledger.renew_lease(self._lease)
-                self._renewed = started
+            self._ledger.heartbeat(self._worker_id, running)
+            self._beaten = started
         except Fenced:
-            self._lost = True
+            self.lost = True
+            return False
+        except InstepError:
+            return True
+        for lease in leases:
+            self._renew(lease)
+        return True
+
+    def _renew(self, lease: Lease) -> None:
+        started = self._clock.monotonic()
+        with self._lock:
+            due = started - self._renewed.get(lease.ref, started) >= self._timing.renew / 1000
+        if not due:
+            return
+        try:
+            renewed = self._ledger.renew_lease(lease)
+        except Fenced:
+            self._replace(lease, None, started)
         except InstepError:
             return
+        else:
+            self._replace(lease, renewed, started)
 
-    def _keep(self) -> None:
-        while not self._end.wait(HEARTBEAT_MS / 1000) and not self._lost:
-            self.beat()
+    def _replace(self, lease: Lease, renewed: Lease | None, started: float) -> None:
+        """Unless the worker got another lease meanwhile."""
+        with self._lock:
+            if self._leases.get(lease.ref) != lease:
+                return
+            if renewed is None:
+                del self._leases[lease.ref], self._renewed[lease.ref]
+            else:
+                self._leases[lease.ref], self._renewed[lease.ref] = renewed, started
+
+    def _trusted(self, milliseconds: int) -> float:
+        return (milliseconds - self._timing.margin) / 1000

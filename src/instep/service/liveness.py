@@ -1,8 +1,8 @@
-"""Telling a dead worker from a slow one, on one host, without waiting for its lease to expire.
+"""Telling a dead worker from a slow one, on one host, without waiting for its heartbeat to go stale.
 
 A worker holds an advisory lock on a file of its own as long as it lives; the system drops the lock
 when the process ends, however it ends. Who can take the lock has proved that its owner is dead.
-A worker without such a file here (another host, another folder) proves nothing: its lease decides.
+A worker without such a file here (another host, another folder) proves nothing: its heartbeat decides.
 """
 
 from __future__ import annotations
@@ -10,43 +10,60 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 
-class WorkerLock:
-    """This process's own proof of life. Not inherited by child processes."""
+class Liveness(Protocol):
+    """Proofs of life and death of workers."""
 
-    def __init__(self, state: Path, worker_id: str) -> None:
-        folder = state / "workers"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / f"{worker_id}.lock"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+    def begin(self, worker_id: str) -> Callable[[], None]:
+        """From now on this process proves that the worker lives; the answer ends that."""
 
-    def release(self) -> None:
+    def proved_dead(self, worker_id: str) -> bool: ...
+
+    def forget(self, worker_id: str) -> None:
+        """Clear away the proof of a dead worker, once nothing is held in its name any more."""
+
+
+class LockFiles:
+    """Implements `Liveness` with a lock file per worker. The locks are not inherited by child processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, worker_id: str) -> Callable[[], None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(worker_id)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        def end() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            os.close(file)
+
+        return end
+
+    def proved_dead(self, worker_id: str) -> bool:
+        """True only if the worker's lock file is here and nobody holds it any more."""
+        try:
+            file = os.open(self._path(worker_id), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(file)
+
+    def forget(self, worker_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        os.close(self._file)
+            self._path(worker_id).unlink()
 
-
-def proved_dead(state: Path, worker_id: str) -> bool:
-    """True only if the worker's lock file is here and nobody holds it any more."""
-    path = state / "workers" / f"{worker_id}.lock"
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(file)
-
-
-def forget(state: Path, worker_id: str) -> None:
-    """Remove the lock file of a dead worker, once nothing is held in its name any more."""
-    with contextlib.suppress(FileNotFoundError):
-        (state / "workers" / f"{worker_id}.lock").unlink()
+    def _path(self, worker_id: str) -> Path:
+        return self._folder / f"{worker_id}.lock"

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.jobs import Job, JobPart, SlicePlan
+from instep.domain.jobs import Job, SlicePlan
 from instep.domain.manifest import Action, Difference, difference
 from instep.domain.planning import check_limits, cut_documents
 from instep.domain.refs import PartitionRef
@@ -157,16 +157,12 @@ def plan_entity(
     )
 
 
-def part_of(job: Job, ref: PartitionRef) -> JobPart:
-    return next(part for part in job.parts if part.ref == ref)
-
-
 def _kind(
     setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None, options: PlanOptions
 ) -> tuple[Kind, list[str], str | None]:
     """What to do, why, and the instance whose manifest to compare with (None: nothing is there)."""
     if unfinished and not options.full_refresh:
-        part = part_of(unfinished, setup.ref)
+        part = unfinished.part(setup.ref).part
         if part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint):
             return Kind.RESUME, [f"job {unfinished.id} has not ended"], part.instance
     if checkpoint is None:

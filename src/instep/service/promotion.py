@@ -1,16 +1,81 @@
-"""May a finished instance be served? Live data stays unless what replaces it is proved better."""
+"""Finishing a part: may its instance be served? Live data stays unless what replaces it is proved better."""
 
 from __future__ import annotations
 
-from instep.domain.jobs import Job, JobPart, JobState
-from instep.ledger.port import Ledger
+from contextlib import suppress
+
+from instep.domain.jobs import JobPart, JobState, PartStatus, end_of_part
+from instep.errors import Conflict, InstepError
+from instep.ledger.port import Lease, Ledger
+from instep.service.context import Context
+from instep.service.keeper import Keeper
 from instep.service.setup import EntitySetup
 
-#: A rebuild is served in place of what is served now only if this share of its documents went in.
+#: A build is served in place of what is served now only if this share of its documents went in.
 PROMOTION_RATIO = 0.95
+#: An index that is not served any more stays this long, for readers that have it open.
+SWEEP_SECONDS = 3600.0
 
 
-def promotion_problem(setup: EntitySetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+def finish(
+    setup: EntitySetup, lease: Lease, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
+) -> list[str] | None:
+    """End a part without open slices, and serve its instance if it may be served; None if another worker
+    does. Returns notes for the user. Safe to repeat after a crash.
+    """
+    ledger, target, entity = context.ledger, setup.target, setup.ref.entity
+    if not ledger.begin_finish(job_id, setup.ref, worker_id):
+        return None
+    part = _seal(setup, lease, context, keeper)
+    context.progress.say(entity, "bringing indexes up to date")
+    notes: list[str] = []
+    try:
+        target.maintain(part.physical)
+    except InstepError as error:
+        # Searches find everything without the index too, only slower: not a reason to fail the job.
+        notes.append(f"indexes are not up to date: {error}")
+    status = _status(ledger, job_id, part)
+    state = end_of_part(status.slices, status.counts)
+    if state is None:
+        raise Conflict(f"job {job_id} still has {status.unfinished_slices} open slices")
+    problem = promotion_problem(setup, part, ledger, status, state)
+    keeper.require(part.ref)
+    if problem is None:
+        target.promote(setup.alias, part.physical, part.epoch)
+        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+        _sweep(setup)
+        _refine(setup, part, context, notes)
+    else:
+        notes.append(problem)
+        end = JobState.FAILED if part.fresh else state
+        ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+        if part.fresh:
+            target.drop(part.physical)
+    return notes
+
+
+def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> JobPart:
+    """A new epoch for the last steps. From here on the target refuses whoever still had a slice of this
+    part in hand (of one that was given up as FAILED, say), and the ledger an earlier finisher.
+    """
+    since = context.clock.monotonic()
+    sealed = context.ledger.transfer_lease(lease, lease.job_id)
+    keeper.keep(sealed, since=since)
+    part = context.ledger.adopt_part(sealed)
+    setup.target.fence(part.physical, part.epoch)
+    return part
+
+
+def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
+    """End a part that cannot be continued (its transform changed, say); what it had begun is dropped."""
+    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}")
+    if part.fresh and setup.target.served(setup.alias) != part.physical:
+        setup.target.drop(part.physical)
+
+
+def promotion_problem(
+    setup: EntitySetup, part: JobPart, ledger: Ledger, status: PartStatus, state: JobState
+) -> str | None:
     """Why the instance must not be served, or None. Counts are compared by the one counting function."""
     _, recorded, _ = ledger.totals(part.instance)
     stored = setup.target.rows(part.physical)
@@ -26,9 +91,36 @@ def promotion_problem(setup: EntitySetup, part: JobPart, ledger: Ledger, job: Jo
         return "the rebuild is empty; what was served stays"
     if state is JobState.FAILED and replaces:
         return "every document failed; what was served stays"
-    good = 1 - job.counts.failed / job.counts.read if job.counts.read else 1.0
+    counts = status.counts
+    good = 1 - counts.failed / counts.read if counts.read else 1.0
     if replaces and good < PROMOTION_RATIO:
         return (
             f"only {good:.1%} of the documents went in (at least {PROMOTION_RATIO:.0%} needed); what was served stays"
         )
     return None
+
+
+def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
+    job = ledger.job(job_id)
+    if job is None:
+        raise Conflict(f"job {job_id} is not in the ledger any more")
+    return job.part(part.ref)
+
+
+def _sweep(setup: EntitySetup) -> None:
+    """Drop what no build will finish and no reader holds any more."""
+    with suppress(InstepError):  # The next run sweeps again.
+        for physical in setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS):
+            setup.target.drop(physical)
+
+
+def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> None:
+    """After the part has ended well: a failure or Ctrl-C here loses nothing but time."""
+
+    def begin() -> None:
+        context.progress.say(setup.ref.entity, "done, searches work; building the index that makes them quicker")
+
+    try:
+        setup.target.refine(part.physical, begin)
+    except InstepError as error:
+        notes.append(f"searches are slower than they could be: {error}")

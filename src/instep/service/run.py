@@ -1,35 +1,24 @@
-"""Running: bring one partition in step with its source, by a job of fenced slices run as waves."""
+"""Running: plan, make a job of what is to be done, and take part in it until it has ended."""
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from instep.domain.clock import Clock, Ids
 from instep.domain.counts import Counts
-from instep.domain.fingerprint import changed_parts
-from instep.domain.jobs import Job, JobPart, JobState, end_of_job
-from instep.domain.refs import instance_id
-from instep.engine.choice import EngineChoice
-from instep.engine.port import Engine
-from instep.errors import Conflict, Fenced, InstepError, UserError
-from instep.ledger.port import Holder, Lease, Ledger, NewPart
-from instep.service.keeper import Keeper
-from instep.service.liveness import WorkerLock, forget, proved_dead
-from instep.service.plan import EntityPlan, Kind, PlanOptions, part_of, plan_entity
-from instep.service.progress import Progress
-from instep.service.promotion import promotion_problem
+from instep.domain.jobs import JobPart, JobState
+from instep.domain.planning import PlanTooLarge, check_limits
+from instep.domain.refs import PartitionRef, instance_id
+from instep.errors import InstepError, UserError
+from instep.ledger.port import Holder, Lease, NewPart
+from instep.service.context import Context
+from instep.service.plan import EntityPlan, Kind, PlanOptions, plan_entity
+from instep.service.promotion import give_up
+from instep.service.recovery import misfit, recover
 from instep.service.setup import EntitySetup
-
-#: An index that is not served any more stays this long, for readers that have it open.
-SWEEP_SECONDS = 3600.0
-#: How often a waiting run looks whether the lease is free, in seconds.
-POLL_SECONDS = 0.5
+from instep.service.worker import Worker
 
 
 class Busy(UserError):
@@ -66,305 +55,314 @@ class EntityResult:
             "notes": list(self.notes),
         }
 
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What every run needs besides the entity. `engine` starts or hands out an engine by choice;
-    `prepare` starts the one that is certain before anything is known of the work, if there is one.
-    """
-
-    ledger: Ledger
-    clock: Clock
-    ids: Ids
-    state: Path
-    progress: Progress
-    choose: Callable[[EntitySetup, int], EngineChoice]
-    engine: Callable[[EngineChoice], Engine]
-    prepare: Callable[[EntitySetup], None]
-    wait_seconds: float
-    options: PlanOptions
-
-
-def run_entity(setup: EntitySetup, context: RunContext, *, expected_digest: str | None = None) -> EntityResult:
-    """Plan, and do what the plan says. A run that finds nothing to do takes no lease and writes nothing.
-
-    `expected_digest` runs a saved plan: refused when the world has moved since.
-    """
-    started = context.clock.monotonic()
-    if context.ledger.checkpoint(setup.ref) is None:
-        context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
-    plan = _plan(setup, context, expected_digest)
-    if not plan.pending:
-        return _nothing(plan, context.clock.monotonic() - started)
-    context.engine(plan.engine)  # Or while the lease is taken and the job is stored.
-    worker = _Worker(context)
-    try:
-        lease, waited = worker.lease(setup)
-        if waited or _world_moved(setup, plan, context.ledger):
-            plan = _plan(setup, context, expected_digest)
-            if not plan.pending:
-                return _nothing(plan, context.clock.monotonic() - started)
-        result = _run_plan(setup, plan, context, worker, lease=lease, started=started)
-    finally:
-        worker.end()
-    if plan.resumes and result.state in (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS):
-        return _after_resume(setup, context, result)
-    return result
-
-
-def _plan(setup: EntitySetup, context: RunContext, expected_digest: str | None) -> EntityPlan:
-    """A plan that may be run; raises `UserError` when it may not."""
-    entity = setup.ref.entity
-    plan = plan_entity(
-        setup,
-        context.ledger,
-        context.options,
-        choose=context.choose,
-        listing=lambda found: context.progress.listing(entity, found),
-    )
-    if expected_digest is not None and plan.digest != expected_digest:
-        raise UserError(
-            f"the saved plan for {setup.ref} is out of date: the source, the index or the project has changed since",
-            hint="Plan again: instep plan -o plan.json",
+    def followed_by(self, later: EntityResult) -> EntityResult:
+        """One result for a job and the one that did what had changed meanwhile."""
+        return EntityResult(
+            self.plan,
+            later.state,
+            later.job_id,
+            self.counts + later.counts,
+            later.seconds,
+            later.engine or self.engine,
+            self.promoted or later.promoted,
+            list(dict.fromkeys([*self.notes, *later.notes])),
         )
-    if plan.blocked:
-        raise UserError(plan.blocked, where=str(setup.ref), hint="If that is right, run again with --allow-deletes.")
-    return plan
 
 
-def _nothing(plan: EntityPlan, seconds: float) -> EntityResult:
-    return EntityResult(plan, None, None, Counts(), seconds, None, False, list(plan.problems))
+def run_entities(
+    setups: Sequence[EntitySetup],
+    context: Context,
+    options: PlanOptions,
+    *,
+    wait_seconds: float,
+    expected: Mapping[str, str] | None = None,
+) -> list[EntityResult]:
+    """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
+
+    A job that others work on is joined; one that cannot be is waited for, `wait_seconds` at most (`Busy`).
+    `expected` maps references to digests of a saved plan: refused when the world has moved since.
+    """
+    run = _Run(setups, context, options, wait_seconds, expected or {})
+    plans = [run.plan(setup) for setup in setups]
+    todo = {plan.ref: plan for plan in plans if plan.pending}
+    if todo:
+        run.go(todo)
+    return [run.results.get(plan.ref) or run.nothing(plan) for plan in plans]
 
 
-def _world_moved(setup: EntitySetup, plan: EntityPlan, ledger: Ledger) -> bool:
-    """Whether another run did something between our plan and our lease."""
-    unfinished = ledger.unfinished_job(setup.ref)
-    return ledger.checkpoint(setup.ref) != plan.checkpoint or (unfinished.id if unfinished else None) != (
-        plan.unfinished.id if plan.unfinished else None
-    )
-
-
-def _after_resume(setup: EntitySetup, context: RunContext, resumed: EntityResult) -> EntityResult:
-    """A resumed job keeps its old plan; what changed since is done by a second one."""
-    options = replace(context.options, full_refresh=False)
-    next_result = run_entity(setup, replace(context, options=options))
-    if next_result.state is None:
-        return resumed
-    return EntityResult(
-        resumed.plan,
-        next_result.state,
-        next_result.job_id,
-        resumed.counts + next_result.counts,
-        resumed.seconds + next_result.seconds,
-        next_result.engine,
-        resumed.promoted or next_result.promoted,
-        [*resumed.notes, *next_result.notes],
-    )
-
-
-class _Worker:
-    """This process as a worker: registered in the ledger, with its proof of life on disk."""
-
-    def __init__(self, context: RunContext) -> None:
-        self.id = context.ids.new()
+class _Run:
+    def __init__(
+        self,
+        setups: Sequence[EntitySetup],
+        context: Context,
+        options: PlanOptions,
+        wait_seconds: float,
+        expected: Mapping[str, str],
+    ) -> None:
+        self._setups = {setup.ref: setup for setup in setups}
         self._context = context
-        self._lock = WorkerLock(context.state, self.id)
-        self._held: Lease | None = None
-        self._ended = False
-        context.ledger.register_worker(self.id, host=socket.gethostname(), pid=os.getpid())
+        self._options = options
+        self._expected = expected
+        self._started = context.clock.monotonic()
+        self._deadline = self._started + wait_seconds
+        self._told: set[PartitionRef] = set()
+        self.results: dict[PartitionRef, EntityResult] = {}
 
-    def lease(self, setup: EntitySetup) -> tuple[Lease, bool]:
-        """The partition's lease, and whether it had to be waited for."""
-        context = self._context
-        deadline = context.clock.monotonic() + context.wait_seconds
-        told = False
-        while True:
-            answer = context.ledger.acquire_lease(setup.ref, self.id)
-            if isinstance(answer, Lease):
-                self._held = answer
-                return answer, told
-            if proved_dead(context.state, answer.worker_id):
-                context.ledger.break_lease(setup.ref, answer.epoch)
-                forget(context.state, answer.worker_id)
-                continue
-            if context.clock.monotonic() >= deadline:
-                raise Busy(f"{_held(answer)}", hint="Wait for it, or run again with a longer --wait.")
-            if not told:
-                context.progress.say(setup.ref.entity, f"{_held(answer)}; waiting")
-                told = True
-            context.clock.sleep(POLL_SECONDS)
+    def plan(self, setup: EntitySetup, *, again: bool = False) -> EntityPlan:
+        """A plan that may be run; raises `UserError` when it may not. `again`: after a job of ours."""
+        context, entity = self._context, setup.ref.entity
+        if context.ledger.checkpoint(setup.ref) is None:
+            context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
+        plan = plan_entity(
+            setup,
+            context.ledger,
+            self._options,
+            choose=context.choose,
+            listing=lambda found: context.progress.listing(entity, found),
+        )
+        digest = self._expected.get(str(setup.ref))
+        if digest is not None and not again and plan.digest != digest:
+            raise UserError(
+                f"the saved plan for {setup.ref} is out of date: source, index or project have changed since",
+                hint="Plan again: instep plan -o plan.json",
+            )
+        if plan.blocked:
+            raise UserError(
+                plan.blocked, where=str(setup.ref), hint="If that is right, run again with --allow-deletes."
+            )
+        return plan
 
-    def end(self) -> None:
-        """Give back what is held. In this order: who finds the lease must find it free, or its holder alive."""
-        if self._ended:
-            return
-        self._ended = True
+    def nothing(self, plan: EntityPlan) -> EntityResult:
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, list(plan.problems))
+
+    def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
+        for plan in todo.values():
+            self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
+        worker = Worker(self._setups, self._context, "run")
         try:
-            if self._held:
-                self._context.ledger.release_lease(self._held)
-            self._context.ledger.retire_worker(self.id)
+            while todo:
+                todo = self._round(todo, worker)
+        except BaseException as error:
+            worker.end(stop="stopped by the user" if isinstance(error, KeyboardInterrupt) else str(error)[:500])
+            raise
+        worker.end(stop="its other entities were not asked for")
+
+    def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
+        """Work on what can be had of `todo`; returns what is to be done after that."""
+        start = _Start(todo, self, worker)
+        start.get()
+        self._work(start, worker)
+        # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
+        left = [ref for ref in todo if ref not in start.created and ref not in start.settled]
+        plans = [self.plan(self._setups[ref], again=ref in start.taken) for ref in left]
+        return {plan.ref: plan for plan in plans if plan.pending}
+
+    def _work(self, start: _Start, worker: Worker) -> None:
+        progress, ledger = self._context.progress, self._context.ledger
+        for ref, job_id in start.taken.items():
+            worker.choices[ref] = start.todo[ref].engine
+            job = ledger.job(job_id)
+            progress.begin(ref.entity, job.part(ref).units if job else start.todo[ref].units)
+            worker.show(job_id, ref)
+        try:
+            worker.work({(job_id, ref) for ref, job_id in start.taken.items()})
         finally:
-            self._lock.release()
+            for ref in start.taken:
+                progress.end(ref.entity)
+        for ref, job_id in start.taken.items():
+            self._record(start.todo[ref], job_id, worker)
+
+    def _record(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
+        ref, ledger = plan.ref, self._context.ledger
+        job = ledger.job(job_id)
+        if job is None or (status := job.part(ref)).state is None:
+            reason = f": {job.error}" if job and job.error else ""
+            raise UserError(
+                f"{ref}: job {job_id} was stopped{reason}",
+                hint="Run again to resume it: finished slices are not redone.",
+            )
+        report = worker.reports[ref]
+        notes = [*plan.problems, *report.notes, *([status.error] if status.error else [])]
+        checkpoint = ledger.checkpoint(ref)
+        result = EntityResult(
+            plan,
+            status.state,
+            job_id,
+            status.counts,
+            self._seconds(),
+            report.engine,
+            checkpoint is not None and checkpoint.job_id == job_id,
+            list(dict.fromkeys(notes)),
+        )
+        before = self.results.get(ref)
+        self.results[ref] = before.followed_by(result) if before else result
+
+    def _seconds(self) -> float:
+        return self._context.clock.monotonic() - self._started
+
+    # For `_Start`.
+
+    @property
+    def context(self) -> Context:
+        return self._context
+
+    @property
+    def options(self) -> PlanOptions:
+        return self._options
+
+    def setup(self, ref: PartitionRef) -> EntitySetup:
+        return self._setups[ref]
+
+    def wait(self, holder: Holder) -> None:
+        """Before the next try to get a lease. Raises `Busy` when the time for waiting is over."""
+        context = self._context
+        if context.clock.monotonic() >= self._deadline:
+            raise Busy(f"{_held(holder)}", hint="Wait for it, or run again with a longer --wait.")
+        if holder.ref not in self._told:
+            context.progress.say(holder.ref.entity, f"{_held(holder)}; waiting")
+            self._told.add(holder.ref)
+        context.clock.sleep(context.timing.poll / 1000)
+        recover(context)
+
+
+class _Start:
+    """One round's beginning: a lease for everything that is to be done, and a job for what is new.
+
+    `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
+    `settled` those that needed nothing any more.
+    """
+
+    def __init__(self, todo: Mapping[PartitionRef, EntityPlan], run: _Run, worker: Worker) -> None:
+        self.todo = dict(todo)
+        self.taken: dict[PartitionRef, str] = {}
+        self.created: set[PartitionRef] = set()
+        self.settled: set[PartitionRef] = set()
+        self._run = run
+        self._worker = worker
+        self._context = run.context
+        self._ledger = run.context.ledger
+        self._job_id = run.context.ids.new()
+        self._leases: dict[PartitionRef, Lease] = {}
+
+    def get(self) -> None:
+        """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
+        self._ledger.begin_job(self._job_id, self._worker.id, self._configuration())
+        try:
+            waited = False
+            while not (self.taken or self._leases or self.settled):
+                holders = [holder for ref in self.todo if (holder := self._try(ref, waited=waited))]
+                if len(holders) == len(self.todo):
+                    self._run.wait(holders[0])
+                    waited = True
+            self._plan_job()
+        except BaseException:
+            with suppress(InstepError):
+                self._ledger.discard_job(self._job_id)
+            raise
+
+    def _configuration(self) -> dict[str, Any]:
+        return {"entities": [str(ref) for ref in self.todo], **asdict(self._run.options)}
+
+    def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
+        """Get the partition's lease or join its job; else say who holds it."""
+        answer = self._acquire(ref, self._job_id)
+        if isinstance(answer, Holder):
+            return None if self._join(answer) else answer
+        resumed, answer = self._take_over(ref, answer)
+        if resumed or isinstance(answer, Holder):
+            return answer if isinstance(answer, Holder) else None
+        if waited or self._world_moved(ref):
+            self.todo[ref] = self._run.plan(self._run.setup(ref))
+        if self.todo[ref].pending:
+            self._leases[ref] = answer
+        else:
+            self._ledger.release_lease(answer)
+            self._worker.keeper.drop(ref)
+            self.settled.add(ref)
+        return None
+
+    def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
+        since = self._context.clock.monotonic()
+        answer = self._ledger.acquire_lease(ref, job_id, self._worker.id)
+        if isinstance(answer, Lease):
+            self._worker.keeper.keep(answer, since=since)
+        return answer
+
+    def _join(self, holder: Holder) -> bool:
+        """Take part in the job that holds the partition, if it does what this run would do."""
+        job = self._ledger.job(holder.job_id)
+        status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
+        if self._run.options.full_refresh or status is None or status.state is not None:
+            return False
+        if misfit(self._run.setup(holder.ref), status.part) or not self._worker.join(holder.job_id, status.part):
+            return False
+        self._context.progress.say(holder.ref.entity, f"{_held(holder)}; joining it")
+        self.taken[holder.ref] = holder.job_id
+        return True
+
+    def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
+        """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
+        left = self._ledger.unfinished_job(ref)
+        if left is None:
+            return False, lease
+        setup, since = self._run.setup(ref), self._context.clock.monotonic()
+        lease = self._ledger.transfer_lease(lease, left.id)
+        self._worker.keeper.keep(lease, since=since)
+        self._ledger.join_job(left.id, self._worker.id)
+        part = self._ledger.adopt_part(lease)
+        why = "a full refresh was asked" if self._run.options.full_refresh else misfit(setup, part)
+        if why is None:
+            self._ledger.start_job(left.id)
+            self._worker.take(part, lease)
+            self.taken[ref] = left.id
+            return True, lease
+        give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
+        return False, self._acquire(ref, self._job_id)
+
+    def _world_moved(self, ref: PartitionRef) -> bool:
+        """Whether another run did something between our plan and our lease."""
+        plan = self.todo[ref]
+        return plan.resumes is not None or self._ledger.checkpoint(ref) != plan.checkpoint
+
+    def _plan_job(self) -> None:
+        """Store what is new as a job; forget it if nothing is."""
+        if not self._leases:
+            self._ledger.discard_job(self._job_id)
+            return
+        try:
+            check_limits(len(self.todo[ref].slices) for ref in self._leases)
+        except PlanTooLarge as error:
+            raise UserError(str(error)) from error
+        parts = [self._new_part(self.todo[ref], lease) for ref, lease in self._leases.items()]
+        others = any(each.id != self._worker.id for each in self._ledger.workers())
+        self._ledger.plan_job(self._job_id, parts, stagger=others)
+        self._ledger.start_job(self._job_id)
+        for new in parts:
+            self._worker.take(new.part, self._leases[new.part.ref])
+            self.taken[new.part.ref] = self._job_id
+            self.created.add(new.part.ref)
+
+    def _new_part(self, plan: EntityPlan, lease: Lease) -> NewPart:
+        setup, checkpoint = self._run.setup(plan.ref), plan.checkpoint
+        if plan.kind is Kind.REFRESH and checkpoint:
+            instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
+            base = setup.target.fence(physical, lease.epoch) if setup.target.exists(physical) else -1
+            if base < 0:
+                raise UserError(
+                    f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
+                    hint="Build it again: instep run --full-refresh",
+                )
+        else:
+            instance = str(instance_id(setup.ref, self._ledger.next_sequence(setup.ref)))
+            physical, fresh, base = setup.physical(instance), True, 0
+        part = JobPart(setup.ref, instance, physical, setup.fingerprint, setup.buckets, lease.epoch, base, fresh)
+        return NewPart(part, plan.slices)
 
 
 def _held(holder: Holder) -> str:
-    return f"{holder.ref} is being indexed by process {holder.pid} on {holder.host} (worker {holder.worker_id[:8]})"
-
-
-def _run_plan(
-    setup: EntitySetup, plan: EntityPlan, context: RunContext, worker: _Worker, *, lease: Lease, started: float
-) -> EntityResult:
-    from instep.service.wave import WaveRunner  # Brings Arrow: only for runs that have something to do.
-
-    ledger, entity = context.ledger, setup.ref.entity
-    job_id = ""
-    with Keeper(ledger, lease, context.clock) as keeper:
-        try:
-            job_id, part = _job(setup, plan, context, worker, lease)
-            ledger.start_job(job_id)
-            engine = context.engine(plan.engine)
-            base = _prepare(setup, part)
-            context.progress.begin(entity, plan.units)
-            runner = WaveRunner(
-                setup,
-                part,
-                job_id=job_id,
-                worker_id=worker.id,
-                ledger=ledger,
-                clock=context.clock,
-                ids=context.ids,
-                keeper=keeper,
-            )
-            runner.run(engine, base=base, progress=lambda units: context.progress.advance(entity, units))
-            context.progress.say(entity, "bringing indexes up to date")
-            job, promoted, notes = _finish(setup, part, context, job_id, keeper)
-            if promoted:
-                _refine(setup, part, context, notes)
-        except Fenced as taken:
-            raise UserError(
-                f"{setup.ref} was taken over by another worker: {taken}",
-                hint="Nothing is lost: the other one goes on. See `instep status`.",
-            ) from taken
-        except BaseException as error:
-            _stop(ledger, job_id, worker, error)
-            raise
-        finally:
-            context.progress.end(entity)
-    took = context.clock.monotonic() - started
-    return EntityResult(
-        plan, job.state, job_id, job.counts, took, engine.name, promoted, [*plan.problems, *notes, *runner.notes]
+    who = holder.workers[0]
+    more = f" and {len(holder.workers) - 1} more" if len(holder.workers) > 1 else ""
+    return (
+        f"{holder.ref} is being indexed by process {who.pid} on {who.host}{more} "
+        f"(worker {who.id[:8]}, job {holder.job_id[:8]})"
     )
-
-
-def _job(
-    setup: EntitySetup, plan: EntityPlan, context: RunContext, worker: _Worker, lease: Lease
-) -> tuple[str, JobPart]:
-    """The job to continue, under the new lease, or a new one."""
-    ledger = context.ledger
-    if plan.resumes:
-        return plan.resumes.id, ledger.adopt_job(plan.resumes.id, lease)
-    _give_up_unfinished(setup, ledger, lease)
-    checkpoint = plan.checkpoint
-    if plan.kind is Kind.REFRESH and checkpoint:
-        instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
-        base = setup.target.fence(physical, lease.epoch) if setup.target.exists(physical) else -1
-        if base < 0:
-            raise UserError(
-                f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
-                hint="Build it again: instep run --full-refresh",
-            )
-    else:
-        instance = str(instance_id(setup.ref, ledger.next_sequence(setup.ref)))
-        physical, fresh, base = setup.physical(instance), True, 0
-    part = JobPart(setup.ref, instance, physical, setup.fingerprint, setup.buckets, lease.epoch, base, fresh)
-    job_id = context.ids.new()
-    ledger.create_job(job_id, [NewPart(part, plan.slices)], worker_id=worker.id)
-    return job_id, part
-
-
-def _give_up_unfinished(setup: EntitySetup, ledger: Ledger, lease: Lease) -> None:
-    """End a job that cannot be continued (its transform changed, or a full refresh was asked)."""
-    left = ledger.unfinished_job(setup.ref)
-    if left is None:
-        return
-    part = ledger.adopt_job(left.id, lease)
-    changed = ", ".join(changed_parts(setup.fingerprint, part.fingerprint)) or "a full refresh was asked"
-    ledger.finish_job(left.id, JobState.FAILED, error=f"given up: {changed}")
-    if part.fresh and setup.target.served(setup.alias) != part.physical:
-        setup.target.drop(part.physical)
-
-
-def _prepare(setup: EntitySetup, part: JobPart) -> int:
-    """Make sure the physical index is there and knows our epoch; from here on zombies are refused."""
-    if part.fresh:
-        setup.target.create(part.physical, setup.dimensions)
-    return setup.target.fence(part.physical, part.epoch)
-
-
-def _finish(
-    setup: EntitySetup, part: JobPart, context: RunContext, job_id: str, keeper: Keeper
-) -> tuple[Job, bool, list[str]]:
-    """Decide how the job ends; serve the instance if it may be served. Safe to repeat after a crash."""
-    ledger, target = context.ledger, setup.target
-    job = _require(ledger, job_id)
-    state = end_of_job(job.slices, job.counts)
-    if state is None:
-        raise Conflict(f"job {job_id} still has {job.unfinished_slices} open slices")
-    notes: list[str] = []
-    try:
-        target.maintain(part.physical)
-    except InstepError as error:
-        # Searches find everything without the index too, only slower: not a reason to fail the job.
-        notes.append(f"indexes are not up to date: {error}")
-    problem = promotion_problem(setup, part, ledger, job, state)
-    keeper.require()
-    if problem is None:
-        target.promote(setup.alias, part.physical)
-        ledger.finish_job(job_id, state, promote=[part])
-        _sweep(setup)
-    else:
-        notes.append(problem)
-        ledger.finish_job(job_id, JobState.FAILED if part.fresh else state, error=problem)
-        if part.fresh:
-            target.drop(part.physical)
-    return _require(ledger, job_id), problem is None, notes
-
-
-def _refine(setup: EntitySetup, part: JobPart, context: RunContext, notes: list[str]) -> None:
-    """After the job has ended well: a failure or Ctrl-C here loses nothing but time."""
-
-    def begin() -> None:
-        context.progress.say(setup.ref.entity, "done, searches work; building the index that makes them quicker")
-
-    try:
-        setup.target.refine(part.physical, begin)
-    except InstepError as error:
-        notes.append(f"searches are slower than they could be: {error}")
-
-
-def _sweep(setup: EntitySetup) -> None:
-    """Drop what no build will finish and no reader holds any more. Under the lease, so no build is under way."""
-    with suppress(InstepError):  # The next run sweeps again.
-        for physical in setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS):
-            setup.target.drop(physical)
-
-
-def _stop(ledger: Ledger, job_id: str, worker: _Worker, error: BaseException) -> None:
-    """Ctrl-C or an error: slices go back unspent, the job is STOPPED and the next run resumes it."""
-    job = ledger.job(job_id) if job_id else None
-    if job is None or job.state.ended:
-        return
-    reason = "stopped by the user" if isinstance(error, KeyboardInterrupt) else str(error)[:500]
-    ledger.request_stop(job_id)
-    ledger.retire_worker(worker.id)
-    ledger.finish_job(job_id, JobState.STOPPED, error=reason)
-
-
-def _require(ledger: Ledger, job_id: str) -> Job:
-    job = ledger.job(job_id)
-    if job is None:
-        raise Conflict(f"job {job_id} is gone from the ledger")
-    return job
-
-
-__all__ = ["Busy", "EntityResult", "RunContext", "part_of", "run_entity"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.jobs import Job, JobState
+from instep.domain.jobs import Job, JobState, PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import InstepError
@@ -17,7 +17,9 @@ from instep.service.setup import EntitySetup
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """One partition. `rows` is what the target holds; None when that could not be read."""
+    """One partition, its latest job and its part in that. `rows` is what the target holds; None when that
+    could not be read.
+    """
 
     ref: PartitionRef
     state: IndexState
@@ -29,10 +31,11 @@ class EntityStatus:
     physical: str | None
     watermark: int | None
     job: Job | None
+    part: PartStatus | None
     notes: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        job = self.job
+        job, part = self.job, self.part
         return {
             "ref": str(self.ref),
             "state": str(self.state),
@@ -45,14 +48,14 @@ class EntityStatus:
             "watermark": self.watermark,
             "job": {
                 "id": job.id,
-                "state": str(job.state),
+                "state": str(part.state or job.state),
                 "created_at": job.created_at,
-                "finished_at": job.finished_at,
-                "error": job.error,
-                "counts": job.counts.as_dict(),
-                "slices": {str(state): number for state, number in job.slices.items()},
+                "finished_at": part.finished_at,
+                "error": part.error or job.error,
+                "counts": part.counts.as_dict(),
+                "slices": {str(state): number for state, number in part.slices.items()},
             }
-            if job
+            if job and part
             else None,
             "notes": list(self.notes),
         }
@@ -60,7 +63,8 @@ class EntityStatus:
 
 def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
     checkpoint = ledger.checkpoint(setup.ref)
-    job = _last_job(setup.ref, ledger)
+    job = ledger.latest_job(setup.ref)
+    part = job.part(setup.ref) if job else None
     failures = ledger.count_failures(setup.ref)
     notes: list[str] = []
     rows: int | None = 0
@@ -73,11 +77,12 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
             notes.append(f"{', '.join(changed)} changed since; the next run rebuilds")
     if failures:
         notes.append(f"{failures:,} documents failed; see `instep failures`")
-    if job and job.error:
-        notes.append(f"last job: {job.error}")
+    error = part.error or job.error if job and part else None
+    if error:
+        notes.append(f"last job: {error}")
     return EntityStatus(
         ref=setup.ref,
-        state=_state(checkpoint, job, rows),
+        state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
         documents=documents,
         rows=rows,
         bytes=size,
@@ -86,21 +91,23 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         physical=checkpoint.physical if checkpoint else None,
         watermark=checkpoint.watermark if checkpoint else None,
         job=job,
+        part=part,
         notes=notes,
     )
 
 
-def _state(checkpoint: Checkpoint | None, job: Job | None, rows: int | None) -> IndexState:
+def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | None) -> IndexState:
+    """`last` is how far the latest job is with this partition."""
     if rows is None:
         return IndexState.UNKNOWN
-    working = job is not None and (not job.state.ended or job.state is JobState.STOPPED)
+    working = last is not None and (not last.ended or last is JobState.STOPPED)
     if checkpoint is None:
         if working:
             return IndexState.BACKFILLING
-        return IndexState.ERROR if job and job.state is JobState.FAILED else IndexState.NOT_INDEXED
+        return IndexState.ERROR if last is JobState.FAILED else IndexState.NOT_INDEXED
     if working:
         return IndexState.INDEXING
-    return IndexState.ERROR if job and job.state is JobState.FAILED else IndexState.INDEXED
+    return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
 
 
 def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int, notes: list[str]) -> int | None:
@@ -113,10 +120,3 @@ def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int, notes: list
     if rows != recorded:
         notes.append(f"the target holds {rows:,} rows, the ledger recorded {recorded:,}: run with --full-refresh")
     return rows
-
-
-def _last_job(ref: PartitionRef, ledger: Ledger) -> Job | None:
-    unfinished = ledger.unfinished_job(ref)
-    if unfinished:
-        return unfinished
-    return next((job for job in ledger.jobs(limit=200) if any(part.ref == ref for part in job.parts)), None)

@@ -1,32 +1,40 @@
-"""Claims slices and runs them as waves until none is left; commits target first, ledger second."""
+"""Claims slices of one part and runs them as a wave; commits target first, ledger second."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from instep.documents.rows import decode_outcome, encode_outcome
-from instep.domain.clock import Clock, Ids
-from instep.domain.jobs import Claim, JobPart
+from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.manifest import decode_changes
-from instep.domain.planning import Pace, learned_pace, wave_work
-from instep.domain.waves import Mark, SliceOutcome, Wave, WaveSlice
+from instep.domain.planning import fair_share, learned_pace, too_long, wave_work
+from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave, WaveSlice
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
-from instep.errors import Conflict, Fenced, Transient, UserError
-from instep.ledger.port import Ledger
+from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.service.context import Context
 from instep.service.keeper import Keeper
+from instep.service.patience import Circuit, T, backoff, patiently
 from instep.service.setup import EntitySetup
 
-#: Slices in one claim at most; bounds the size of one commit and of what a crash can lose.
+#: Slices in one claim at most, and so in work on one server: bounds the size of one commit and of what a
+#: crash can lose.
 MAX_CLAIM = 64
-#: Waits between tries of a wave while the target or the embedder is out of reach, in seconds.
-BACKOFF = (0.5, 2.0, 8.0, 20.0)
+#: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
+OUTAGE_SECONDS = 30.0
+#: Rows moved under a wave: it is run again on what is there now, so often at most.
+CONFLICTS = 5
 #: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
 HOPELESS = 8
 
 
+class Outage(Transient):
+    """The target or the embedder was out of reach for longer than a wave waits. Its slices were given back."""
+
+
 class WaveRunner:
-    """Runs one job part's slices on one engine. `notes` collects what the user should know."""
+    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know."""
 
     def __init__(
         self,
@@ -35,111 +43,198 @@ class WaveRunner:
         *,
         job_id: str,
         worker_id: str,
-        ledger: Ledger,
-        clock: Clock,
-        ids: Ids,
+        engine: Engine,
+        context: Context,
         keeper: Keeper,
+        circuit: Circuit,
+        notes: list[str],
     ) -> None:
         self._setup = setup
         self._part = part
         self._job_id = job_id
         self._worker = worker_id
-        self._ledger = ledger
-        self._clock = clock
-        self._ids = ids
+        self._engine = engine
+        self._context = context
+        self._ledger = context.ledger
+        self._clock = context.clock
         self._keeper = keeper
+        self._circuit = circuit
+        self._pauses = backoff(context.random)
+        self._pace = pace_of(engine.name)
         self._failed_in_a_row = 0
-        self._base = 0
-        self.notes: list[str] = []
+        self._after = 0
+        self._base = -1
+        self._notes = notes
 
-    def run(self, engine: Engine, *, base: int, progress: Callable[[int], None]) -> None:
-        """Until nothing is claimable. Raises `Fenced` when taken over, `UserError` when it is hopeless."""
-        self._base = base
-        pace = pace_of(engine.name)
-        while claims := self._claim(pace):
-            started = self._clock.monotonic()
-            fresh = self._already_committed(claims, progress)
-            if fresh:
-                self._run_or_halve(engine, fresh, progress)
-            pace = learned_pace(pace, sum(claim.work for claim in claims), self._clock.monotonic() - started)
+    def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
+        """One wave, as large as its time goal and the other workers' share allow. False if nothing is claimable.
 
-    def _claim(self, pace: Pace) -> list[Claim]:
-        self._keeper.require()
-        return self._ledger.claim(self._job_id, self._part.ref, self._worker, work=wave_work(pace), limit=MAX_CLAIM)
-
-    def _already_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
-        """Complete from the target's commits what an earlier holder committed but did not record."""
-        suspects = [claim.slice_id for claim in claims if claim.fence > 1]
-        if not suspects:
-            return list(claims)
-        found = self._setup.target.committed(self._part.physical, self._part.base, suspects)
-        outcomes = [
-            decode_outcome(found[claim.slice_id], fence=claim.fence) for claim in claims if claim.slice_id in found
-        ]
-        if outcomes:
-            self._ledger.complete(self._part, self._worker, outcomes, job_id=self._job_id)
-            progress(sum(claim.units for claim in claims if claim.slice_id in found))
-        return [claim for claim in claims if claim.slice_id not in found]
-
-    def _run_or_halve(self, engine: Engine, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        """A wave that dies is tried again in halves until the slice at fault stands alone."""
+        Raises `Fenced` when the claims or the lease were taken over, `Outage`, or `UserError` when it is hopeless.
+        """
+        claims = self._claim(open_part)
+        if not claims:
+            return False
+        started = self._clock.monotonic()
+        ids = [claim.slice_id for claim in claims]
+        self._keeper.begin(ids)
         try:
-            self._run_wave(engine, claims, progress)
-        except (Fenced, UserError):
+            self._run_or_halve(self._without_the_too_long(claims), progress)
+        finally:
+            self._keeper.end(ids)
+        work = sum(claim.work for claim in claims)
+        self._pace = learned_pace(self._pace, work, self._clock.monotonic() - started)
+        return True
+
+    def _claim(self, open_part: OpenPart) -> list[Claim]:
+        self._keeper.require(self._part.ref)
+        claims = self._ledger.claim(
+            self._job_id,
+            self._part.ref,
+            self._worker,
+            work=wave_work(self._pace),
+            limit=min(MAX_CLAIM, fair_share(open_part.pending, open_part.workers)),
+            after=self._after,
+        )
+        self._after = max((claim.rank for claim in claims), default=0)
+        return claims
+
+    def _without_the_too_long(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Cut what would keep the others waiting at the end. Only slices that nobody worked on before:
+        what may be in the target already is looked up as a whole.
+        """
+        return [
+            claim
+            for claim in claims
+            if claim.fence > 1
+            or not too_long(claim.work, claim.units, self._pace)
+            or not self._ledger.split(claim, self._worker)
+        ]
+
+    def _run_or_halve(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        """A wave that dies is tried again in halves until the slice at fault stands alone."""
+        if not claims:
+            return
+        try:
+            self._run_while_down(claims, progress)
+        except (Fenced, Transient, Unknown, UserError):
             raise
         except Exception as error:
             self._failed_in_a_row += 1
             reason = f"{type(error).__name__}: {error}"[:500]
             if self._failed_in_a_row >= HOPELESS:
-                self._ledger.give_back(claims, self._worker, error=reason, spent=False)
+                self._give_back(claims, reason)
                 raise UserError(
                     f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
                     hint="Mend the cause and run again: finished slices are not redone.",
                 ) from error
             if len(claims) == 1:
-                self._ledger.give_back(claims, self._worker, error=reason, spent=True)
+                self._give_back(claims, reason, spent=True)
                 return
             middle = len(claims) // 2
-            self._run_or_halve(engine, claims[:middle], progress)
-            self._run_or_halve(engine, claims[middle:], progress)
+            self._run_or_halve(claims[:middle], progress)
+            self._run_or_halve(claims[middle:], progress)
         else:
             self._failed_in_a_row = 0
 
-    def _run_wave(self, engine: Engine, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+    def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         """One wave, tried again while something out there is down; that spends no attempts."""
-        for pause in (*BACKOFF, None):
+        began, tried, conflicts = self._clock.monotonic(), 0, 0
+        while True:
             try:
-                return self._attempt(engine, claims, progress)
-            except (Transient, Conflict) as error:
-                if pause is None:
-                    self._ledger.give_back(claims, self._worker, error=str(error)[:500], spent=False)
-                    raise UserError(
-                        f"{self._setup.ref}: {error}",
-                        hint="It was tried for half a minute. Run again when it is back: the job resumes.",
-                    ) from error
-                self.notes.append(f"tried again after: {str(error)[:200]}")
+                self._attempt(claims, progress)
+            except Conflict:
+                conflicts += 1
+                if conflicts > CONFLICTS:
+                    raise
+                self._base = -1
+            except (Transient, Unknown) as error:
+                tried += 1
+                self._circuit.failed()
+                pause = max(self._pauses.pause(tried), self._circuit.wait())
+                # Whether a commit happened that nobody knows of is looked up by who claims them next.
+                if isinstance(error, Unknown) or self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
+                    self._give_back(claims, str(error)[:500], delay=round(self._circuit.wait() * 1000))
+                    raise Outage(str(error)) from error
+                self._notes.append(f"tried again after: {str(error)[:200]}")
                 self._clock.sleep(pause)
-                self._base = self._setup.target.fence(self._part.physical, self._part.epoch)
-        return None
+                self._base = -1
+            else:
+                self._circuit.succeeded()
+                return
 
-    def _attempt(self, engine: Engine, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        part, target = self._part, self._setup.target
+    def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        claims = self._not_yet_committed(claims, progress)
+        if not claims:
+            return
         wave = self._wave(claims)
-        tasks = engine.run(wave, self._setup.program(part, self._base), progress)
+        tasks = self._engine.run(wave, self._setup.program(self._part, self._base), progress)
         outcomes = [outcome for task in tasks for outcome in task.slices]
         _check_complete(wave, outcomes)
-        self._keeper.require()
-        if not self._ledger.holds(claims, self._worker):
+        self._demand(claims)
+        self._commit(wave, tasks, outcomes)
+        self._record(outcomes)
+
+    def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
+        """Fence whoever held these slices before, in the target; then complete what they had committed
+        without recording it. In this order: else a commit could slip in between.
+        """
+        suspects = [claim for claim in claims if claim.fence > 1]
+        if suspects or self._base < 0:
+            self._base = self._setup.target.fence(self._part.physical, self._part.epoch, _fences(suspects))
+        if not suspects:
+            return list(claims)
+        ids = [claim.slice_id for claim in suspects]
+        try:
+            found = self._setup.target.committed(self._part.physical, self._part.base, ids)
+        except Unknown as error:
+            raise UserError(f"{self._setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
+        self._record(
+            [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
+        )
+        progress(sum(claim.units for claim in suspects if claim.slice_id in found))
+        return [claim for claim in claims if claim.slice_id not in found]
+
+    def _demand(self, claims: Sequence[Claim]) -> None:
+        """The last look before the commit. What happens after it is fenced by the target."""
+        self._keeper.require(self._part.ref)
+        if not self._insist(partial(self._ledger.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
-        self._base = target.commit(
-            part.physical,
-            base=self._base,
-            epoch=part.epoch,
+
+    def _commit(self, wave: Wave, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> None:
+        """Repeated as the same attempt when its reply is lost: that changes nothing if it was in."""
+        commit = partial(
+            self._setup.target.commit,
+            self._part.physical,
+            base=wave.base,
+            epoch=self._part.epoch,
             attempt=wave.id,
             staged=[task.staged for task in tasks],
             marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
         )
-        self._ledger.complete(part, self._worker, outcomes, job_id=self._job_id)
+        try:
+            self._base = commit()
+        except (Transient, Unknown):
+            self._circuit.failed()
+            self._clock.sleep(self._pauses.pause(1))
+            self._keeper.require(self._part.ref)
+            try:
+                self._base = commit()
+            except Transient as error:
+                raise Unknown(str(error)) from error
+
+    def _record(self, outcomes: Sequence[SliceOutcome]) -> None:
+        if outcomes:
+            self._insist(
+                partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
+            )
+
+    def _give_back(self, claims: Sequence[Claim], error: str, *, spent: bool = False, delay: int = 0) -> None:
+        self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """The ledger is down: what we know must not be lost while it can still be recorded."""
+        require = partial(self._keeper.require, self._part.ref)
+        return patiently(call, clock=self._clock, pauses=self._pauses, allowed=require)
 
     def _wave(self, claims: Sequence[Claim]) -> Wave:
         slices = tuple(
@@ -147,7 +242,12 @@ class WaveRunner:
             for claim in claims
         )
         part = self._part
-        return Wave(self._ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
+        return Wave(self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
+
+
+def _fences(claims: Sequence[Claim]) -> list[Mark]:
+    """What the target is to be told: these slices, and those they were split from, belong to us now."""
+    return [Mark(each, claim.fence, b"") for claim in claims for each in (claim.slice_id, *claim.ancestors)]
 
 
 def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:

@@ -1,0 +1,57 @@
+"""Recovery, by any worker: what dead workers left behind goes back to those who live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from instep.domain.fingerprint import changed_parts
+from instep.domain.jobs import JobPart, OpenPart
+from instep.domain.refs import PartitionRef
+from instep.ledger.port import Lease
+from instep.service.context import Context
+from instep.service.promotion import give_up
+from instep.service.setup import EntitySetup
+
+
+def recover(context: Context) -> None:
+    """Bury who is proved dead on this host, at once; then sweep up who has been silent for too long."""
+    ledger, liveness = context.ledger, context.liveness
+    for worker in ledger.workers():
+        if liveness.proved_dead(worker.id):
+            slices = ledger.bury_worker(worker.id)
+            liveness.forget(worker.id)
+            context.progress.say(worker.host, f"worker {worker.id[:8]} is dead; {slices} slices taken from it")
+    swept = ledger.sweep()
+    for worker_id in swept.workers:
+        liveness.forget(worker_id)
+        context.progress.say("workers", f"worker {worker_id[:8]} has been silent for too long; its slices are free")
+    for job_id, state in swept.jobs.items():
+        context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
+
+
+def misfit(setup: EntitySetup, part: JobPart) -> str | None:
+    """Why a part that was planned under another declaration cannot be continued, or None."""
+    if part.buckets != setup.buckets:
+        return f"it was planned for {part.buckets} buckets, now there are {setup.buckets}"
+    changed = changed_parts(setup.fingerprint, part.fingerprint)
+    return f"{', '.join(changed)} changed since it was planned" if changed else None
+
+
+def fail_orphans(
+    parts: list[OpenPart], setups: Mapping[PartitionRef, EntitySetup], context: Context, worker_id: str
+) -> None:
+    """The stated rule: a part that nobody keeps is resumed by the first worker that can. One whose declaration
+    has changed since is nobody's any more, and fails once it has been left alone for the orphan time.
+    """
+    ledger = context.ledger
+    for each in parts:
+        ref = each.part.ref
+        why = misfit(setups[ref], each.part)
+        job = ledger.job(each.job_id) if why and not each.held else None
+        if why is None or job is None or ledger.now() - job.updated_at < context.timing.orphan:
+            continue
+        lease = ledger.acquire_lease(ref, each.job_id, worker_id)
+        if isinstance(lease, Lease):
+            part = ledger.adopt_part(lease)
+            give_up(setups[ref], part, ledger, job_id=each.job_id, worker_id=worker_id, why=f"orphaned, and {why}")
+            context.progress.say(ref.entity, f"job {each.job_id[:8]} was given up: {why}")

@@ -1,0 +1,351 @@
+"""A worker: this process, registered in the ledger, taking part in jobs until there is nothing left to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.refs import PartitionRef
+from instep.engine.choice import EngineChoice
+from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.ledger.port import Lease
+from instep.service.context import Context
+from instep.service.keeper import Keeper
+from instep.service.patience import Circuit, backoff
+from instep.service.promotion import finish
+from instep.service.recovery import fail_orphans, misfit, recover
+from instep.service.setup import EntitySetup
+from instep.service.wave import Outage, WaveRunner
+
+Setups = Mapping[PartitionRef, EntitySetup]
+#: A part of a job, by the job's id and the partition.
+PartKey = tuple[str, PartitionRef]
+
+#: Taken over so often in a row without a wave in between: no other worker explains that.
+FENCED_IN_A_ROW = 10
+
+
+class LedgerDown(UserError):
+    """The ledger was out of reach for too long (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+
+    exit_code = 75
+
+
+@dataclass
+class _Desk:
+    """What the worker has of one part: its lease, and the runner of its waves once one was needed."""
+
+    setup: EntitySetup
+    part: JobPart
+    lease: Lease
+    runner: WaveRunner | None = None
+
+
+@dataclass
+class Report:
+    """What a worker did for one partition."""
+
+    engine: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Worker:
+    """One registration in the ledger, kept alive in the background.
+
+    `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
+    its writes were refused because others had taken over.
+    """
+
+    def __init__(self, setups: Setups, context: Context, kind: Literal["run", "worker"]) -> None:
+        self._setups = setups
+        self._context = context
+        self._kind = kind
+        self._circuits: dict[str, Circuit] = {}
+        self._aside: dict[PartKey, float] = {}
+        self._shown: dict[PartKey, int] = {}
+        self._fenced_in_a_row = 0
+        self.choices: dict[PartitionRef, EngineChoice] = {}
+        self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
+        self.refused = 0
+        self._register()
+        recover(context)
+        self._swept = context.clock.monotonic()
+
+    def _register(self) -> None:
+        """Under a new id: the old one, if there was one, is buried."""
+        context = self._context
+        self.id = context.ids.new()
+        self._desks: dict[PartKey, _Desk] = {}
+        self._jobs: set[str] = set()
+        self.keeper = Keeper(context.ledger, self.id, context.clock, context.timing)
+        context.ledger.register_worker(self.id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
+        self._end_proof = context.liveness.begin(self.id)
+        self._end_beats = context.background.every(
+            context.timing.heartbeat / 1000, self.keeper.beat, f"keeper-{self.id[:8]}"
+        )
+
+    def end(self, *, stop: str | None = None) -> None:
+        """Leave in good order: slices go back unspent. With `stop`, jobs in which nobody is left are STOPPED.
+        In this order: who finds a lease must find it free, or its holder alive.
+        """
+        self._end_beats()
+        try:
+            with suppress(Transient, Unknown):  # Then our silence says it.
+                for job_id in sorted(self._jobs):
+                    self._context.ledger.leave_job(job_id, self.id, stop=stop)
+                self._context.ledger.retire_worker(self.id)
+        finally:
+            self._end_proof()
+
+    # Taking part.
+
+    def take(self, part: JobPart, lease: Lease) -> None:
+        """Work on a part whose lease this worker has got for its job."""
+        setup = self._setups[part.ref]
+        if part.fresh:
+            setup.target.create(part.physical, setup.dimensions)
+        self._jobs.add(lease.job_id)
+        self._desks[lease.job_id, part.ref] = _Desk(setup, part, lease)
+
+    def join(self, job_id: str, part: JobPart) -> bool:
+        """Take part in a job that others keep. False if its lease was lost meanwhile."""
+        ledger, since = self._context.ledger, self._context.clock.monotonic()
+        try:
+            ledger.join_job(job_id, self.id)
+            lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
+        except (Conflict, Fenced):
+            return False
+        self.keeper.keep(lease, since=since)
+        self.take(part, lease)
+        return True
+
+    def adopt(self, job_id: str, ref: PartitionRef) -> bool:
+        """Take up a part that nobody keeps any more. False if somebody was quicker."""
+        ledger, since = self._context.ledger, self._context.clock.monotonic()
+        try:
+            lease = ledger.acquire_lease(ref, job_id, self.id)
+            if not isinstance(lease, Lease):
+                return False
+            part = ledger.adopt_part(lease)
+        except (Conflict, Fenced):
+            return False
+        self.keeper.keep(lease, since=since)
+        self.take(part, lease)
+        return True
+
+    # Working.
+
+    def work(self, wanted: Collection[PartKey]) -> None:
+        """Until these parts have ended, or their jobs were stopped."""
+        refs = {ref for _, ref in wanted}
+        while parts := [each for each in self._look(refs) if (each.job_id, each.part.ref) in wanted]:
+            for each in parts:
+                if each.workers > 1:
+                    self.show(each.job_id, each.part.ref)
+            if not self._serve_one(parts):
+                self._context.clock.sleep(self._context.timing.poll / 1000)
+
+    def serve(self, *, until_idle: bool) -> None:
+        """Whatever there is to do for our entities, for ever; or until nothing is."""
+        while (parts := self._look(self._setups)) or not until_idle:
+            if not self._serve_one(parts):
+                self._context.clock.sleep(self._context.timing.poll / 1000)
+
+    def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        """What is to be done, after recovery if that is due. Waits while the ledger is down."""
+        clock, timing = self._context.clock, self._context.timing
+        pauses, began, tried = backoff(self._context.random), clock.monotonic(), 0
+        while True:
+            try:
+                if self.keeper.lost:
+                    self._begin_anew()
+                self._recover_if_due(refs)
+                return self._context.ledger.open_parts(refs)
+            except (Transient, Unknown) as error:
+                tried += 1
+                if self._kind == "run" and clock.monotonic() - began > timing.lease / 1000:
+                    raise LedgerDown(str(error), hint="Run again when it is back: the job resumes.") from error
+                if tried == 1:
+                    self._context.progress.say("ledger", f"{error}; trying again")
+                clock.sleep(pauses.pause(tried))
+
+    def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
+        now, context = self._context.clock.monotonic(), self._context
+        if now - self._swept < context.timing.sweep / 1000:
+            return
+        recover(context)
+        if self._kind == "worker":
+            fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
+        self._swept = now
+
+    def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
+        """Work on the first of these parts that needs something now."""
+        return any(self._serve(each) for each in parts)
+
+    def _serve(self, each: OpenPart) -> bool:
+        key = each.job_id, each.part.ref
+        try:
+            done = self._advance(each)
+        except Fenced as error:
+            self._fenced(key, error)
+            return True
+        except (Conflict, Unknown, Transient) as error:
+            if isinstance(error, Outage):
+                self._outage(each, error)
+            return False
+        except UserError as error:
+            if self._kind == "run":
+                raise
+            self._set_aside(key, error)
+            return False
+        if done:
+            self._fenced_in_a_row = 0
+        return done
+
+    def _advance(self, each: OpenPart) -> bool:
+        """What the part needs next: a wave, or to be finished. False if it needs nothing from us now."""
+        ledger, ref = self._context.ledger, each.part.ref
+        if each.job_state is JobState.STOPPING:
+            ledger.sweep()  # It ends as soon as nothing is in work.
+            return False
+        desk = self._desk(each)
+        if desk is None or (each.processing and not each.pending):
+            return False
+        if each.job_state is JobState.READY:
+            ledger.start_job(each.job_id)
+        if each.pending:
+            return self._circuit(desk).wait() <= 0 and self._runner(each, desk).run(
+                each, partial(self._progress, (each.job_id, ref))
+            )
+        notes = finish(desk.setup, desk.lease, self._context, job_id=each.job_id, worker_id=self.id, keeper=self.keeper)
+        if notes is None:
+            return False
+        self.reports[ref].notes += notes
+        self._forget((each.job_id, ref))
+        return True
+
+    def _desk(self, each: OpenPart) -> _Desk | None:
+        """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
+        key = each.job_id, each.part.ref
+        desk = self._desks.get(key)
+        if desk and each.held and desk.part.epoch == each.part.epoch:
+            return desk
+        self._forget(key)
+        if self._aside.get(key, 0.0) > self._context.clock.monotonic():
+            return None
+        if misfit(self._setups[each.part.ref], each.part):
+            return None
+        entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
+        return self._desks[key] if entered else None
+
+    def _runner(self, each: OpenPart, desk: _Desk) -> WaveRunner:
+        if desk.runner is None:
+            ref = each.part.ref
+            choice = self.choices.get(ref) or self._context.choose(desk.setup, each.head * each.pending)
+            engine = self._context.engine(choice)
+            self.reports[ref].engine = engine.name
+            desk.runner = WaveRunner(
+                desk.setup,
+                desk.part,
+                job_id=each.job_id,
+                worker_id=self.id,
+                engine=engine,
+                context=self._context,
+                keeper=self.keeper,
+                circuit=self._circuit(desk),
+                notes=self.reports[ref].notes,
+            )
+        return desk.runner
+
+    def _circuit(self, desk: _Desk) -> Circuit:
+        return self._circuits.setdefault(desk.setup.target_name, Circuit(self._context.clock))
+
+    # When it does not go well.
+
+    def _fenced(self, key: PartKey, error: Fenced) -> None:
+        self.refused += 1
+        self._fenced_in_a_row += 1
+        _, ref = key
+        self._context.progress.say(ref.entity, f"taken over by another worker: {error}")
+        self._forget(key)
+        if self._fenced_in_a_row >= FENCED_IN_A_ROW:
+            self._fenced_in_a_row = 0
+            problem = UserError(
+                f"{ref} was taken over by another worker: {error}",
+                hint="Nothing is lost: the other one goes on. See `instep status`.",
+            )
+            if self._kind == "run":
+                raise problem from error
+            self._set_aside(key, problem)
+
+    def _begin_anew(self) -> None:
+        """Others have buried this worker: it goes on as a new one, with nothing in hand."""
+        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")
+        self._end_beats()
+        self._end_proof()
+        self._end_beats = self._end_proof = _nothing
+        self._register()
+
+    def _outage(self, each: OpenPart, error: Outage) -> None:
+        """A run says so and ends; a worker waits, and stops the job when it takes too long."""
+        ref = each.part.ref
+        if self._kind == "run":
+            raise UserError(
+                f"{ref}: {error}",
+                hint="It was tried for half a minute. Run again when it is back: the job resumes.",
+            ) from error
+        self._context.progress.say(ref.entity, f"waiting: {error}")
+        desk = self._desks.get((each.job_id, ref))
+        if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
+            self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
+
+    def _set_aside(self, key: PartKey, error: UserError) -> None:
+        """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""
+        job_id, ref = key
+        self._context.progress.say(ref.entity, str(error))
+        self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
+        for other in [each for each in self._desks if each[0] == job_id]:
+            self._forget(other)
+        self._jobs.discard(job_id)
+        with suppress(Transient, Unknown):
+            self._context.ledger.leave_job(job_id, self.id, stop=str(error)[:500])
+
+    def _forget(self, key: PartKey) -> None:
+        self._desks.pop(key, None)
+        self.keeper.drop(key[1])
+
+    # What is shown.
+
+    def _progress(self, key: PartKey, units: int) -> None:
+        self._shown[key] = self._shown.get(key, 0) + units
+        self._context.progress.advance(key[1].entity, units)
+
+    def show(self, job_id: str, ref: PartitionRef) -> None:
+        """Move the bar by what others have done, or what was done before we came."""
+        job = self._context.ledger.job(job_id)
+        done = job.part(ref).counts.read if job else 0
+        missing = done - self._shown.get((job_id, ref), 0)
+        if missing > 0:
+            self._progress((job_id, ref), missing)
+
+
+def _nothing() -> None:
+    """What ends something that has ended."""
+
+
+def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
+    """Be a worker for these entities: take part in any job on them, until interrupted (or idle)."""
+    worker = Worker({setup.ref: setup for setup in setups}, context, "worker")
+    try:
+        worker.serve(until_idle=until_idle)
+    finally:
+        worker.end()
+
+
+__all__ = ["LedgerDown", "PartKey", "Report", "Worker", "serve"]

@@ -1,0 +1,164 @@
+"""`instep worker`: what it hands on, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.cli import main
+from instep.errors import UserError
+from instep.ledger.open import open_ledger
+from instep.service import worker
+from instep.service.context import Context
+from instep.service.setup import EntitySetup
+from instep.system import SystemClock
+from tests.e2e import corpus
+
+Serve = Callable[[Sequence[EntitySetup], Context, bool], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, and the current folder in it."""
+    corpus.write(tmp_path / "docs", range(3))
+    corpus.project(tmp_path, tmp_path / "docs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], None]:
+    """Puts another service in the place of the real one."""
+
+    def install(serve: Serve) -> None:
+        def stand_in(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
+            serve(setups, context, until_idle)
+
+        monkeypatch.setattr(worker, "serve", stand_in)
+
+    return install
+
+
+def events(_setups: Sequence[EntitySetup], context: Context, _until_idle: bool) -> None:
+    context.progress.say("Document", "takes part in job 1f0c")
+    context.progress.begin("Document", 100)
+    context.progress.advance("Document", 40)
+    context.progress.end("Document")
+
+
+def test_a_worker_serves_the_entities_and_options_that_were_given(serving: Callable[[Serve], None]) -> None:
+    seen: list[tuple[list[str], bool, str]] = []
+
+    def serve(setups: Sequence[EntitySetup], context: Context, until_idle: bool) -> None:
+        seen.append(([str(each.ref) for each in setups], until_idle, context.choose(setups[0], 10**9).name))
+
+    serving(serve)
+    assert main(["worker", "Document", "--until-idle", "--engine", "inline"]) == 0
+    assert main(["worker", "--engine", "spark"]) == 0
+    assert seen == [(["Document@global"], True, "inline"), (["Document@global"], False, "spark")]
+
+
+def test_what_happens_is_a_line_each_with_the_time(
+    serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving(events)
+    assert main(["worker"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        "Document: takes part in job 1f0c",
+        "Document: 100 documents to do",
+        "Document: done in 0.0 s",
+    ]
+    assert all(time.strptime(line.partition(" ")[0], "%H:%M:%S") for line in lines)
+
+
+def test_with_json_each_line_is_a_record(serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]) -> None:
+    serving(events)
+    assert main(["worker", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [each["event"] for each in records] == ["say", "begin", "done", "end"]
+    assert all(each["at"] > 1_700_000_000_000 and each["entity"] == "Document" for each in records)
+    assert records[2]["documents"] == 40
+
+
+def test_quiet_says_nothing(serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]) -> None:
+    serving(events)
+    assert main(["worker", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_being_told_to_stop_is_a_good_end(
+    serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str], signum: signal.Signals
+) -> None:
+    def serve(_setups: Sequence[EntitySetup], _context: Context, _until_idle: bool) -> None:
+        signal.raise_signal(signum)
+
+    serving(serve)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["worker"]) == 0
+    assert "stopped" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_errors_of_the_service_are_told_as_everywhere(
+    serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def serve(_setups: Sequence[EntitySetup], _context: Context, _until_idle: bool) -> None:
+        raise UserError("the ledger is away", where="server-1:5432", hint="Start it.")
+
+    serving(serve)
+    assert main(["worker"]) == 1
+    assert capsys.readouterr().err == "error: server-1:5432: the ledger is away\nhint: Start it.\n"
+
+
+def test_an_unknown_entity_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", "Documnet"]) == 1
+    assert "Document" in capsys.readouterr().err.split("hint")[1]
+
+
+def test_an_idle_worker_ends_when_nothing_is_left_to_do(folder: Path) -> None:
+    assert main(["worker", "--until-idle", "--engine", "inline"]) == 0
+    assert instep.load(folder).workers() == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_worker_leaves_the_ledger_when_told_to_stop(folder: Path, signum: signal.Signals) -> None:
+    url = instep.load(folder).project.ledger_url
+    with closing(open_ledger(url, clock=SystemClock())) as ledger:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "instep", "worker", "--engine", "inline"],
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            while not ledger.workers():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.05)
+            (found,) = ledger.workers()
+            assert (found.kind, found.pid) == ("worker", process.pid)
+            process.send_signal(signum)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 0, errors
+        assert "stopped" in errors
+        assert "Traceback" not in errors
+        assert ledger.workers() == []

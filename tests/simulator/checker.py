@@ -1,0 +1,268 @@
+"""What must hold whatever went wrong: read from histories, the target and the source, not from the engine's counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from instep.documents.rows import decode_outcome
+from instep.domain.counts import COUNT_FIELDS, Counts
+from instep.domain.jobs import MAX_ATTEMPTS, Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import SliceOutcome
+from instep.errors import Fenced, InstepError
+from instep.ledger.port import Checkpoint, FailureRecord, Ledger
+
+from .documents import Document, Rows, Source, id_of, rows_of
+from .faults import Event, World
+from .scheduler import Process
+from .target import Index, SimTarget
+
+#: What can make a slice end badly without being at fault itself, as counted by the world.
+BAD_ENDS = ("crash before", "crash after", "pause before", "pause after", "kill from outside", "pause from outside")
+
+
+class Checker:
+    """Watches each call as it has its effect (`watch`), and looks at what is left in the end."""
+
+    def __init__(self, world: World, ledger: Ledger, target: SimTarget, sources: dict[str, Source]) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._target = target
+        self._sources = sources
+        self._owners: dict[str, tuple[int, str]] = {}
+        self._completed: dict[str, tuple[int, str]] = {}
+        self._effects: dict[tuple[str, PartitionRef], Counts] = {}
+
+    def broken(self, what: str) -> None:
+        self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
+
+    # While it runs.
+
+    def watch(self, event: Event) -> None:
+        if event.error is not None:
+            if isinstance(event.error, Fenced):
+                self._world.count(f"refused by {event.kind}")
+            return
+        look = _WATCHED.get(event.name)
+        if look is not None:
+            look(self, event)
+
+    def _claimed(self, event: Event) -> None:
+        claims: list[Claim] = event.result
+        worker: str = event.args[2]
+        for claim in claims:
+            name, fence = claim.slice_id, claim.fence
+            before = [self._owners[each] for each in (name, *claim.ancestors) if each in self._owners]
+            if any(fence <= old for old, _ in before):
+                self.broken(f"slice {name} was claimed under fence {fence} again (before: {before})")
+            if before and before[0][1] != worker:
+                self._world.count("takeovers")
+            if name in self._completed:
+                self.broken(f"slice {name} was claimed after it was completed")
+            self._owners[name] = fence, worker
+
+    def _completes(self, event: Event) -> None:
+        part: JobPart = event.args[0]
+        worker: str = event.args[1]
+        outcomes: Sequence[SliceOutcome] = event.args[2]
+        job_id: str = event.kwargs["job_id"]
+        for outcome in outcomes:
+            name, here = outcome.slice_id, (outcome.fence, worker)
+            if self._completed.get(name) == here:
+                continue
+            if name in self._completed:
+                self.broken(f"slice {name} was completed by {here} and by {self._completed[name]}")
+            elif self._owners.get(name) != here:
+                self.broken(f"slice {name} was completed by {here}, but is held by {self._owners.get(name)}")
+            self._completed[name] = here
+            self._demand_committed(part, outcome)
+            key = job_id, part.ref
+            self._effects[key] = self._effects.get(key, Counts()) + outcome.counts
+
+    def _demand_committed(self, part: JobPart, outcome: SliceOutcome) -> None:
+        index = self._target.indexes.get(part.physical)
+        marks = [
+            note.marks[outcome.slice_id]
+            for note in (index.notes if index else ())
+            if note.attempt is not None and outcome.slice_id in note.marks
+        ]
+        if not marks:
+            self.broken(f"slice {outcome.slice_id} was completed without a commit in the target")
+        elif decode_outcome(marks[-1].outcome, fence=0).counts != outcome.counts:
+            self.broken(f"slice {outcome.slice_id} was counted otherwise than it was committed")
+
+    def _promoted(self, event: Event) -> None:
+        alias, physical = event.args[0], event.args[1]
+        if self._target.served(alias) != physical:
+            return  # An older epoch: nothing happened.
+        for job in self._ledger.jobs(100):
+            for status in job.parts:
+                part = status.part
+                if part.physical == physical and status.state is None and status.unfinished_slices:
+                    self.broken(f"{physical} was promoted with open slices in job {job.id}")
+
+    def _dropped(self, event: Event) -> None:
+        physical = event.args[0]
+        alias = physical.split("__")[0]
+        if self._target.served(alias) == physical:
+            self.broken(f"{physical} was dropped while it is served")
+
+    def _swept(self, event: Event) -> None:
+        if event.result.workers or event.result.slices or event.result.jobs:
+            self._world.count("sweeps that found something")
+
+    def _split(self, event: Event) -> None:
+        if event.result:
+            self._world.count("splits")
+
+    def _adopted(self, event: Event) -> None:
+        self._world.count("resumed parts")
+
+    # In the end.
+
+    def histories(self, processes: Iterable[Process]) -> None:
+        """What each index was told, in order, and how the processes ended."""
+        every = [*self._target.indexes.items(), *self._target.dropped]
+        for physical, index in every:
+            self._commits(physical, index)
+        for process in processes:
+            if process.error is not None and not isinstance(process.error, InstepError):
+                self.broken(f"{process.name} ended with {process.error!r}")
+
+    def _commits(self, physical: str, index: Index) -> None:
+        """Each slice is committed once, and never under an epoch or a fence that was superseded by then."""
+        epoch, fences = 0, dict[str, int]()
+        committed: set[str] = set()
+        for note in index.notes:
+            if note.epoch < epoch:
+                self.broken(f"{physical}: epoch {note.epoch} was accepted after {epoch}")
+            epoch = max(epoch, note.epoch)
+            for name, mark in note.marks.items():
+                if mark.fence < fences.get(name, 0):
+                    self.broken(f"{physical}: fence {mark.fence} of {name} was accepted after {fences[name]}")
+                fences[name] = max(mark.fence, fences.get(name, 0))
+            if note.attempt is None:
+                continue
+            for name in note.marks:
+                if name in committed:
+                    self.broken(f"{physical}: {name} was committed twice")
+                if any(half in committed for half in half_ids(name)):
+                    self.broken(f"{physical}: {name} was committed after its half")
+                committed.add(name)
+                if any(each in committed for each in ancestors_of(name)):
+                    self._world.count("halves of what was committed")
+
+    def at_rest(self) -> None:
+        """After the faults, before anything is mended: what is served is what the ledger says is there."""
+        for name in self._sources:
+            ref = PartitionRef(name)
+            if self._ledger.unfinished_job(ref) is None:
+                self._served(ref, exempt=set())
+
+    def final(self) -> None:
+        """After a last run found nothing to do: everything is in the target, once, or in the failure list."""
+        for name, source in self._sources.items():
+            ref = PartitionRef(name)
+            records = self._ledger.failures(ref, limit=10_000)
+            failed = {each.document_id for each in records}
+            self._failures(source, records)
+            checkpoint = self._served(ref, exempt=failed)
+            if checkpoint is not None:
+                self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
+            elif source.truth(lambda each, failed=failed: id_of(each.uri) not in failed):  # type: ignore[misc]
+                self.broken(f"{ref} has documents and is not served")
+        for job in self._ledger.jobs(1_000):
+            self._ended(job)
+
+    def _served(self, ref: PartitionRef, *, exempt: set[str]) -> Checkpoint | None:
+        checkpoint = self._ledger.checkpoint(ref)
+        served = self._target.served(ref.entity)
+        if served != (checkpoint.physical if checkpoint else None):
+            self.broken(f"{ref}: {served} is served, the checkpoint says {checkpoint}")
+            return None
+        if checkpoint is None:
+            return None
+        index = self._target.indexes.get(checkpoint.physical)
+        if index is None:
+            self.broken(f"{ref}: {served} is served and not there")
+            return None
+        expected: Rows = Counter()
+        versions = self._sources[ref.entity].versions
+        for entry in self._ledger.manifest(checkpoint.instance).values():
+            expected += rows_of(versions[entry.uri, entry.version])
+        self._compare(f"{ref} against its manifest", index.stored(), expected, exempt)
+        return checkpoint
+
+    def _truth(self, source: Source, stored: Rows, failed: set[str]) -> None:
+        self._compare("the target against the source", stored, source.truth(), failed)
+        known: dict[str, list[Document]] = {}
+        for document in source.versions.values():
+            known.setdefault(id_of(document.uri), []).append(document)
+        for identity in failed:
+            rows = Counter({row: number for row, number in stored.items() if row[0] == identity})
+            if rows and not any(rows == rows_of(each) for each in known[identity]):
+                self.broken(f"rows of failed document {known[identity][0].uri} are of no version of it")
+
+    def _compare(self, what: str, stored: Rows, expected: Rows, exempt: set[str]) -> None:
+        stored = Counter({row: number for row, number in stored.items() if row[0] not in exempt})
+        expected = Counter({row: number for row, number in expected.items() if row[0] not in exempt})
+        lost, surplus = expected - stored, stored - expected
+        double = [row for row in surplus if row in expected]
+        stale = [row for row in surplus if row not in expected]
+        if lost or surplus:
+            self.broken(f"{what}: lost {_texts(lost)}, double {_texts(double)}, stale or orphaned {_texts(stale)}")
+
+    def _failures(self, source: Source, records: Sequence[FailureRecord]) -> None:
+        bad_ends = sum(self._world.counters.get(each, 0) for each in BAD_ENDS)
+        for record in records:
+            document = source.documents.get(record.uri)
+            if document is None or str(document.version) != record.version:
+                self.broken(f"{record.uri} is in the failure list at a version that is gone")
+            elif document.poison is None and bad_ends < MAX_ATTEMPTS:
+                self.broken(f"{record.uri} is in the failure list and nothing is wrong with it: {record.reason}")
+
+    def _ended(self, job: Job) -> None:
+        if not job.state.ended or (job.state is JobState.STOPPED and job.parts):
+            self.broken(f"job {job.id} has not ended: {job.state}")
+        for status in job.parts:
+            name = f"job {job.id}, {status.part.ref}"
+            if status.state is None and job.state is not JobState.STOPPED:
+                self.broken(f"{name}: its part is open")
+            if not status.counts.balanced:
+                self.broken(f"{name}: its counts are not balanced: {status.counts}")
+            finished = status.state in (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
+            if finished and status.counts.read != status.units:
+                self.broken(f"{name}: {status.counts.read} units were read of {status.units}")
+            effects = self._effects.get((job.id, status.part.ref), Counts())
+            # A slice that was given up has read and failed, and has had no effect.
+            given_up = status.counts.failed - effects.failed
+            if _without(status.counts, given_up) != effects or (given_up and not _may_give_up(status.slices)):
+                self.broken(f"{name}: counted {status.counts}, but the effects were {effects}")
+
+
+def _without(counts: Counts, given_up: int) -> Counts:
+    values = {name: getattr(counts, name) for name in COUNT_FIELDS}
+    values["read"] -= given_up
+    values["failed"] -= given_up
+    return Counts(**values)
+
+
+def _may_give_up(slices: Any) -> bool:
+    return bool(slices.get(SliceState.FAILED, 0))
+
+
+def _texts(rows: Iterable[tuple[str, int, str]]) -> list[str]:
+    return sorted(text for _, _, text in rows)
+
+
+_WATCHED: dict[str, Any] = {
+    "claim": Checker._claimed,
+    "complete": Checker._completes,
+    "promote": Checker._promoted,
+    "drop": Checker._dropped,
+    "sweep": Checker._swept,
+    "split": Checker._split,
+    "adopt_part": Checker._adopted,
+}

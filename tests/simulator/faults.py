@@ -1,0 +1,227 @@
+"""Ports in front of ledger and target: every call is a yield point, and may go wrong as a seed says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from random import Random
+from typing import Any, Literal, NamedTuple
+
+from instep.errors import InstepError, Transient, Unknown
+
+from .scheduler import Crash, Process, Scheduler
+from .target import SimTarget
+
+Kind = Literal["ledger", "target"]
+
+#: Calls that change nothing: their reply can be lost, but there is no effect to be unsure of.
+READS = frozenset(
+    "now workers job jobs unfinished_job open_parts holds checkpoint manifest totals failed_versions failures "
+    "count_failures next_sequence check exists committed served rows leftovers".split()
+)
+
+
+class Fault(Enum):
+    CRASH_BEFORE = auto()
+    CRASH_AFTER = auto()
+    PAUSE_BEFORE = auto()  # Longer than the lease: SIGSTOP.
+    PAUSE_AFTER = auto()
+    SLOW_BEFORE = auto()
+    SLOW_AFTER = auto()
+    REFUSED = auto()  # Transient: there was no effect.
+    LOST = auto()  # Unknown: there was an effect.
+    NOTHING = auto()  # Unknown: there was none.
+    LATE = auto()  # Unknown, and the effect comes later.
+    TWICE = auto()  # Delivered twice, the second time much later.
+
+
+class Outage(NamedTuple):
+    """A store is out of reach of one process (or of all) for a while."""
+
+    kind: Kind
+    process: str | None
+    begin: float
+    end: float
+
+
+class Event(NamedTuple):
+    """A call that had its effect, or was refused by the store: the histories that the checker reads."""
+
+    at: float
+    process: str
+    kind: Kind
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    error: InstepError | None
+
+
+@dataclass
+class Chaos:
+    """Which faults happen: each call goes wrong with `rate`, until `until` or until `left` faults were had."""
+
+    random: Random
+    rate: float = 0.0
+    left: int = 0
+    until: float = 0.0
+    kinds: tuple[Fault, ...] = tuple(Fault)
+    outages: tuple[Outage, ...] = ()
+    pause: tuple[float, float] = (0.0, 0.0)
+
+    def fault(self, now: float) -> Fault | None:
+        if not self.left or now > self.until or self.random.random() >= self.rate:
+            return None
+        self.left -= 1
+        return self.random.choice(self.kinds)
+
+    def down(self, kind: Kind, process: str, now: float) -> bool:
+        return any(
+            each.kind == kind and each.begin <= now < each.end and each.process in (None, process)
+            for each in self.outages
+        )
+
+
+@dataclass
+class World:
+    """What the processes share: the scheduler, the faults to come, and what has happened."""
+
+    scheduler: Scheduler
+    chaos: Chaos
+    history: list[Event] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    network: Process = None  # type: ignore[assignment]  # set right after the scheduler is there
+    watch: Callable[[Event], None] = lambda _: None
+
+    def count(self, what: str) -> None:
+        self.counters[what] = self.counters.get(what, 0) + 1
+
+
+class Port:
+    """Stands in front of a ledger or target, for one process."""
+
+    def __init__(self, inner: Any, kind: Kind, process: Process, world: World) -> None:
+        self._inner = inner
+        self._kind: Kind = kind
+        self._process = process
+        self._world = world
+
+    @property
+    def kind(self) -> Any:
+        return self._inner.kind
+
+    def close(self) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if not callable(method):
+            return method
+        call = partial(self._call, name, method)
+        self.__dict__[name] = call
+        return call
+
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        process, world = self._process, self._world
+        process.step()
+        chaos, now = world.chaos, world.scheduler.now
+        if chaos.outages and chaos.down(self._kind, process.name, now):
+            world.count(f"{self._kind} out of reach")
+            raise Transient(f"{self._kind} is out of reach")
+        fault = chaos.fault(now) if chaos.left else None
+        if fault is None:
+            return self._effect(name, method, args, kwargs)
+        return self._faulty(fault, name, method, args, kwargs)
+
+    def _effect(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = error = None
+        try:
+            result = method(*args, **kwargs)
+        except InstepError as caught:
+            error = caught
+        if error is not None or name not in READS:
+            world = self._world
+            event = Event(world.scheduler.now, self._process.name, self._kind, name, args, kwargs, result, error)
+            world.history.append(event)
+            world.watch(event)
+        if error is not None:
+            raise error
+        return result
+
+    def _faulty(  # noqa: C901  # one short branch for each kind of fault
+        self, fault: Fault, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        process, world = self._process, self._world
+        random = world.chaos.random
+        effect = partial(self._effect, name, method, args, kwargs)
+        world.count(fault.name.lower().replace("_", " "))
+        if fault is Fault.CRASH_BEFORE:
+            process.kill()
+            raise Crash(process.name)
+        if fault is Fault.CRASH_AFTER:
+            self._quietly(effect)
+            process.kill()
+            raise Crash(process.name)
+        if fault is Fault.PAUSE_BEFORE:
+            self._pause()
+            return effect()
+        if fault is Fault.PAUSE_AFTER:
+            try:
+                return effect()
+            finally:
+                self._pause()
+        if fault is Fault.SLOW_BEFORE:
+            process.sleep(random.expovariate(1 / 20_000))
+            return effect()
+        if fault is Fault.SLOW_AFTER:
+            try:
+                return effect()
+            finally:
+                process.sleep(random.expovariate(1 / 20_000))
+        if fault is Fault.REFUSED or (name in READS and fault is not Fault.TWICE):
+            raise Transient("injected: no effect")
+        if fault is Fault.LOST:
+            effect()
+            raise Unknown("injected: the reply was lost")
+        if fault is Fault.NOTHING:
+            raise Unknown("injected: it never arrived")
+        if fault is Fault.LATE:
+            self._later(name, method, args, kwargs, random.expovariate(1 / 60_000))
+            raise Unknown("injected: it arrives later")
+        result = effect()
+        if name not in READS:
+            self._later(name, method, args, kwargs, random.expovariate(1 / 200_000))
+        return result
+
+    def _pause(self) -> None:
+        self._process.paused_until = self._world.scheduler.now + self._world.chaos.random.uniform(*self._world.chaos.pause)
+        self._process.step()
+
+    def _quietly(self, effect: Callable[[], Any]) -> None:
+        try:
+            effect()
+        except InstepError:
+            return
+
+    def _later(
+        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], delay: float
+    ) -> None:
+        """Delivered by the network, whatever became of the sender."""
+        world, inner = self._world, self._inner
+        version = inner.version(args[0]) if isinstance(inner, SimTarget) and name == "commit" else None
+
+        def deliver() -> None:
+            # A commit is made for one version: it lands on that one or not at all.
+            if version is not None and inner.version(args[0]) != version:
+                return
+            try:
+                self._effect(name, method, args, kwargs)
+            except InstepError:
+                return
+            except Exception as error:
+                world.broken.append(f"late {name}: {type(error).__name__}: {error}")
+
+        world.scheduler.spawn(world.network, f"late {name}", deliver, after=delay)

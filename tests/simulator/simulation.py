@@ -1,0 +1,369 @@
+"""One schedule: some processes, a world that goes wrong as a seed says, and a quiet end in which all must mend."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Literal
+
+from instep.domain.manifest import DeleteGuard
+from instep.domain.planning import SliceSizing
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING, Timing
+from instep.engine.choice import EngineChoice
+from instep.errors import InstepError
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.port import Ledger
+from instep.service.context import Context
+from instep.service.plan import PlanOptions
+from instep.service.progress import Silent
+from instep.service.run import run_entities
+from instep.service.setup import EntitySetup
+from instep.service.worker import serve
+
+from .checker import Checker
+from .documents import Source
+from .engine import Program, SimEngine
+from .faults import Chaos, Fault, Outage, Port, World
+from .scheduler import LedgerClock, Process, ProcessClock, Scheduler, Stuck, Task, Turns
+from .target import SimTarget
+
+MINUTE = 60_000
+#: After the faults have stopped, everything must have come to an end within this time (milliseconds).
+QUIET = 60 * MINUTE
+#: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
+MENDS = 60
+
+MakeLedger = Callable[[LedgerClock, Timing], Ledger]
+
+
+def memory_ledger(clock: LedgerClock, timing: Timing) -> Ledger:
+    return MemoryLedger(clock, timing=timing)
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is simulated: replaced in part by seeded bugs."""
+
+    ledger: MakeLedger = memory_ledger
+    target: Callable[[Callable[[], float]], SimTarget] = SimTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a schedule went. `broken` must be empty."""
+
+    seed: int
+    broken: Sequence[str]
+    counters: dict[str, int]
+    steps: int
+    trace: tuple[tuple[float, str, str], ...] = field(repr=False, default=())
+
+
+class Chance:
+    """Implements `scheduler.Policy` by a seed: with `eager` a task goes on without giving way."""
+
+    def __init__(self, random: Random, eager: float) -> None:
+        self._random = random.random
+        self._eager = eager
+
+    def switches(self) -> bool:
+        return self._random() >= self._eager
+
+    def pick(self, ready: list[Task]) -> Task:
+        return ready[int(self._random() * len(ready))]
+
+
+class Host:
+    """Implements `service.liveness.Liveness` for the processes of one host."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, Process] = {}
+
+    def of(self, process: Process) -> _Proofs:
+        return _Proofs(self, process)
+
+
+class _Proofs:
+    def __init__(self, host: Host, process: Process) -> None:
+        self._host = host
+        self._process = process
+
+    def begin(self, worker_id: str) -> Callable[[], None]:
+        owners, process = self._host.owners, self._process
+        owners[worker_id] = process
+
+        def end() -> None:
+            if not process.dead:  # A process that is gone clears nothing away.
+                owners.pop(worker_id, None)
+
+        return end
+
+    def proved_dead(self, worker_id: str) -> bool:
+        owner = self._host.owners.get(worker_id)
+        return owner is not None and owner.dead
+
+    def forget(self, worker_id: str) -> None:
+        self._host.owners.pop(worker_id, None)
+
+
+class _Ids:
+    """Implements `domain.clock.Ids` by a seed."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def new(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128)))
+
+
+class Simulation:
+    """Builds the world of a seed. `run` plays it and says what was broken."""
+
+    def __init__(self, seed: int, product: Product, *, timing: Timing = TIMING) -> None:
+        self.seed = seed
+        random = self._random = Random(seed)
+        self._timing = timing
+        stretch = random.choice((1.0, 8.0, 30.0))
+        policy = Chance(random, random.choice((0.0, 0.5, 0.9)))
+        scheduler = self._scheduler = Scheduler(policy, oversleep=lambda asked: _oversleep(asked, stretch, random))
+        self.world = World(scheduler, Chaos(random))
+        self.world.network = Process("network", "nowhere", scheduler)
+        self._operator = Process("operator", "nowhere", scheduler)
+        self.ledger = product.ledger(LedgerClock(scheduler), timing)
+        self.target = product.target(lambda: scheduler.now / 1000)
+        self._hosts = {"alpha": Host(), "beta": Host()}
+        self._fingerprint = {"transform": "1"}
+        poison = random.choice((0.0, 0.0, 0.0, 0.1, 0.3))
+        self._poison = poison > 0
+        names = ["Document", "Article"][: random.choice((1, 1, 2))]
+        most = random.choice((2, 4, 8))
+        self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
+        self._buckets = random.choice((1, 2, 3))
+        self._processes: list[Process] = []
+        self._checker = Checker(self.world, self.ledger, self.target, self.sources)
+        self._quiet = False
+        self.world.watch = self._checker.watch
+
+    # What processes run.
+
+    def setups(self, process: Process, names: Iterable[str]) -> list[EntitySetup]:
+        return [self._setup(process, name, priority) for priority, name in enumerate(names)]
+
+    def _setup(self, process: Process, name: str, priority: int) -> EntitySetup:
+        source = self.sources[name]
+        return EntitySetup(
+            ref=PartitionRef(name),
+            source=_Listed(process, source),
+            source_text=name,
+            target=Port(self.target, "target", process, self.world),  # type: ignore[arg-type]  # it passes all on
+            target_name="sim",
+            dimensions=1,
+            buckets=self._buckets,
+            sizing=SliceSizing(row_bytes=1, slice_rows=20_000),
+            priority=40 + priority,
+            guard=DeleteGuard(),
+            has_transform=False,
+            fingerprint=dict(self._fingerprint),
+            embedder=_no_embedder,
+            program=lambda part, base: Program(source, self.target, part.physical, base),  # type: ignore[arg-type,return-value]  # for the simulator's engine
+        )
+
+    def context(self, process: Process) -> Context:
+        engine = SimEngine(process, self._random, self._random.choice((2_000.0, 20_000.0, 200_000.0)))
+        return Context(
+            ledger=Port(self.ledger, "ledger", process, self.world),  # type: ignore[arg-type]  # it passes all on
+            clock=ProcessClock(process),
+            ids=_Ids(self._random),
+            background=Turns(process),
+            random=self._random.random,
+            timing=self._timing,
+            liveness=self._hosts[process.host].of(process),
+            progress=Silent(),
+            choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0),
+            engine=lambda _: engine,
+            prepare=lambda _: None,
+        )
+
+    def process(self, name: str, host: str | None = None, *, exact: bool = False) -> Process:
+        random = self._random
+        process = Process(f"{name}-{len(self._processes)}", host or random.choice(sorted(self._hosts)), self._scheduler)
+        if not exact:
+            process.skew = random.choice((0, 0, -7 * MINUTE, 11 * MINUTE))
+            process.rate = random.choice((1.0, 1.0, 0.995, 1.005))
+        self._processes.append(process)
+        return process
+
+    def start_run(self, names: Sequence[str], *, wait: float, options: PlanOptions, exact: bool = False) -> Process:
+        process = self.process("run", exact=exact)
+        setups, context = self.setups(process, names), self.context(process)
+        process.start(lambda: run_entities(setups, context, options, wait_seconds=wait))
+        return process
+
+    def start_worker(self, names: Sequence[str]) -> Process:
+        process = self.process("worker")
+        setups, context = self.setups(process, names), self.context(process)
+        process.start(lambda: serve(setups, context))
+        return process
+
+    # The schedule.
+
+    def run(self) -> Report:
+        try:
+            self._play()
+        except Stuck as stuck:
+            self.world.broken.append(f"stuck: {stuck}; alive: {[p.name for p in self._processes if not p.over]}")
+        finally:
+            self._scheduler.close()
+        self._checker.histories(self._processes)
+        trace = tuple((each.at, each.process, each.name) for each in self.world.history)
+        return Report(self.seed, tuple(self.world.broken), self.world.counters, self._scheduler.steps, trace)
+
+    def _play(self) -> None:
+        random, scheduler = self._random, self._scheduler
+        if random.random() < 0.5:
+            self._mend()  # There is an index already, and this job changes it.
+            self._edit()
+        until = scheduler.now + random.uniform(1, 25) * MINUTE
+        self._begin_chaos(until)
+        for slot in range(random.choice((1, 2, 2, 3))):
+            self._spawn(f"slot {slot}", lambda slot=slot: self._supervise(slot, until), after=random.choice((0, 0, 3_000)))
+        self._spawn("script", lambda: self._script(until))
+        self._spawn("warden", lambda: self._warden(until))
+        scheduler.run(lambda: self._quiet, deadline=until + QUIET)
+        for process in self._processes:
+            if not process.over:
+                process.interrupt()
+        scheduler.run(lambda: all(each.over for each in self._processes), deadline=scheduler.now + QUIET)
+        self._checker.at_rest()
+        self._mend()
+        self._checker.final()
+
+    def _spawn(self, name: str, run: Callable[[], None], *, after: float = 0.0) -> None:
+        self._scheduler.spawn(self._operator, name, run, after=after)
+
+    def _begin_chaos(self, until: float) -> None:
+        random, now = self._random, self._scheduler.now
+        chaos = self.world.chaos
+        chaos.until = until
+        chaos.rate = random.choice((0.0, 0.005, 0.02, 0.06))
+        chaos.left = random.choice((1, 2, 4, 8))
+        chaos.pause = (self._timing.lease, 3 * self._timing.lease)
+        chaos.kinds = tuple(random.sample(list(Fault), random.randint(2, len(Fault))))
+        outages = []
+        while random.random() < 0.3:
+            begin = random.uniform(now, now + 3 * MINUTE)
+            length = random.choice((2_000, 20_000, 2 * MINUTE, 8 * MINUTE))
+            kind: Literal["ledger", "target"] = random.choice(("ledger", "target"))
+            outages.append(Outage(kind, None, begin, min(begin + length, until)))
+        chaos.outages = tuple(outages)
+
+    def _supervise(self, slot: int, until: float) -> None:
+        """Keeps one process going: what dies is started again, sooner or later."""
+        random, scheduler, operator = self._random, self._scheduler, self._operator
+        kind = "run" if slot == 0 or random.random() < 0.4 else "worker"
+        while True:
+            names = list(self.sources) if random.random() < 0.8 else list(self.sources)[:1]
+            if kind == "run":
+                options = PlanOptions(full_refresh=random.random() < 0.1)
+                process = self.start_run(names, wait=random.choice((0.0, 30.0, 3600.0)), options=options)
+            else:
+                process = self.start_worker(names)
+            while not process.over:
+                operator.sleep(15_000)
+            if scheduler.now > until or random.random() < 0.15:
+                return
+            operator.sleep(random.choice((500, 20_000, 5 * MINUTE)))
+
+    def _script(self, until: float) -> None:
+        """What people and machines do to a running system."""
+        random, scheduler = self._random, self._scheduler
+        mean = random.choice((20_000, 2 * MINUTE, 20 * MINUTE))
+        while True:
+            self._operator.sleep(random.expovariate(1 / mean))
+            if scheduler.now > until:
+                return
+            living = [each for each in self._processes if not each.over]
+            action = random.choice(("edit", "kill", "interrupt", "stop", "pause", "nothing", "change"))
+            if action == "edit":
+                self._edit()
+            elif action == "change" and not self._poison and random.random() < 0.2:
+                self._fingerprint["transform"] += "'"
+            elif action == "stop":
+                self._request_stop()
+            elif living and action in ("kill", "interrupt", "pause"):
+                self._disturb(random.choice(living), action)
+
+    def _disturb(self, process: Process, action: str) -> None:
+        if action == "kill":
+            process.kill()
+        elif action == "interrupt":
+            process.interrupt()
+        else:
+            process.paused_until = self._scheduler.now + self._random.uniform(1, 3) * self._timing.lease
+        self.world.count(f"{action} from outside")
+
+    def _request_stop(self) -> None:
+        port = Port(self.ledger, "ledger", self._operator, replace(self.world, chaos=Chaos(self._random)))
+        for job in self.ledger.jobs(1):
+            self.world.count("stop asked")
+            try:
+                port.request_stop(job.id)
+            except InstepError:
+                return
+
+    def _edit(self) -> None:
+        for source in self.sources.values():
+            source.edit()
+
+    def _warden(self, until: float) -> None:
+        """Says when it is quiet: no run goes on, and no job is open that a living worker could do."""
+        while True:
+            self._operator.sleep(max(20_000.0, until - self._scheduler.now))
+            living = [each for each in self._processes if not each.over]
+            if any(each.name.startswith("run") for each in living):
+                continue
+            if not living or all(job.state.ended for job in self.ledger.jobs(100)):
+                self._quiet = True
+                return
+
+    def _mend(self) -> None:
+        """Without faults, run after run until nothing is left to do."""
+        self.world.chaos.left, self.world.chaos.outages = 0, ()
+        for _ in range(MENDS):
+            process = self.start_run(list(self.sources), wait=3600.0, options=PlanOptions(), exact=True)
+            self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + QUIET)
+            results: Any = process.result
+            if results is not None and all(each.state is None for each in results):
+                return
+        self.world.broken.append(f"after {MENDS} runs without faults there is still something to do")
+
+
+class _Listed:
+    """A process's view of a source: listing it is a step."""
+
+    def __init__(self, process: Process, source: Source) -> None:
+        self._process = process
+        self._source = source
+
+    def list(self, progress: Callable[[int], None] | None = None) -> Any:
+        self._process.step()
+        return self._source.listing()
+
+    def read(self, uri: str, *, max_bytes: int) -> Any:
+        raise AssertionError("the simulator's engine reads documents itself")
+
+
+def _no_embedder() -> Any:
+    raise AssertionError("nothing is embedded in a simulation")
+
+
+def _oversleep(asked: float, stretch: float, random: Random) -> float:
+    """Short sleeps may last longer than asked for, as they do on a busy machine (and polling costs real time)."""
+    return asked * random.uniform(1.0, stretch) if asked <= 1_000 else asked
+
+
+def play(seed: int, product: Product = Product()) -> Report:  # noqa: B008  # it is frozen
+    return Simulation(seed, product).run()

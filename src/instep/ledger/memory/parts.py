@@ -36,7 +36,7 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     row = job.parts.get(lease.ref)
     if row is None or row.state is not None:
         raise Conflict(f"job {job.id} has no open part on {lease.ref}")
-    row.part = replace(row.part, epoch=lease.epoch)
+    row.part, row.finisher = replace(row.part, epoch=lease.epoch), None
     for _, orphan in sorted(row.processing.items()):
         slices.bad_end(tables, orphan, "its worker died")
     # Whoever was to finish stopping is gone. The lease stays: its holder is about to start the job.
@@ -95,7 +95,7 @@ def _demand_finish(
     if row.state is not None:
         raise Conflict(f"the part of job {job.id} on {ref} has ended: {row.state}")
     leases.demand_epoch(tables, part, job.id)
-    if row.finisher not in (None, worker_id):
+    if row.finisher not in (None, worker_id) and row.finisher in job.workers:
         raise Fenced(f"worker {row.finisher} finishes {ref}")
     if state is JobState.FAILED and not promote:
         return

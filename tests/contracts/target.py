@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import pickle
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -389,6 +390,132 @@ class TargetContract:
             target.fence(index, 1, [Mark("s1", 1, b"")])
         target.commit(index, base=base, epoch=1, attempt="2", staged=[], marks=[Mark("other", 1, b"fine")])
         assert self.content(target, index) == Counter()
+
+    # -- many writers in one index -------------------------------------------------------------
+
+    @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+    @pytest.mark.parametrize("in_between", [0, 5])
+    def test_a_slice_that_was_claimed_again_is_lost_to_who_had_it(
+        self, target: DocumentTarget, index: str, in_between: int, upkeep: bool
+    ) -> None:
+        """Whatever else its commit carries, however old its base, whatever came in between."""
+        base = target.fence(index, 1)
+        staged = [replaced(target, index, base, {name: ["zombie"]}) for name in ("a", "b")]
+
+        def others(name: str) -> Documents:
+            documents = {f"{name}-{number}": ["other"] for number in range(in_between)}
+            for number, document in enumerate(documents):
+                mark = Mark(f"slice of {document}", 1, b"")
+                own = replaced(target, index, base, {document: ["other"]})
+                target.commit(index, base=base, epoch=1, attempt=f"{name} {number}", staged=[own], marks=[mark])
+            if upkeep:
+                target.maintain(index, full=True)
+            return documents
+
+        documents = dict(others("before"))
+        target.fence(index, 1, [Mark("s", 2, b"")])
+        documents |= others("after")
+        marks = [Mark("own", 1, b"mine"), Mark("s", 1, b"zombie")]
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="zombie", staged=staged, marks=marks)
+        assert self.content(target, index) == expected(documents)
+        assert target.committed(index, base, ["s", "own"]) == {}
+        target.commit(index, base=base, epoch=1, attempt="own", staged=staged[1:], marks=[Mark("own", 1, b"mine")])
+        assert self.content(target, index) == expected({**documents, "b": ["zombie"]})
+        assert target.committed(index, base, ["s", "own"]) == {"own": b"mine"}
+
+    def test_what_landed_before_the_fence_is_found_by_who_claims_the_slice_next(
+        self, target: DocumentTarget, index: str
+    ) -> None:
+        base = target.fence(index, 1)
+        staged = [replaced(target, index, base, {"a": ["first"]})]
+        target.commit(index, base=base, epoch=1, attempt="1", staged=staged, marks=[Mark("s", 1, b"first")])
+        put(target, index, {"b": ["other"]}, epoch=1, attempt="2", marks=[Mark("other", 1, b"")])
+        target.fence(index, 1, [Mark("s", 2, b"")])
+        assert target.committed(index, base, ["s"]) == {"s": b"first"}
+        # A lost reply: the same commit again, by who does not know that it was taken over. No harm.
+        target.commit(index, base=base, epoch=1, attempt="1", staged=staged, marks=[Mark("s", 1, b"first")])
+        assert self.content(target, index) == expected({"a": ["first"], "b": ["other"]})
+
+    def test_a_commit_under_a_newer_fence_refuses_the_older_one_by_itself(
+        self, target: DocumentTarget, index: str
+    ) -> None:
+        base = target.fence(index, 1)
+        staged = [[replaced(target, index, base, {"a": [text]})] for text in ("zombie", "holder")]
+        target.commit(index, base=base, epoch=1, attempt="2", staged=staged[1], marks=[Mark("s", 2, b"holder")])
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="1", staged=staged[0], marks=[Mark("s", 1, b"zombie")])
+        assert self.content(target, index) == expected({"a": ["holder"]})
+
+    def test_halves_of_a_slice_fence_the_whole_without_fencing_each_other(
+        self, target: DocumentTarget, index: str
+    ) -> None:
+        """Whoever holds the whole is refused under any fence: it is never claimed again."""
+        never_again = 2**31 - 1
+        base = target.fence(index, 1)
+        staged = [replaced(target, index, base, {name: ["zombie"]}) for name in ("a", "b")]
+        for half, fence in (("sa", 2), ("sa", 3), ("sb", 2)):
+            target.fence(index, 1, [Mark(half, fence, b""), Mark("s", never_again, b"")])
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="whole", staged=staged, marks=[Mark("s", 3, b"")])
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="sa", staged=staged[:1], marks=[Mark("sa", 2, b"")])
+        put(
+            target,
+            index,
+            {"a": ["1"], "b": ["2"]},
+            epoch=1,
+            attempt="1",
+            marks=[Mark("sa", 3, b""), Mark("sb", 2, b"")],
+        )
+        assert self.content(target, index) == expected({"a": ["1"], "b": ["2"]})
+
+    @pytest.mark.parametrize("fences", [(2, 3), (3, 2)])
+    def test_of_several_marks_of_a_slice_the_highest_counts(
+        self, target: DocumentTarget, index: str, fences: tuple[int, int]
+    ) -> None:
+        base = target.fence(index, 1)
+        target.fence(index, 1, [Mark("s", fence, b"") for fence in fences])
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="2", staged=[], marks=[Mark("s", 2, b"")])
+        target.commit(index, base=base, epoch=1, attempt="3", staged=[], marks=[Mark("s", 3, b"")])
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_slices_that_change_hands_at_random_go_in_once_each(
+        self, target: DocumentTarget, index: str, seed: int
+    ) -> None:
+        """Three workers, some of them zombies at any moment, and a ledger that says who holds what."""
+        chance, slices = random.Random(seed), "pqrst"
+        fences = dict.fromkeys(slices, 0)
+        begun = target.fence(index, 1)
+        running: list[tuple[int, Mark, bytes]] = []
+        refused = landed = 0
+        for step in range(60):
+            # In the end all who are still at it come late.
+            if running and (step >= 30 or chance.random() < 0.3):
+                base, mark, staged = running.pop(chance.randrange(len(running)))
+                try:
+                    target.commit(index, base=base, epoch=1, attempt=f"{mark}", staged=[staged], marks=[mark])
+                    landed += 1
+                except Fenced:
+                    refused += 1
+                    assert mark.fence < fences[mark.slice_id]
+                continue
+            if step >= 30:
+                break
+            slice_id = chance.choice(slices)
+            fences[slice_id] += 1
+            mark = Mark(slice_id, fences[slice_id], f"{step}".encode())
+            base = target.fence(index, 1, [mark._replace(outcome=b"")] if mark.fence > 1 else [])
+            if slice_id not in target.committed(index, begun, [slice_id]):
+                staged = replaced(target, index, base, {f"{slice_id}-{number}": [f"{step}"] for number in range(3)})
+                running.append((base, mark, staged))
+        done = {each: outcome.decode() for each, outcome in target.committed(index, begun, slices).items()}
+        assert landed == len(done)
+        assert refused
+        assert self.content(target, index) == expected(
+            {f"{slice_id}-{number}": [step] for slice_id, step in done.items() for number in range(3)}
+        )
 
     @pytest.mark.parametrize("by", ["epoch", "fence of the slice"])
     def test_every_interleaving_of_two_writers_ends_with_one_copy(

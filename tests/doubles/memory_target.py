@@ -27,7 +27,9 @@ Row = dict[str, Any]
 
 @dataclass
 class _Index:
-    """`rows` by locator; `history` holds (version, attempt, marks) of each commit."""
+    """`rows` by locator; `history` holds (version, attempt, marks) of each commit, `fences` all marks with
+    their version.
+    """
 
     dimensions: int
     version: int = 1
@@ -38,8 +40,21 @@ class _Index:
     removed_at: dict[int, int] = field(default_factory=dict)
     removed: dict[int, Row] = field(default_factory=dict)
     epoch: int = 0
-    fences: dict[str, int] = field(default_factory=dict)
+    fences: list[tuple[int, Mark]] = field(default_factory=list)
     history: list[tuple[int, str, tuple[Mark, ...]]] = field(default_factory=list)
+
+    def refuse(self, epoch: int, marks: Sequence[Mark], *, since: int = 0) -> None:
+        """No stricter than the contract: fences count that were seen after version `since`."""
+        if epoch < self.epoch:
+            raise Fenced(f"epoch {epoch} is over: {self.epoch} was seen")
+        for version, seen in self.fences:
+            if version > since and any(mark.slice_id == seen.slice_id and mark.fence < seen.fence for mark in marks):
+                raise Fenced(f"slice {seen.slice_id} was taken over")
+
+    def remember(self, epoch: int, marks: Sequence[Mark]) -> None:
+        self.version += 1
+        self.epoch = epoch
+        self.fences += [(self.version, mark) for mark in marks]
 
 
 @dataclass
@@ -85,15 +100,9 @@ class MemoryTarget:
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         with self._store.lock:
             index = self._store.indexes[physical]
-            if epoch < index.epoch:
-                raise Fenced(f"epoch {epoch} is over: {index.epoch} was seen")
-            if any(mark.fence < index.fences.get(mark.slice_id, 0) for mark in marks):
-                raise Fenced("a slice was taken over")
+            index.refuse(epoch, marks)
             if epoch > index.epoch or marks:
-                index.version += 1
-            index.epoch = epoch
-            for mark in marks:
-                index.fences[mark.slice_id] = max(mark.fence, index.fences.get(mark.slice_id, 0))
+                index.remember(epoch, [Mark(mark.slice_id, mark.fence, b"") for mark in marks])
             return index.version
 
     def writer(self, physical: str, base: int) -> MemoryWriter:
@@ -106,17 +115,13 @@ class MemoryTarget:
             index = self._store.indexes[physical]
             if any(done == attempt for _, done, _ in index.history):
                 return index.version
-            if epoch < index.epoch:
-                raise Fenced(f"epoch {epoch} is over: {index.epoch} was seen")
-            if any(mark.fence < index.fences.get(mark.slice_id, 0) for mark in marks):
-                raise Fenced("a slice was taken over")
+            index.refuse(epoch, marks, since=base)
             changes = [change for key in staged for change in self._store.staged[json.loads(key)["staged"]]]
             stale = [int(row["locator"]) for change in changes for row in change.stale.to_pylist()]
             if any(locator not in index.rows for locator in stale):
                 raise Conflict("rows moved since the base version")
-            index.version += 1
+            index.remember(epoch, marks)
             index.written_last = time.monotonic()
-            index.epoch = epoch
             for locator in stale:
                 index.removed[locator] = index.rows.pop(locator)
                 index.removed_at[locator] = index.version
@@ -124,8 +129,6 @@ class MemoryTarget:
                 index.rows[index.next_locator] = row
                 index.written_at[index.next_locator] = index.version
                 index.next_locator += 1
-            for mark in marks:
-                index.fences[mark.slice_id] = mark.fence
             index.history.append((index.version, attempt, tuple(marks)))
             return index.version
 

@@ -173,6 +173,39 @@ def test_upkeep_never_drops_the_history_of_the_present_epoch(target: LanceTarget
     assert min(each["version"] for each in dataset_of(eager, "D").versions()) == newest
 
 
+def test_marks_of_a_fence_outlive_upkeep_as_long_as_the_epoch_lasts(target: LanceTarget) -> None:
+    eager = LanceTarget(target.uri, keep_seconds=0)
+    put(eager, "D", {"a": ["0"]}, epoch=1, attempt="0")
+    base = eager.fence("D", 2)
+    staged = [replaced(eager, "D", base, {"new": ["zombie"]})]
+    eager.fence("D", 2, [Mark("s", 2, b"")])
+    for n in range(5):
+        put(eager, "D", {f"d{n}": ["1"]}, epoch=2, attempt=f"{n}")
+        eager.maintain("D", full=True)
+    with pytest.raises(Fenced):
+        eager.commit("D", base=base, epoch=2, attempt="zombie", staged=staged, marks=[Mark("s", 1, b"")])
+
+
+@pytest.mark.parametrize("renewed", [True, False], ids=["newer epoch", "same epoch"])
+def test_a_zombie_whose_history_was_cleaned_away_is_refused(target: LanceTarget, renewed: bool) -> None:
+    """Also when nobody says so any more: its marks and who took its slice are gone with the transactions."""
+    eager = LanceTarget(target.uri, keep_seconds=0)
+    base = eager.fence("D", 1)
+    staged = [replaced(eager, "D", base, {"new": ["zombie"]})]
+    eager.fence("D", 1, [Mark("s", 2, b"")])
+    for n in range(3):
+        put(eager, "D", {f"d{n}": ["1"]}, epoch=2 if renewed else 1, attempt=f"{n}")
+        eager.maintain("D", full=True)
+    if not renewed:
+        # Upkeep keeps this epoch's versions, another program may not.
+        dataset_of(eager, "D").cleanup_old_versions(retain_versions=1)
+    assert base not in [each["version"] for each in dataset_of(eager, "D").versions()]
+    for marks in ([Mark("s", 1, b"")], [Mark("another", 1, b"")]):
+        with pytest.raises(Fenced):
+            eager.commit("D", base=base, epoch=1, attempt="zombie", staged=staged, marks=marks)
+    assert content(eager) == expected({f"d{n}": ["1"] for n in range(3)})
+
+
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_commit_without_a_reply_is_looked_up(
     target: LanceTarget, monkeypatch: pytest.MonkeyPatch, applied: bool

@@ -104,8 +104,10 @@ class DocumentTarget(Protocol):
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         """Tell the target of a new epoch (and re-claimed slices) *before* anything is read.
 
-        From then on a commit under an older epoch, or an older fence of a marked slice, is refused.
-        Returns the version to read at (the wave's base).
+        From then on a commit under an older epoch is refused, and so is one whose base is before this and
+        that carries an older fence of a marked slice. (Whose base is later asked the ledger later still
+        whether the slice was its own.) Of several marks of a slice the highest fence counts. Raises `Fenced`
+        if a newer epoch or fence was seen. Returns the version to read at (the wave's base).
         """
 
     def writer(self, physical: str, base: int) -> ChunkWriter: ...

@@ -205,7 +205,8 @@ def _land(head: Any, fragments: Sequence[Any], state: State, properties: Mapping
 
 
 def _encode_marks(marks: Sequence[Mark]) -> str:
-    return json.dumps([[mark.slice_id, mark.fence] for mark in marks], separators=(",", ":"))
+    highest = {mark.slice_id: mark.fence for mark in sorted(marks, key=lambda each: each.fence)}
+    return json.dumps(list(highest.items()), separators=(",", ":"))
 
 
 def _pause(tried: int) -> float:

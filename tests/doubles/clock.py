@@ -1,13 +1,24 @@
-"""A clock that moves only when told to, or when somebody sleeps on it."""
+"""A clock that moves only when told to, or when somebody sleeps on it; what runs in the background does so then."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Task:
+    every: int
+    due: int
+    call: Callable[[], bool]
 
 
 @dataclass
 class VirtualClock:
+    """Implements `domain.clock.Clock` and `domain.clock.Background`."""
+
     milliseconds: int = 1_800_000_000_000
+    _tasks: list[_Task] = field(default_factory=list)
 
     def now(self) -> int:
         return self.milliseconds
@@ -16,4 +27,21 @@ class VirtualClock:
         return self.milliseconds / 1000
 
     def sleep(self, seconds: float) -> None:
-        self.milliseconds += round(seconds * 1000)
+        until = self.milliseconds + round(seconds * 1000)
+        while due := [task for task in self._tasks if task.due <= until]:
+            first = min(due, key=lambda task: task.due)
+            self.milliseconds = max(self.milliseconds, first.due)
+            first.due += first.every
+            if not first.call():
+                self._tasks.remove(first)
+        self.milliseconds = max(self.milliseconds, until)
+
+    def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
+        added = _Task(round(seconds * 1000), self.milliseconds + round(seconds * 1000), task)
+        self._tasks.append(added)
+
+        def stop() -> None:
+            if added in self._tasks:
+                self._tasks.remove(added)
+
+        return stop

@@ -114,14 +114,26 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Place) -> None:
     assert large.wrong() == ""
 
 
-def test_the_second_of_two_runs_says_who_holds_it_or_waits_and_finds_nothing_to_do(large: Place) -> None:
+def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(large: Place) -> None:
+    first = start(large)
+    wait_for_completed_slice(large, first)
+    second = large.run(wait=0)
+    assert first.wait(60) == 0
+    assert second.state is JobState.COMPLETED
+    assert second.counts.read == second.counts.written == 1500
+    assert len(large.open().jobs()) == 1
+    assert large.wrong() == ""
+
+
+def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Place) -> None:
     first = start(large)
     wait_for_completed_slice(large, first)
     with pytest.raises(UserError, match=f"process {first.pid}"):
-        large.run(wait=0)
-    second = large.run(wait=60)
+        large.run(wait=0, full_refresh=True)
+    second = large.run(wait=60, full_refresh=True)
     assert first.wait(60) == 0
-    assert second.state is None
+    assert second.state is JobState.COMPLETED
+    assert len(large.open().jobs()) == 2
     assert large.wrong() == ""
 
 

@@ -17,11 +17,11 @@ import pytest
 
 import instep
 from instep.domain.jobs import JobState
-from instep.ledger.port import LEASE_TTL_MS
+from instep.domain.timing import Timing
 from instep.service.compose import Workshop
 from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
-from instep.service.run import EntityResult, RunContext, run_entity
+from instep.service.run import EntityResult, run_entities
 from tests.doubles.clock import VirtualClock
 
 from . import corpus
@@ -72,25 +72,36 @@ class Faulty:
         return lambda *args, **kwargs: self._fault.call(name, value, *args, **kwargs)
 
 
+class NoProof:
+    """Nobody is proved dead, as on another host: only silence tells."""
+
+    def begin(self, worker_id: str) -> Callable[[], None]:
+        return lambda: None
+
+    def proved_dead(self, worker_id: str) -> bool:
+        return False
+
+    def forget(self, worker_id: str) -> None:
+        return
+
+
+#: Looks seldom, so that waiting for a silent worker takes few calls.
+TIMING = Timing(poll=30_000)
+
+
 def run(place: Place, clock: VirtualClock, fault: Fault | None = None) -> EntityResult:
-    workshop = Workshop(instep.load(place.root).project, clock=clock)
+    workshop = Workshop(instep.load(place.root).project, clock=clock, timing=TIMING)
     with closing(workshop), closing(workshop.ledger()) as ledger:
         (setup,) = workshop.setups()
         if fault:
             setup = replace(setup, target=Faulty(setup.target, fault))
-        context = RunContext(
-            ledger=Faulty(ledger, fault) if fault else ledger,
-            clock=clock,
-            ids=workshop.ids,
-            state=workshop.project.state_dir,
-            progress=Silent(),
-            choose=workshop.choose,
-            engine=workshop.engine,
-            prepare=workshop.prepare,
-            wait_seconds=LEASE_TTL_MS / 1000 + 1,
-            options=PlanOptions(),
+        context = replace(
+            workshop.context(Faulty(ledger, fault) if fault else ledger, Silent()),
+            liveness=NoProof(),
+            background=clock,
         )
-        return run_entity(setup, context)
+        (result,) = run_entities([setup], context, PlanOptions(), wait_seconds=TIMING.lease / 1000 + 1)
+        return result
 
 
 def edit(place: Place) -> None:
@@ -135,7 +146,7 @@ def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Place, tmp_path: P
             crashed.append(fault.crashed_in)
         _mend_and_check(small, clock, job, fault)
     # The sweep really met what it is about.
-    assert {"acquire_lease", "create_job", "claim", "commit", "complete", "promote", "finish_job"} <= set(crashed)
+    assert {"acquire_lease", "plan_job", "claim", "commit", "complete", "promote", "finish_part"} <= set(crashed)
 
 
 def _mend_and_check(place: Place, clock: VirtualClock, job: str, fault: Fault) -> None:

@@ -1,88 +1,122 @@
-"""The keeper: a worker that cannot prove its lease stops writing before anybody else may start."""
+"""The keeper: a worker that cannot prove its lease or its life stops writing before anybody else may start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
 from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING
 from instep.errors import Fenced, Transient
 from instep.ledger.memory import MemoryLedger
-from instep.ledger.port import LEASE_RENEW_MS, LEASE_TTL_MS, Lease
-from instep.service.keeper import MARGIN_SECONDS, Keeper
+from instep.ledger.port import Lease
+from instep.service.keeper import Keeper
 from tests.doubles.clock import VirtualClock
 
 REF = PartitionRef("Document")
+TRUSTED = (TIMING.lease - TIMING.margin) / 1000
 
 
-def setup(clock: VirtualClock) -> tuple[MemoryLedger, Lease]:
-    ledger = MemoryLedger(clock)
-    ledger.register_worker("w1", host="h", pid=1)
-    lease = ledger.acquire_lease(REF, "w1")
-    assert isinstance(lease, Lease)
-    return ledger, lease
+class Kept:
+    """A worker that holds the lease of its job."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.ledger = MemoryLedger(self.clock)
+        self.ledger.register_worker("w1", kind="run", host="h", pid=1)
+        self.ledger.begin_job("job", "w1", {})
+        lease = self.ledger.acquire_lease(REF, "job", "w1")
+        assert isinstance(lease, Lease)
+        self.lease = lease
+        self.keeper = Keeper(self.ledger, "w1", self.clock, TIMING)
+        self.keeper.keep(lease, since=self.clock.monotonic())
 
 
-def test_renewing_keeps_the_lease_for_ever() -> None:
-    clock = VirtualClock()
-    ledger, lease = setup(clock)
-    keeper = Keeper(ledger, lease, clock)
-    for _ in range(20):
-        clock.sleep(LEASE_RENEW_MS / 1000)
-        keeper.beat()
-        keeper.require()
-    assert ledger.renew_lease(lease).epoch == lease.epoch
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
 
 
-def test_without_renewal_the_worker_stops_a_margin_before_the_lease_expires() -> None:
-    clock = VirtualClock()
-    ledger, lease = setup(clock)
-    keeper = Keeper(ledger, lease, clock)
-    clock.sleep(LEASE_TTL_MS / 1000 - MARGIN_SECONDS)
-    keeper.require()
-    clock.sleep(0.001)
+def test_beats_keep_lease_and_worker_for_ever(kept: Kept) -> None:
+    for _ in range(40):
+        kept.clock.sleep(TIMING.heartbeat / 1000)
+        assert kept.keeper.beat()
+        kept.keeper.require(REF)
+    assert kept.ledger.renew_lease(kept.lease).epoch == kept.lease.epoch
+    assert kept.ledger.sweep().workers == ()
+
+
+def test_without_renewal_the_worker_stops_a_margin_before_the_lease_expires(kept: Kept) -> None:
+    kept.clock.sleep(TRUSTED)
+    kept.keeper.require(REF)
+    kept.clock.sleep(0.001)
     with pytest.raises(Fenced):
-        keeper.require()
-    assert ledger.now() < lease.expires_at
+        kept.keeper.require(REF)
+    assert kept.ledger.now() < kept.lease.expires_at
 
 
-def test_a_takeover_is_noticed_at_the_next_beat() -> None:
-    clock = VirtualClock()
-    ledger, lease = setup(clock)
-    keeper = Keeper(ledger, lease, clock)
-    assert ledger.break_lease(REF, lease.epoch)
-    ledger.register_worker("w2", host="h", pid=2)
-    assert isinstance(ledger.acquire_lease(REF, "w2"), Lease)
-    clock.sleep(LEASE_RENEW_MS / 1000)
-    keeper.beat()
+def test_a_lost_lease_is_noticed_at_the_next_renewal(kept: Kept) -> None:
+    kept.ledger.transfer_lease(kept.lease, "job")
+    kept.clock.sleep(TIMING.renew / 1000)
+    assert kept.keeper.beat()
+    with pytest.raises(Fenced, match="lease"):
+        kept.keeper.require(REF)
+
+
+def test_a_worker_that_others_buried_stops_at_its_next_beat(kept: Kept) -> None:
+    kept.ledger.bury_worker("w1")
+    assert not kept.keeper.beat()
+    assert kept.keeper.lost
+    with pytest.raises(Fenced, match="lives"):
+        kept.keeper.require(REF)
+
+
+def test_a_partition_that_was_never_leased_or_was_dropped_is_not_ours(kept: Kept) -> None:
     with pytest.raises(Fenced):
-        keeper.require()
+        kept.keeper.require(PartitionRef("Other"))
+    kept.keeper.drop(REF)
+    with pytest.raises(Fenced):
+        kept.keeper.require(REF)
 
 
-def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = VirtualClock()
-    ledger, lease = setup(clock)
-    renew: Callable[[Lease], Lease] = ledger.renew_lease
+def test_the_heartbeat_says_what_really_runs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[set[str]] = []
+    monkeypatch.setattr(kept.ledger, "heartbeat", lambda _, running: said.append(set(running)))
+    kept.keeper.begin(["a", "b"])
+    kept.keeper.beat()
+    kept.keeper.end(["a"])
+    kept.keeper.beat()
+    assert said == [{"a", "b"}, {"b"}]
+
+
+def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew: Callable[[Lease], Lease] = kept.ledger.renew_lease
+    beat: Callable[[str, Collection[str]], int] = kept.ledger.heartbeat
     outage = True
 
     def unreliable(held: Lease) -> Lease:
-        if outage:
-            raise Transient("the ledger is away")
         renewed = renew(held)
-        clock.sleep(100)  # The reply was on its way for long.
+        kept.clock.sleep(100)  # The reply was on its way for long.
         return renewed
 
-    monkeypatch.setattr(ledger, "renew_lease", unreliable)
-    keeper = Keeper(ledger, lease, clock)
-    clock.sleep(100)
-    keeper.beat()
-    keeper.require()
+    def heartbeat(worker_id: str, running: Collection[str]) -> int:
+        if outage:
+            raise Transient("the ledger is away")
+        return beat(worker_id, running)
+
+    monkeypatch.setattr(kept.ledger, "renew_lease", unreliable)
+    monkeypatch.setattr(kept.ledger, "heartbeat", heartbeat)
+    kept.clock.sleep(100)
+    assert kept.keeper.beat()
+    kept.keeper.require(REF)
     outage = False
-    keeper.beat()
+    assert kept.keeper.beat()
     # Renewed at 100 s, answered at 200 s: trusted from the start of the renewal, not from its answer.
-    clock.sleep(LEASE_TTL_MS / 1000 - MARGIN_SECONDS - 100)
-    keeper.require()
-    clock.sleep(0.001)
+    kept.clock.sleep(TRUSTED - 100)
+    kept.keeper.require(REF)
+    kept.clock.sleep(0.001)
     with pytest.raises(Fenced):
-        keeper.require()
+        kept.keeper.require(REF)

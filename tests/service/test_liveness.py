@@ -7,36 +7,37 @@ import subprocess
 import sys
 from pathlib import Path
 
-from instep.service.liveness import WorkerLock, forget, proved_dead
+from instep.service.liveness import LockFiles
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from instep.service.liveness import WorkerLock
-lock = WorkerLock(Path(sys.argv[1]), "w1")
+from instep.service.liveness import LockFiles
+end = LockFiles(Path(sys.argv[1])).begin("w1")
 print("held", flush=True)
 time.sleep(60)
 """
 
 
 def test_a_living_worker_is_not_dead_and_a_killed_one_is(tmp_path: Path) -> None:
+    files = LockFiles(tmp_path)
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        assert not proved_dead(tmp_path, "w1")
+        assert not files.proved_dead("w1")
         process.send_signal(signal.SIGSTOP)
-        assert not proved_dead(tmp_path, "w1")
+        assert not files.proved_dead("w1")
         process.kill()
-    assert proved_dead(tmp_path, "w1")
-    assert proved_dead(tmp_path, "w1"), "who died while proving it must not take the proof along"
-    forget(tmp_path, "w1")
-    assert not proved_dead(tmp_path, "w1")
+    assert files.proved_dead("w1")
+    assert files.proved_dead("w1"), "who died while proving it must not take the proof along"
+    files.forget("w1")
+    assert not files.proved_dead("w1")
 
 
 def test_a_worker_that_was_never_here_is_not_proved_dead(tmp_path: Path) -> None:
-    assert not proved_dead(tmp_path, "elsewhere")
+    assert not LockFiles(tmp_path).proved_dead("elsewhere")
 
 
 def test_a_worker_that_ended_in_good_order_leaves_nothing_behind(tmp_path: Path) -> None:
-    WorkerLock(tmp_path, "w2").release()
+    LockFiles(tmp_path / "workers").begin("w2")()
     assert list((tmp_path / "workers").iterdir()) == []

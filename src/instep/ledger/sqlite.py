@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    Column,
+    ColumnElement,
     Connection,
     Engine,
+    Row,
     bindparam,
     create_engine,
     event,
@@ -25,9 +29,11 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from sqlalchemy.sql.base import Executable
 
 from instep.domain.clock import Clock
+from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import InstepError, Transient, UserError
-from instep.ledger.tables import documents, jobs, slices
+from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.tables import documents, jobs, leases, slice_work, slices, workers
 
 
 def sqlite_engine(path: Path, *, read_only: bool = False, busy_seconds: float = 30.0) -> Engine:
@@ -75,7 +81,10 @@ def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
 
 
 class SqliteDialect:
-    """What `SqlLedger` asks of a database beyond portable SQL."""
+    """Implements `sql.dialect.SqlDialect`."""
+
+    #: A transaction costs no round trip here.
+    autocommit = False
 
     def __init__(self, clock: Clock, where: str) -> None:
         self._clock = clock
@@ -85,48 +94,103 @@ class SqliteDialect:
         """One machine, one clock: the host's. A database server brings its own."""
         return self._clock.now()
 
-    #: Binds job, partition, worker, now, enough (work), limit, least and most attempts; returns the claimed ids.
-    claim: Executable = None  # type: ignore[assignment]  # set below, where it is composed
+    def claim(self, connection: Connection, request: ClaimRequest) -> Sequence[Row[Any]]:
+        values = {
+            "b_job": request.job_id,
+            "b_ref": request.ref,
+            "b_worker": request.worker_id,
+            "b_enough": request.enough,
+            "b_limit": request.limit,
+            "b_after": request.after,
+            "b_least": request.least,
+            "b_most": request.most,
+            "b_now": self._clock.now(),
+        }
+        return connection.execute(_CLAIM, values).all()
 
-    #: Manifest rows, replacing those of the same document.
-    replace_documents: Executable = insert(documents).prefix_with("OR REPLACE")
+    def complete(self, connection: Connection, request: CompleteRequest) -> int:
+        common = {
+            "b_job": request.job_id,
+            "b_ref": request.ref,
+            "b_epoch": request.epoch,
+            "b_worker": request.worker_id,
+            "b_now": self._clock.now(),
+        }
+        rows = [
+            {"b_id": each.slice_id, "b_fence": each.fence} | common | each.counts.as_dict() for each in request.outcomes
+        ]
+        return connection.execute(_COMPLETE, rows).rowcount if rows else 0
 
-    def explain(self, error: DBAPIError) -> InstepError | None:
-        """The error as the caller should see it, or None when it is a fault in Instep itself."""
+    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        connection.execute(_REPLACE, rows)
+
+    def explain(self, error: DBAPIError, *, committing: bool = False) -> InstepError | None:
+        """`committing` makes no difference: there is no connection that could be lost."""
         return explain(error.orig, self._where)
 
 
+# Literals, not parameters: only then does the planner use the partial index.
+def _is(column: Column[str], state: JobState | SliceState) -> ColumnElement[bool]:
+    return column == literal_column(f"'{state}'")
+
+
+_LEASED = exists().where(leases.c.ref == bindparam("b_ref"), leases.c.job_id == bindparam("b_job"))
+
+
 def _claim() -> Executable:
-    # Literals, not parameters: only then does the planner use the partial index.
-    pending = slices.c.state == literal_column(f"'{SliceState.PENDING}'")
-    running = exists().where(jobs.c.id == bindparam("job"), jobs.c.state == literal_column(f"'{JobState.RUNNING}'"))
-    order = (slices.c.priority.desc(), slices.c.work.desc(), slices.c.number, slices.c.id)
+    running = exists().where(jobs.c.id == bindparam("b_job"), _is(jobs.c.state, JobState.RUNNING))
+    registered = exists().where(workers.c.id == bindparam("b_worker"))
     first = (
-        select(slices.c.id, slices.c.priority, slices.c.work, slices.c.number)
-        .where(slices.c.job_id == bindparam("job"), slices.c.ref == bindparam("partition"), pending, running)
-        .where(slices.c.attempts.between(bindparam("least"), bindparam("most")))
-        .order_by(*order)
-        .limit(bindparam("limit"))
+        select(slices.c.id, slices.c.rank, slices.c.work)
+        .where(slices.c.job_id == bindparam("b_job"), slices.c.ref == bindparam("b_ref"))
+        .where(_is(slices.c.state, SliceState.PENDING), slices.c.rank >= bindparam("b_after"))
+        .where(slices.c.attempts.between(bindparam("b_least"), bindparam("b_most")))
+        .where(slices.c.claimable_at <= bindparam("b_now"))
+        .where(running, _LEASED, registered)
+        .order_by(slices.c.rank, slices.c.id)
+        .limit(bindparam("b_limit"))
         .subquery("first")
     )
-    same_order = (first.c.priority.desc(), first.c.work.desc(), first.c.number, first.c.id)
-    reached = func.sum(first.c.work).over(order_by=same_order, rows=(None, 0))
+    reached = func.sum(first.c.work).over(order_by=(first.c.rank, first.c.id), rows=(None, 0))
     summed = select(first.c.id, (reached - first.c.work).label("before")).subquery("summed")
-    chosen = select(summed.c.id).where(summed.c.before < bindparam("enough"))
+    chosen = select(summed.c.id).where(summed.c.before < bindparam("b_enough"))
+    payload = select(slice_work.c.payload).where(slice_work.c.slice_id == slices.c.id).scalar_subquery()
+    returned = ("id", "number", "bucket", "units", "work", "attempts", "fence", "rank")
     return (
         update(slices)
         .where(slices.c.id.in_(chosen))
         .values(
             state=SliceState.PROCESSING.value,
             fence=slices.c.fence + 1,
-            worker_id=bindparam("worker"),
-            claimed_at=bindparam("now"),
+            worker_id=bindparam("b_worker"),
+            claimed_at=bindparam("b_now"),
         )
-        .returning(slices.c.id)
+        .returning(*(slices.c[name] for name in returned), payload.label("payload"))
     )
 
 
-SqliteDialect.claim = _claim()
+_CLAIM = _claim()
+
+_COMPLETE = (
+    update(slices)
+    .where(
+        slices.c.id == bindparam("b_id"),
+        slices.c.fence == bindparam("b_fence"),
+        slices.c.worker_id == bindparam("b_worker"),
+        slices.c.job_id == bindparam("b_job"),
+        slices.c.ref == bindparam("b_ref"),
+        _is(slices.c.state, SliceState.PROCESSING),
+        _LEASED.where(leases.c.epoch == bindparam("b_epoch")),
+    )
+    .values(
+        state=SliceState.COMPLETED.value,
+        error=None,
+        finished_at=bindparam("b_now"),
+        **{name: bindparam(name) for name in COUNT_FIELDS},
+    )
+)
+
+_REPLACE = insert(documents).prefix_with("OR REPLACE")
 
 _FULL_HINT = "Free some space and run the same command again: it goes on where it stopped."
 

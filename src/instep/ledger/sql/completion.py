@@ -1,0 +1,46 @@
+"""Slices that are done: their counts, manifest rows and failures, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain.jobs import JobPart, SliceState
+from instep.domain.waves import SliceOutcome
+from instep.errors import Fenced
+from instep.ledger.retries import demand_balance
+from instep.ledger.sql import leases, manifest
+from instep.ledger.sql.dialect import CompleteRequest
+from instep.ledger.sql.slices import is_in, lock
+from instep.ledger.sql.transaction import Transaction
+
+
+class PartlyDone(Exception):
+    """Not every slice could be completed: roll back and look why."""
+
+
+def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
+    """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
+    for outcome in outcomes:
+        demand_balance(outcome)
+    request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)
+    if tx.dialect.complete(tx.connection, request) != len(outcomes):
+        raise PartlyDone
+    manifest.write(tx, part.instance, outcomes)
+    manifest.write_failures(tx, part.ref, job_id, outcomes)
+
+
+def complete_rest(
+    tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str
+) -> None:
+    """The same, leaving out what was completed under this very claim: a reply was lost, the effect was not."""
+    leases.demand_epoch(tx, job_id, part)
+    found = lock(tx, (each.slice_id for each in outcomes))
+    rest = [
+        each for each in outcomes if not is_in(SliceState.COMPLETED, found.get(each.slice_id), each.fence, worker_id)
+    ]
+    for outcome in rest:
+        row = found.get(outcome.slice_id)
+        if row is None or row.job_id != job_id or not is_in(SliceState.PROCESSING, row, outcome.fence, worker_id):
+            raise Fenced(f"slice {outcome.slice_id} was taken over")
+    if rest:
+        complete(tx, part, worker_id, rest, job_id)

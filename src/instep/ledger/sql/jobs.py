@@ -1,0 +1,224 @@
+"""Jobs: how they begin, stop and end, and how they are read with the counts of their slices."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row, bindparam, case, delete, exists, func, insert, select, update
+
+from instep.domain.counts import COUNT_FIELDS, Counts
+from instep.domain.jobs import JOB_MOVES, Job, JobPart, JobState, PartStatus, SliceState
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict
+from instep.ledger.sql import leases, workers
+from instep.ledger.sql.slices import PROCESSING
+from instep.ledger.sql.transaction import Transaction
+from instep.ledger.tables import job_parts, jobs, slices
+
+_STOPPABLE: Final = [state.value for state in JobState if JobState.STOPPING in JOB_MOVES[state]]
+_UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
+
+_STATISTICS = (
+    select(
+        slices.c.job_id,
+        slices.c.ref,
+        slices.c.state,
+        func.count().label("number"),
+        func.sum(slices.c.units).label("planned"),
+        *(func.sum(slices.c[name]).label(name) for name in COUNT_FIELDS),
+    )
+    .where(slices.c.job_id.in_(bindparam("b_ids", expanding=True)))
+    .group_by(slices.c.job_id, slices.c.ref, slices.c.state)
+)
+
+
+def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+    if tx.connection.scalar(select(exists().where(jobs.c.id == job_id))):
+        return
+    workers.demand_registered(tx, worker_id)
+    now = tx.now()
+    tx.connection.execute(
+        insert(jobs).values(
+            id=job_id,
+            state=JobState.INITIALIZING.value,
+            worker_id=worker_id,
+            configuration=json.dumps(dict(configuration), sort_keys=True),
+            created_at=now,
+            updated_at=now,
+        )
+    )
+    workers.take_part(tx, job_id, worker_id)
+
+
+def discard(tx: Transaction, job_id: str) -> None:
+    state = lock(tx, job_id)
+    if state is None:
+        return
+    if state is not JobState.INITIALIZING:
+        raise Conflict(f"job {job_id} is {state}: it cannot be forgotten any more")
+    leases.free_all(tx, job_id)
+    tx.connection.execute(delete(jobs).where(jobs.c.id == job_id))
+
+
+def join(tx: Transaction, job_id: str, worker_id: str) -> None:
+    workers.lock_joinable(tx, job_id, worker_id)
+    workers.take_part(tx, job_id, worker_id)
+
+
+def leave(tx: Transaction, job_id: str, worker_id: str, stop: str | None) -> JobState | None:
+    state = lock(tx, job_id)
+    if state is None:
+        return None
+    was_last = workers.leave(tx, job_id, worker_id)
+    if not was_last or stop is None or state.ended:
+        return state
+    end(tx, job_id, JobState.STOPPED, error=stop)
+    return JobState.STOPPED
+
+
+def start(tx: Transaction, job_id: str) -> None:
+    state = demand(tx, job_id)
+    if state in (JobState.RUNNING, JobState.STOPPING):
+        # A stop that was asked for stands.
+        return
+    demand_move(job_id, state, JobState.RUNNING)
+    first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
+    set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
+
+
+def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
+    state = demand(tx, job_id)
+    if state.value not in _STOPPABLE:
+        return state
+    set_state(tx, job_id, JobState.STOPPING, stopping_at=tx.now(), error=reason)
+    if in_work(tx, job_id):
+        return JobState.STOPPING
+    end(tx, job_id, JobState.STOPPED)
+    return JobState.STOPPED
+
+
+# States.
+
+
+def lock(tx: Transaction, job_id: str) -> JobState | None:
+    state = tx.connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update())
+    return None if state is None else JobState(state)
+
+
+def demand(tx: Transaction, job_id: str) -> JobState:
+    state = lock(tx, job_id)
+    if state is None:
+        raise Conflict(f"there is no job {job_id}")
+    return state
+
+
+def demand_move(job_id: str, before: JobState, after: JobState) -> None:
+    if after not in JOB_MOVES[before]:
+        raise Conflict(f"job {job_id} is {before}: it cannot become {after}")
+
+
+def set_state(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
+    changed = update(jobs).where(jobs.c.id == job_id)
+    tx.connection.execute(changed.values(state=state.value, updated_at=tx.now(), **values))
+
+
+def touch(tx: Transaction, job_id: str) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(updated_at=tx.now()))
+
+
+def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
+    """The job has ended: nobody holds anything for it any more."""
+    set_state(tx, job_id, state, finished_at=tx.now(), **values)
+    leases.free_all(tx, job_id)
+
+
+def in_work(tx: Transaction, job_id: str) -> bool:
+    return bool(tx.connection.scalar(select(exists().where(slices.c.job_id == job_id, PROCESSING))))
+
+
+# Reading.
+
+
+def job(tx: Transaction, job_id: str) -> Job | None:
+    return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
+
+
+def newest(tx: Transaction, limit: int) -> list[Job]:
+    return _load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
+
+
+def unfinished(tx: Transaction, ref: PartitionRef) -> Job | None:
+    open_part = exists().where(
+        job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref), job_parts.c.state.is_(None)
+    )
+    open_jobs = select(jobs).where(jobs.c.state.in_(_UNFINISHED), open_part)
+    return _first(tx, tx.connection.execute(open_jobs.order_by(*_NEWEST_FIRST).limit(1)).all())
+
+
+_NEWEST_FIRST = (jobs.c.created_at.desc(), jobs.c.id.desc())
+
+
+def part_of(row: Row[Any]) -> JobPart:
+    return JobPart(
+        ref=PartitionRef.parse(row.ref),
+        instance=row.instance,
+        physical=row.physical,
+        fingerprint=json.loads(row.fingerprint),
+        buckets=row.buckets,
+        epoch=row.epoch,
+        base=row.base,
+        fresh=row.fresh,
+    )
+
+
+def _first(tx: Transaction, rows: Sequence[Row[Any]]) -> Job | None:
+    return next(iter(_load(tx, rows)), None)
+
+
+def _load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
+    ids = [row.id for row in rows]
+    if not ids:
+        return []
+    parts: dict[str, list[Row[Any]]] = defaultdict(list)
+    in_order = select(job_parts).where(job_parts.c.job_id.in_(ids)).order_by(job_parts.c.job_id, job_parts.c.position)
+    for part in tx.connection.execute(in_order):
+        parts[part.job_id].append(part)
+    statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    for group in tx.connection.execute(_STATISTICS, {"b_ids": ids}):
+        statistics[group.job_id, group.ref].append(group)
+    return [
+        Job(
+            id=row.id,
+            state=JobState(row.state),
+            worker_id=row.worker_id,
+            configuration=json.loads(row.configuration),
+            created_at=row.created_at,
+            started_at=row.started_at,
+            updated_at=row.updated_at,
+            finished_at=row.finished_at,
+            error=row.error,
+            parts=tuple(_status(part, statistics[row.id, part.ref]) for part in parts[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def _status(row: Row[Any], groups: Iterable[Row[Any]]) -> PartStatus:
+    states: dict[SliceState, int] = {}
+    units, counts = 0, Counts()
+    for group in groups:
+        states[SliceState(group.state)] = group.number
+        units += int(group.planned)
+        counts += Counts.from_dict(dict(group._mapping))
+    return PartStatus(
+        part=part_of(row),
+        state=None if row.state is None else JobState(row.state),
+        finished_at=row.finished_at,
+        error=row.error,
+        slices=states,
+        units=units,
+        counts=counts,
+    )

@@ -1,0 +1,83 @@
+"""Leases: one row per partition, for ever, because its epoch must grow for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, insert, select, update
+
+from instep.domain.jobs import JobPart
+from instep.domain.refs import PartitionRef
+from instep.errors import Fenced
+from instep.ledger.port import Holder, Lease
+from instep.ledger.sql import workers
+from instep.ledger.sql.transaction import Transaction
+from instep.ledger.tables import leases
+
+
+def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+    workers.lock_joinable(tx, job_id, worker_id)
+    row = _lock(tx, ref)
+    now = tx.now()
+    if row is not None and _is_held(tx, row, now):
+        return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
+    lease = Lease(ref, job_id, row.epoch + 1 if row else 1, now + tx.timing.lease)
+    values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
+    if row is None:
+        tx.connection.execute(insert(leases).values(ref=str(ref), **values))
+    else:
+        tx.connection.execute(update(leases).where(leases.c.ref == str(ref)).values(values))
+    workers.take_part(tx, job_id, worker_id)
+    return lease
+
+
+def renew(tx: Transaction, lease: Lease) -> Lease:
+    now = tx.now()
+    renewed = tx.connection.execute(
+        update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
+    )
+    if renewed.rowcount != 1:
+        raise Fenced(f"the lease of {lease.ref} was lost")
+    return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+
+
+def release(tx: Transaction, lease: Lease) -> None:
+    tx.connection.execute(update(leases).where(*_of(lease)).values(job_id=None))
+
+
+def transfer(tx: Transaction, lease: Lease, job_id: str) -> Lease:
+    now = tx.now()
+    after = Lease(lease.ref, job_id, lease.epoch + 1, now + tx.timing.lease)
+    values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
+    handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
+    if handed.rowcount != 1:
+        raise Fenced(f"the lease of {lease.ref} was lost")
+    return after
+
+
+def free_all(tx: Transaction, job_id: str) -> None:
+    """The job has ended."""
+    tx.connection.execute(update(leases).where(leases.c.job_id == job_id).values(job_id=None))
+
+
+def demand(tx: Transaction, lease: Lease) -> None:
+    """The lease is still the job's under this epoch; locks it."""
+    if tx.connection.execute(select(leases.c.epoch).where(*_of(lease)).with_for_update()).one_or_none() is None:
+        raise Fenced(f"the lease of {lease.ref} (epoch {lease.epoch}) was lost")
+
+
+def demand_epoch(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The part was planned or adopted under the lease that its job has now; locks that."""
+    demand(tx, Lease(part.ref, job_id, part.epoch, 0))
+
+
+def _lock(tx: Transaction, ref: PartitionRef) -> Row[Any] | None:
+    return tx.connection.execute(select(leases).where(leases.c.ref == str(ref)).with_for_update()).one_or_none()
+
+
+def _is_held(tx: Transaction, row: Row[Any], now: int) -> bool:
+    return row.job_id is not None and now < row.expires_at and workers.count(tx, row.job_id) > 0
+
+
+def _of(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return (leases.c.ref == str(lease.ref), leases.c.epoch == lease.epoch, leases.c.job_id == lease.job_id)

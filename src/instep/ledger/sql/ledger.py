@@ -1,0 +1,226 @@
+"""`port.Ledger` in a SQL database: every method is one transaction around a function of a sister module."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from instep.domain.breaker import Backoff
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING, Timing
+from instep.domain.waves import SliceOutcome
+from instep.errors import Transient
+from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, NewPart, Swept, WorkerInfo
+from instep.ledger.sql import completion, jobs, leases, manifest, slices, sweep, workers
+from instep.ledger.sql import parts as part_rows
+from instep.ledger.sql.dialect import Collision, SqlDialect
+from instep.ledger.sql.transaction import Transaction
+
+T = TypeVar("T")
+
+#: How often a transaction that collided with another is tried, and how long it pauses in between.
+_TRIES: Final = 6
+_PAUSES: Final = Backoff(0.005, 0.2, random.random, "full")
+
+
+class SqlLedger:
+    """Implements `port.Ledger`. May be shared by threads."""
+
+    def __init__(self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING) -> None:
+        single = {"isolation_level": "AUTOCOMMIT"} if dialect.autocommit else {}
+        self._reader = engine.execution_options(**single)
+        self._writer = engine.execution_options(write=True)
+        self._claimer = self._writer.execution_options(**single)
+        self._dialect = dialect
+        self._timing = timing
+
+    def close(self) -> None:
+        self._reader.dispose()
+
+    def now(self) -> int:
+        return self._read(Transaction.now)
+
+    # Workers.
+
+    def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:
+        self._write(lambda tx: workers.register(tx, worker_id, kind, host, pid))
+
+    def heartbeat(self, worker_id: str, running: Collection[str]) -> int:
+        return self._write(lambda tx: workers.heartbeat(tx, worker_id, running))
+
+    def workers(self) -> list[WorkerInfo]:
+        return self._read(workers.every)
+
+    def retire_worker(self, worker_id: str) -> None:
+        self._write(lambda tx: workers.retire(tx, worker_id))
+
+    def bury_worker(self, worker_id: str) -> int:
+        return self._write(lambda tx: workers.bury(tx, worker_id))
+
+    def sweep(self) -> Swept:
+        return self._write(sweep.sweep)
+
+    # Jobs.
+
+    def begin_job(self, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+        self._write(lambda tx: jobs.begin(tx, job_id, worker_id, configuration))
+
+    def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
+        self._write(lambda tx: part_rows.plan(tx, job_id, parts, stagger))
+
+    def discard_job(self, job_id: str) -> None:
+        self._write(lambda tx: jobs.discard(tx, job_id))
+
+    def join_job(self, job_id: str, worker_id: str) -> None:
+        self._write(lambda tx: jobs.join(tx, job_id, worker_id))
+
+    def leave_job(self, job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
+        return self._write(lambda tx: jobs.leave(tx, job_id, worker_id, stop))
+
+    def start_job(self, job_id: str) -> None:
+        self._write(lambda tx: jobs.start(tx, job_id))
+
+    def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
+        return self._write(lambda tx: jobs.request_stop(tx, job_id, reason))
+
+    def job(self, job_id: str) -> Job | None:
+        return self._read(lambda tx: jobs.job(tx, job_id))
+
+    def jobs(self, limit: int = 20) -> list[Job]:
+        return self._read(lambda tx: jobs.newest(tx, limit))
+
+    def unfinished_job(self, ref: PartitionRef) -> Job | None:
+        return self._read(lambda tx: jobs.unfinished(tx, ref))
+
+    def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        return self._read(lambda tx: part_rows.open_parts(tx, refs))
+
+    # Leases.
+
+    def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+        return self._write(lambda tx: leases.acquire(tx, ref, job_id, worker_id))
+
+    def renew_lease(self, lease: Lease) -> Lease:
+        return self._write(lambda tx: leases.renew(tx, lease))
+
+    def release_lease(self, lease: Lease) -> None:
+        self._write(lambda tx: leases.release(tx, lease))
+
+    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
+        return self._write(lambda tx: leases.transfer(tx, lease, job_id))
+
+    # Parts.
+
+    def next_sequence(self, ref: PartitionRef) -> int:
+        return self._read(lambda tx: part_rows.next_sequence(tx, ref))
+
+    def adopt_part(self, lease: Lease) -> JobPart:
+        return self._write(lambda tx: part_rows.adopt(tx, lease))
+
+    def begin_finish(self, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+        return self._write(lambda tx: part_rows.begin_finish(tx, job_id, ref, worker_id))
+
+    def finish_part(
+        self,
+        job_id: str,
+        part: JobPart,
+        state: JobState,
+        *,
+        worker_id: str,
+        promote: bool = False,
+        error: str | None = None,
+    ) -> JobState:
+        return self._write(
+            lambda tx: part_rows.finish(tx, job_id, part, state, worker_id=worker_id, promote=promote, error=error)
+        )
+
+    # Slices.
+
+    def claim(
+        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+    ) -> list[Claim]:
+        return self._run(
+            self._claimer, lambda tx: slices.claim(tx, job_id, ref, worker_id, work=work, limit=limit, after=after)
+        )
+
+    def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
+        return self._read(lambda tx: slices.holds(tx, claims, worker_id))
+
+    def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        try:
+            self._write(lambda tx: completion.complete(tx, part, worker_id, outcomes, job_id))
+        except completion.PartlyDone:
+            self._write(lambda tx: completion.complete_rest(tx, part, worker_id, outcomes, job_id))
+
+    def give_back(
+        self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
+    ) -> None:
+        self._write(lambda tx: slices.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay))
+
+    def split(self, claim: Claim, worker_id: str) -> bool:
+        return self._write(lambda tx: slices.split(tx, claim, worker_id))
+
+    # What is indexed.
+
+    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
+        return self._read(lambda tx: manifest.checkpoint(tx, ref))
+
+    def manifest(self, instance: str) -> dict[str, ManifestEntry]:
+        return self._read(lambda tx: manifest.entries(tx, instance))
+
+    def totals(self, instance: str) -> tuple[int, int, int]:
+        return self._read(lambda tx: manifest.totals(tx, instance))
+
+    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+        return self._read(lambda tx: manifest.failed_versions(tx, ref))
+
+    def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
+        return self._read(lambda tx: manifest.failure_records(tx, ref, limit))
+
+    def count_failures(self, ref: PartitionRef) -> int:
+        return self._read(lambda tx: manifest.count_failures(tx, ref))
+
+    # Transactions.
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._reader, work)
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        return self._run(self._writer, work)
+
+    def _run(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
+        """`work` in a transaction; again when it collided with another one, and so had no effect.
+
+        Two that insert the same row collide too: the second then finds what the first one made.
+        """
+        for tried in range(1, _TRIES):
+            try:
+                return self._once(engine, work)
+            except (Collision, IntegrityError):
+                time.sleep(_PAUSES.pause(tried))
+        return self._once(engine, work)
+
+    def _once(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
+        committing = False
+        try:
+            with engine.connect() as connection, connection.begin():
+                # With autocommit every statement is its own commit.
+                committing = engine is self._claimer and self._dialect.autocommit
+                result = work(Transaction(connection, self._dialect, self._timing))
+                committing = engine is not self._reader
+        except DBAPIError as error:
+            known = self._dialect.explain(error, committing=committing)
+            if known is None:
+                raise
+            raise known from error
+        except PoolTimeout as error:
+            raise Transient("the ledger has no free connection") from error
+        return result

@@ -1,0 +1,155 @@
+"""What is indexed: checkpoints, the manifest of each instance, and the documents that failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import bindparam, delete, func, insert, select
+
+from instep.domain.jobs import JobPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.port import Checkpoint, FailureRecord
+from instep.ledger.sql.transaction import Transaction, batches
+from instep.ledger.tables import checkpoints, documents, failures
+
+#: Up to so many known failures of a partition are simply read; of more, only those that are asked for.
+_FEW: Final = 1_000
+
+_SOME_FAILURES = (
+    select(failures.c.document_id, failures.c.attempts).where(failures.c.ref == bindparam("b_ref")).limit(_FEW)
+)
+
+
+# The checkpoint.
+
+
+def checkpoint(tx: Transaction, ref: PartitionRef) -> Checkpoint | None:
+    row = tx.connection.execute(select(checkpoints).where(checkpoints.c.ref == str(ref))).one_or_none()
+    if row is None:
+        return None
+    return Checkpoint(
+        ref=ref,
+        instance=row.instance,
+        sequence=row.sequence,
+        physical=row.physical,
+        fingerprint=json.loads(row.fingerprint),
+        buckets=row.buckets,
+        watermark=row.watermark,
+        job_id=row.job_id,
+        updated_at=row.updated_at,
+    )
+
+
+def move_checkpoint(tx: Transaction, part: JobPart, job_id: str, *, sequence: int, watermark: int) -> None:
+    """Serve the part's instance from now on; the manifest of the one it replaces is dropped."""
+    ref = str(part.ref)
+    replaced = tx.connection.scalar(select(checkpoints.c.instance).where(checkpoints.c.ref == ref))
+    if replaced is not None and replaced != part.instance:
+        _drop(tx, replaced)
+    tx.connection.execute(delete(checkpoints).where(checkpoints.c.ref == ref))
+    tx.connection.execute(
+        insert(checkpoints).values(
+            ref=ref,
+            instance=part.instance,
+            sequence=sequence,
+            physical=part.physical,
+            fingerprint=json.dumps(dict(part.fingerprint), sort_keys=True),
+            buckets=part.buckets,
+            watermark=watermark,
+            job_id=job_id,
+            updated_at=tx.now(),
+        )
+    )
+
+
+# The manifest.
+
+
+def entries(tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
+    columns = [documents.c[name] for name in ManifestEntry._fields]
+    rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
+    return {row[1]: ManifestEntry._make(row) for row in rows}
+
+
+def totals(tx: Transaction, instance: str) -> tuple[int, int, int]:
+    sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
+    count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
+    return int(count), int(rows or 0), int(size or 0)
+
+
+def write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> None:
+    for some in batches(each for outcome in outcomes for each in outcome.removed):
+        gone = delete(documents).where(documents.c.instance == instance, documents.c.document_id.in_(some))
+        tx.connection.execute(gone)
+    rows = [{"instance": instance} | each._asdict() for outcome in outcomes for each in outcome.entries]
+    if rows:
+        tx.dialect.replace_documents(tx.connection, rows)
+
+
+def drop_unserved(tx: Transaction, part: JobPart) -> None:
+    """A build failed: its manifest goes, unless that very instance is served."""
+    served = tx.connection.scalar(select(checkpoints.c.instance).where(checkpoints.c.ref == str(part.ref)))
+    if part.fresh and part.instance != served:
+        _drop(tx, part.instance)
+
+
+def _drop(tx: Transaction, instance: str) -> None:
+    tx.connection.execute(delete(documents).where(documents.c.instance == instance))
+
+
+# Failures.
+
+
+def failed_versions(tx: Transaction, ref: PartitionRef) -> dict[str, str]:
+    rows = tx.connection.execute(select(failures.c.uri, failures.c.version).where(failures.c.ref == str(ref)))
+    return {row.uri: row.version for row in rows}
+
+
+def failure_records(tx: Transaction, ref: PartitionRef | None, limit: int) -> list[FailureRecord]:
+    newest = select(failures).order_by(failures.c.failed_at.desc(), failures.c.ref, failures.c.document_id)
+    if ref is not None:
+        newest = newest.where(failures.c.ref == str(ref))
+    rows = tx.connection.execute(newest.limit(limit)).all()
+    return [FailureRecord(PartitionRef.parse(row.ref), *row[1:]) for row in rows]
+
+
+def count_failures(tx: Transaction, ref: PartitionRef) -> int:
+    count = select(func.count()).select_from(failures).where(failures.c.ref == str(ref))
+    return int(tx.connection.scalar(count) or 0)
+
+
+def write_failures(tx: Transaction, ref: PartitionRef, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
+    """What was written or removed has no failure any more; what failed has one more attempt."""
+    cured = {each.document_id for outcome in outcomes for each in outcome.entries}
+    cured.update(each for outcome in outcomes for each in outcome.removed)
+    failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
+    known = _attempts(tx, str(ref), cured | failed.keys())
+    for some in batches(sorted(known)):
+        tx.connection.execute(
+            delete(failures).where(failures.c.ref == str(ref), failures.c.document_id.in_(some)),
+        )
+    if failed:
+        common: dict[str, Any] = {"ref": str(ref), "job_id": job_id, "failed_at": tx.now()}
+        before = {each: 0 if each in cured else known.get(each, 0) for each in failed}
+        rows = [each._asdict() | common | {"attempts": before[each.document_id] + 1} for each in failed.values()]
+        tx.connection.execute(insert(failures), rows)
+
+
+def _attempts(tx: Transaction, ref: str, ids: Iterable[str]) -> dict[str, int]:
+    """Of those of these documents that have failed before."""
+    wanted = set(ids)
+    if not wanted:
+        return {}
+    few = tx.connection.execute(_SOME_FAILURES, {"b_ref": ref}).all()
+    if len(few) < _FEW:
+        return {row.document_id: row.attempts for row in few if row.document_id in wanted}
+    found: dict[str, int] = {}
+    for some in batches(sorted(wanted)):
+        query = select(failures.c.document_id, failures.c.attempts)
+        rows = tx.connection.execute(query.where(failures.c.ref == ref, failures.c.document_id.in_(some)))
+        found.update((row.document_id, row.attempts) for row in rows)
+    return found

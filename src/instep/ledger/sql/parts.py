@@ -1,0 +1,306 @@
+"""Parts of jobs: planned together, finished one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row, Select, and_, bindparam, exists, func, insert, or_, select, update
+
+from instep.domain.jobs import JobPart, JobState, OpenPart, SliceState, end_of_job
+from instep.domain.planning import claim_order, claimable_at
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict, Fenced
+from instep.ledger.port import Lease, NewPart
+from instep.ledger.sql import jobs as job_rows
+from instep.ledger.sql import leases as lease_rows
+from instep.ledger.sql import manifest, workers
+from instep.ledger.sql import slices as slice_rows
+from instep.ledger.sql.slices import PENDING, PROCESSING
+from instep.ledger.sql.transaction import Transaction, batches
+from instep.ledger.tables import (
+    PART_ENDS,
+    checkpoints,
+    job_parts,
+    job_workers,
+    jobs,
+    leases,
+    sequences,
+    slice_work,
+    slices,
+)
+
+_ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, JobState.STOPPING)]
+
+
+# Planning.
+
+
+def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) -> None:
+    state = job_rows.demand(tx, job_id)
+    for new in sorted(parts, key=lambda each: str(each.part.ref)):
+        lease_rows.demand_epoch(tx, job_id, new.part)
+    job_rows.demand_move(job_id, state, JobState.READY)
+    for position, new in enumerate(parts):
+        _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
+        _insert_slices(tx, job_id, position, new, tx.timing.stagger if stagger else 0)
+    job_rows.set_state(tx, job_id, JobState.READY)
+
+
+def next_sequence(tx: Transaction, ref: PartitionRef) -> int:
+    return int(tx.connection.scalar(select(sequences.c.last).where(sequences.c.ref == str(ref))) or 0) + 1
+
+
+def _take_sequence(tx: Transaction, ref: PartitionRef) -> int:
+    """The lease of the partition is locked: nobody else counts meanwhile."""
+    number = next_sequence(tx, ref)
+    if number == 1:
+        tx.connection.execute(insert(sequences).values(ref=str(ref), last=number))
+    else:
+        tx.connection.execute(update(sequences).where(sequences.c.ref == str(ref)).values(last=number))
+    return number
+
+
+def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority: int) -> None:
+    if part.fresh:
+        sequence = _take_sequence(tx, part.ref)
+    else:
+        served = select(checkpoints.c.sequence).where(checkpoints.c.ref == str(part.ref))
+        sequence = tx.connection.scalar(served) or 0
+    tx.connection.execute(
+        insert(job_parts).values(
+            job_id=job_id,
+            ref=str(part.ref),
+            position=position,
+            instance=part.instance,
+            sequence=sequence,
+            physical=part.physical,
+            fingerprint=json.dumps(dict(part.fingerprint), sort_keys=True),
+            buckets=part.buckets,
+            epoch=part.epoch,
+            base=part.base,
+            fresh=part.fresh,
+            priority=priority,
+        )
+    )
+
+
+def _insert_slices(tx: Transaction, job_id: str, position: int, new: NewPart, stagger: int) -> None:
+    if not new.slices:
+        return
+    now, count = tx.now(), len(new.slices)
+    ranked = [(rank, new.slices[at]) for rank, at in enumerate(claim_order(new.slices))]
+    hot = [
+        {
+            "id": _slice_id(job_id, position, each.index),
+            "job_id": job_id,
+            "ref": str(new.part.ref),
+            "number": each.index,
+            "bucket": each.bucket,
+            "units": each.units,
+            "work": each.work,
+            "priority": each.priority,
+            "rank": rank,
+            "claimable_at": claimable_at(rank, count, now, stagger),
+            "state": SliceState.PENDING.value,
+            "attempts": 0,
+            "fence": 0,
+        }
+        for rank, each in ranked
+    ]
+    cold = [
+        {
+            "slice_id": _slice_id(job_id, position, each.index),
+            "lower_bound": each.lower,
+            "upper_bound": each.upper,
+            "payload": each.payload,
+        }
+        for _, each in ranked
+    ]
+    tx.connection.execute(insert(slices), hot)
+    tx.connection.execute(insert(slice_work), cold)
+
+
+def _slice_id(job_id: str, position: int, index: int) -> str:
+    return f"{job_id}.{position}.{index}"
+
+
+# Looking for work.
+
+
+def _number(*conditions: Any) -> Any:
+    return select(func.count()).where(*conditions).scalar_subquery()
+
+
+def _open_parts() -> Select[Any]:
+    here = (slices.c.job_id == job_parts.c.job_id, slices.c.ref == job_parts.c.ref)
+    head = select(slices.c.work).where(*here, PENDING).order_by(slices.c.rank, slices.c.id).limit(1)
+    return (
+        select(
+            job_parts,
+            jobs.c.state.label("job_state"),
+            jobs.c.created_at,
+            leases.c.expires_at,
+            head.scalar_subquery().label("head"),
+            _number(*here, PENDING).label("pending"),
+            _number(*here, PROCESSING).label("processing"),
+            _number(job_workers.c.job_id == job_parts.c.job_id).label("workers"),
+        )
+        .join(jobs, jobs.c.id == job_parts.c.job_id)
+        .outerjoin(leases, and_(leases.c.ref == job_parts.c.ref, leases.c.job_id == job_parts.c.job_id))
+        .where(
+            job_parts.c.ref.in_(bindparam("b_refs", expanding=True)),
+            job_parts.c.state.is_(None),
+            jobs.c.state.in_(_ACTIVE),
+        )
+    )
+
+
+_OPEN_PARTS = _open_parts()
+
+
+def open_parts(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
+    rows: list[Row[Any]] = []
+    for some in batches(map(str, refs)):
+        rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some}).all()
+    rows.sort(key=lambda row: (-row.priority, -(row.head or 0), row.created_at, row.job_id, row.position))
+    return [
+        OpenPart(
+            job_id=row.job_id,
+            job_state=JobState(row.job_state),
+            part=job_rows.part_of(row),
+            priority=row.priority,
+            head=row.head or 0,
+            pending=row.pending,
+            processing=row.processing,
+            held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
+            workers=row.workers,
+        )
+        for row in rows
+    ]
+
+
+# Taking over.
+
+
+def adopt(tx: Transaction, lease: Lease) -> JobPart:
+    job_id = lease.job_id
+    state = job_rows.lock(tx, job_id)
+    lease_rows.demand(tx, lease)
+    if state is None or (state.ended and state is not JobState.STOPPED):
+        raise Conflict(f"job {job_id} has ended: {state}")
+    row = _lock_open(tx, job_id, lease.ref)
+    if row is None:
+        raise Conflict(f"job {job_id} has no open part on {lease.ref}")
+    if state is JobState.STOPPING:
+        # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
+        job_rows.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+    _update(tx, job_id, lease.ref, epoch=lease.epoch, finisher=None)
+    here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
+    slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
+    adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))
+    return job_rows.part_of(tx.connection.execute(adopted).one())
+
+
+# Finishing.
+
+
+def begin_finish(tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+    row = _lock_open(tx, job_id, ref)
+    if row is None or _has_open_slices(tx, job_id, ref) or not workers.takes_part(tx, job_id, worker_id):
+        return False
+    if row.finisher == worker_id:
+        return True
+    if row.finisher is not None and workers.takes_part(tx, job_id, row.finisher):
+        return False
+    _update(tx, job_id, ref, finisher=worker_id)
+    return True
+
+
+def finish(
+    tx: Transaction,
+    job_id: str,
+    part: JobPart,
+    state: JobState,
+    *,
+    worker_id: str,
+    promote: bool,
+    error: str | None,
+) -> JobState:
+    if state not in PART_ENDS:
+        raise ValueError(f"{state} is not an end of a part")
+    before = job_rows.demand(tx, job_id)
+    stored = _stored(tx, job_id, part)
+    if stored.state == state:
+        return before
+    _demand_finisher(tx, job_id, part, stored, worker_id)
+    if stored.state is not None:
+        raise Conflict(f"the part of job {job_id} on {part.ref} has ended: {stored.state}")
+    durable = promote or state is not JobState.FAILED
+    if durable and before is not JobState.RUNNING:
+        raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
+    if durable and _has_open_slices(tx, job_id, part.ref):
+        raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
+    if state is JobState.FAILED:
+        _cancel(tx, job_id, part.ref)
+    if promote:
+        created_at = tx.connection.scalar(select(jobs.c.created_at).where(jobs.c.id == job_id))
+        assert created_at is not None, "it is locked"
+        manifest.move_checkpoint(tx, part, job_id, sequence=stored.sequence, watermark=created_at)
+    if state is JobState.FAILED:
+        manifest.drop_unserved(tx, part)
+    lease_rows.release(tx, Lease(part.ref, job_id, part.epoch, 0))
+    _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
+    return _end_job(tx, job_id, before)
+
+
+def _stored(tx: Transaction, job_id: str, part: JobPart) -> Row[Any]:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(part.ref), job_parts.c.instance == part.instance)
+    row = tx.connection.execute(select(job_parts).where(*here).with_for_update()).one_or_none()
+    if row is None:
+        raise Conflict(f"job {job_id} has no such part on {part.ref}")
+    return row
+
+
+def _demand_finisher(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any], worker_id: str) -> None:
+    lease_rows.demand_epoch(tx, job_id, part)
+    other = stored.finisher not in (None, worker_id)
+    if other and workers.takes_part(tx, job_id, stored.finisher):
+        raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
+
+
+def _cancel(tx: Transaction, job_id: str, ref: PartitionRef) -> None:
+    tx.connection.execute(
+        update(slices)
+        .where(slices.c.job_id == job_id, slices.c.ref == str(ref), or_(PENDING, PROCESSING))
+        .values(state=SliceState.CANCELLED.value, worker_id=None, finished_at=tx.now())
+    )
+
+
+def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
+    """The last part to end ends the job; what went wrong in the parts went wrong in it."""
+    of_it = select(job_parts.c.state, job_parts.c.error).where(job_parts.c.job_id == job_id)
+    rows = tx.connection.execute(of_it.order_by(job_parts.c.position)).all()
+    state = end_of_job(None if row.state is None else JobState(row.state) for row in rows)
+    if state is None:
+        job_rows.touch(tx, job_id)
+        return before
+    job_rows.demand_move(job_id, before, state)
+    job_rows.end(tx, job_id, state, error=next((row.error for row in rows if row.error), None))
+    return state
+
+
+def _has_open_slices(tx: Transaction, job_id: str, ref: PartitionRef) -> bool:
+    here = (slices.c.job_id == job_id, slices.c.ref == str(ref))
+    return bool(tx.connection.scalar(select(or_(exists().where(*here, PENDING), exists().where(*here, PROCESSING)))))
+
+
+def _lock_open(tx: Transaction, job_id: str, ref: PartitionRef) -> Row[Any] | None:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
+    return tx.connection.execute(select(job_parts).where(*here).with_for_update()).one_or_none()
+
+
+def _update(tx: Transaction, job_id: str, ref: PartitionRef, **values: Any) -> None:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(ref))
+    tx.connection.execute(update(job_parts).where(*here).values(**values))

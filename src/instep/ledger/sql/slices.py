@@ -1,0 +1,198 @@
+"""Slices: the hot table. Claims and completions are prepared statements; what ends badly is rare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select, update
+
+from instep.domain.jobs import MAX_ATTEMPTS, Claim, SliceState
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import SliceOutcome
+from instep.ledger.retries import (
+    ATTEMPTS_OF_HALVES,
+    SUSPECT_ATTEMPTS,
+    Poisoned,
+    SliceWork,
+    halves,
+    may_be_tried_again,
+    take_apart,
+)
+from instep.ledger.sql import manifest
+from instep.ledger.sql.dialect import ClaimRequest
+from instep.ledger.sql.transaction import Transaction, batches
+from instep.ledger.tables import slice_work, slices
+
+# Literals, so that the planner sees the condition of the partial index.
+PENDING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PENDING}'")
+PROCESSING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PROCESSING}'")
+
+_HELD = select(slices.c.id, slices.c.fence).where(
+    slices.c.id.in_(bindparam("b_ids", expanding=True)), slices.c.worker_id == bindparam("b_worker"), PROCESSING
+)
+
+
+# The life of a claim.
+
+
+def claim(
+    tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int
+) -> list[Claim]:
+    """Without a transaction of its own: at most one of the statements finds something."""
+    enough, text = max(1, work), str(ref)
+    requests = [ClaimRequest(job_id, text, worker_id, enough, limit, after, 0, SUSPECT_ATTEMPTS - 1)]
+    if after > 0:
+        requests.append(ClaimRequest(job_id, text, worker_id, enough, limit, 0, 0, SUSPECT_ATTEMPTS - 1))
+    requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, SUSPECT_ATTEMPTS, MAX_ATTEMPTS))
+    for request in requests:
+        if rows := tx.dialect.claim(tx.connection, request):
+            claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]
+            claims.sort(key=lambda each: (each.rank, each.slice_id))
+            return claims
+    return []
+
+
+def holds(tx: Transaction, claims: Sequence[Claim], worker_id: str) -> bool:
+    found: set[tuple[str, int]] = set()
+    for some in batches(each.slice_id for each in claims):
+        rows = tx.connection.execute(_HELD, {"b_ids": some, "b_worker": worker_id})
+        found.update((slice_id, fence) for slice_id, fence in rows)
+    return all((each.slice_id, each.fence) in found for each in claims)
+
+
+def give_back(
+    tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+) -> None:
+    found = lock(tx, (each.slice_id for each in claims))
+    held = [
+        found[each.slice_id]
+        for each in claims
+        if is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id)
+    ]
+    if not held:
+        return
+    claimable_at = tx.now() + delay
+    if spent:
+        end_badly(tx, held, error, claimable_at=claimable_at)
+    else:
+        _back_to_pending(tx, held, {"error": error, "claimable_at": claimable_at})
+
+
+def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
+    row = lock(tx, [claim.slice_id]).get(claim.slice_id)
+    if row is None or not is_in(SliceState.PROCESSING, row, claim.fence, worker_id):
+        return False
+    cut = halves(_work_of(tx, row))
+    if cut is None:
+        return False
+    _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
+    return True
+
+
+# What is taken from workers.
+
+
+def lock_processing(tx: Transaction, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+    """Slices in work, locked in the order of their ids."""
+    in_work = select(slices).where(PROCESSING, *conditions).order_by(slices.c.id)
+    return tx.connection.execute(in_work.with_for_update(of=slices)).all()
+
+
+def give_back_all(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
+    """Slices in work go back without a spent attempt; returns how many."""
+    back = update(slices).where(PROCESSING, *conditions).values(state=SliceState.PENDING.value, worker_id=None)
+    return tx.connection.execute(back).rowcount
+
+
+def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, *, claimable_at: int | None = None) -> int:
+    """One more try of these locked slices ended badly: back to PENDING, cut in two, or FAILED."""
+    again = [row for row in rows if may_be_tried_again(row.attempts + 1)]
+    values: dict[str, Any] = {"attempts": slices.c.attempts + 1, "error": error}
+    if claimable_at is not None:
+        values["claimable_at"] = claimable_at
+    _back_to_pending(tx, again, values)
+    for row in rows:
+        if not may_be_tried_again(row.attempts + 1):
+            _take_apart(tx, row, error, row.claimable_at if claimable_at is None else claimable_at)
+    return len(rows)
+
+
+def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> None:
+    for some in batches(row.id for row in rows):
+        back = update(slices).where(slices.c.id.in_(some), PROCESSING)
+        tx.connection.execute(back.values(state=SliceState.PENDING.value, worker_id=None, **values))
+
+
+def _take_apart(tx: Transaction, row: Row[Any], error: str | None, claimable_at: int) -> None:
+    attempts = row.attempts + 1
+    result = take_apart(_work_of(tx, row), attempts, error)
+    if not isinstance(result, Poisoned):
+        _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, error))
+        return
+    values = {
+        "state": SliceState.FAILED.value,
+        "attempts": attempts,
+        "finished_at": tx.now(),
+        "error": result.error,
+    }
+    tx.connection.execute(update(slices).where(slices.c.id == row.id).values(values | result.counts.as_dict()))
+    outcome = SliceOutcome(row.id, row.fence, result.counts, failures=result.failures)
+    manifest.write_failures(tx, PartitionRef.parse(row.ref), row.job_id, [outcome])
+
+
+# Cutting.
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfState:
+    attempts: int
+    claimable_at: int
+    error: str | None
+
+
+def _work_of(tx: Transaction, row: Row[Any]) -> SliceWork:
+    stored = tx.connection.execute(select(slice_work).where(slice_work.c.slice_id == row.id)).one()
+    return SliceWork(row.id, row.units, row.work, stored.lower_bound, stored.upper_bound, stored.payload)
+
+
+def _replace(tx: Transaction, whole: Row[Any], cut: Iterable[SliceWork], state: _HalfState) -> None:
+    """The whole goes and its halves come in one transaction, so that totals stay right."""
+    tx.connection.execute(delete(slice_work).where(slice_work.c.slice_id == whole.id))
+    tx.connection.execute(delete(slices).where(slices.c.id == whole.id))
+    kept = ("job_id", "ref", "number", "bucket", "priority", "rank", "fence")
+    for half in cut:
+        tx.connection.execute(
+            insert(slices).values(
+                id=half.id,
+                units=half.units,
+                work=half.work,
+                state=SliceState.PENDING.value,
+                attempts=state.attempts,
+                claimable_at=state.claimable_at,
+                error=state.error,
+                split_from=whole.id,
+                **{name: whole._mapping[name] for name in kept},
+            )
+        )
+        tx.connection.execute(
+            insert(slice_work).values(
+                slice_id=half.id, lower_bound=half.lower, upper_bound=half.upper, payload=half.payload
+            )
+        )
+
+
+# Fences.
+
+
+def lock(tx: Transaction, ids: Iterable[str]) -> dict[str, Row[Any]]:
+    found: dict[str, Row[Any]] = {}
+    for some in batches(sorted(ids)):
+        query = select(slices).where(slices.c.id.in_(some)).order_by(slices.c.id).with_for_update()
+        found.update((row.id, row) for row in tx.connection.execute(query))
+    return found
+
+
+def is_in(state: SliceState, row: Row[Any] | None, fence: int, worker_id: str) -> bool:
+    return row is not None and row.fence == fence and row.worker_id == worker_id and row.state == state.value

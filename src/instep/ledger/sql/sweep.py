@@ -1,0 +1,55 @@
+"""Recovery: what silent workers left behind. Three short reads when there is nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row, exists, select
+
+from instep.domain.jobs import JobState
+from instep.ledger.port import Swept
+from instep.ledger.sql import jobs as job_rows
+from instep.ledger.sql import slices as slice_rows
+from instep.ledger.sql import workers as worker_rows
+from instep.ledger.sql.transaction import Transaction
+from instep.ledger.tables import jobs, slices, workers
+
+_UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
+
+
+def sweep(tx: Transaction) -> Swept:
+    unsettled = _lock_unsettled(tx)
+    silent = _silent_workers(tx)
+    taken = sum(worker_rows.bury(tx, worker_id) for worker_id in silent)
+    registered = exists().where(workers.c.id == slices.c.worker_id)
+    taken += slice_rows.end_badly(tx, slice_rows.lock_processing(tx, ~registered), worker_rows.DIED)
+    return Swept(tuple(silent), taken, _settle(tx, unsettled))
+
+
+def _lock_unsettled(tx: Transaction) -> list[Row[Any]]:
+    """Before anything else is locked: jobs come first."""
+    query = select(jobs.c.id, jobs.c.state, jobs.c.stopping_at).where(jobs.c.state.in_(_UNSETTLED))
+    return list(tx.connection.execute(query.order_by(jobs.c.id).with_for_update()))
+
+
+def _silent_workers(tx: Transaction) -> list[str]:
+    silent = select(workers.c.id).where(workers.c.heartbeat_at <= tx.now() - tx.timing.stale)
+    # A heartbeat that comes just now waits here, and then finds no row; or it came first, and is seen.
+    return list(tx.connection.scalars(silent.order_by(workers.c.id).with_for_update()))
+
+
+def _settle(tx: Transaction, unsettled: Iterable[Row[Any]]) -> dict[str, JobState]:
+    ended: dict[str, JobState] = {}
+    for row in unsettled:
+        if row.state == JobState.INITIALIZING:
+            if worker_rows.count(tx, row.id) == 0:
+                job_rows.end(tx, row.id, JobState.FAILED, error="the worker that planned it died")
+                ended[row.id] = JobState.FAILED
+            continue
+        if (row.stopping_at or 0) + tx.timing.grace <= tx.now():
+            slice_rows.give_back_all(tx, slices.c.job_id == row.id)
+        if not job_rows.in_work(tx, row.id):
+            job_rows.end(tx, row.id, JobState.STOPPED)
+            ended[row.id] = JobState.STOPPED
+    return ended

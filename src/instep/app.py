@@ -25,9 +25,8 @@ from instep.service.progress import Progress, Silent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.ledger.port import FailureRecord, Ledger
+    from instep.ledger.port import FailureRecord
     from instep.service.check import Finding
-    from instep.service.context import Context
     from instep.service.jobs import JobView, WorkerView
     from instep.service.run import EntityResult
     from instep.service.search import Found
@@ -112,15 +111,17 @@ class Instep:
         """What ran and runs, on all servers of the ledger, newest first."""
         from instep.service.jobs import job_views
 
-        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            return job_views(ledger, limit=limit)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return job_views(ledger, limit=limit, timing=workshop.timing)
 
     def job(self, job_id: str) -> JobView:
         """One job. The beginning of its id is enough (at least 4 characters)."""
         from instep.service.jobs import one_job_view
 
-        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            return one_job_view(ledger, job_id)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return one_job_view(ledger, job_id, timing=workshop.timing)
 
     def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> JobView:
         """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
@@ -131,16 +132,17 @@ class Instep:
         found = self.job(job_id)
         with closing(workshop.ledger()) as ledger:
             stop_job(ledger, found.id, reason, clock=workshop.clock, wait=wait)
-            return one_job_view(ledger, found.id)
+            return one_job_view(ledger, found.id, timing=workshop.timing)
 
     def resume_job(self, job_id: str) -> JobView:
         """A stopped job runs again; any worker may take it up."""
         from instep.service.jobs import find_job, one_job_view, resume_job
 
+        workshop = Workshop(self.project)
         found = self.job(job_id)
-        with closing(Workshop(self.project).ledger()) as ledger:
+        with closing(workshop.ledger()) as ledger:
             resume_job(ledger, find_job(ledger, found.id))
-            return one_job_view(ledger, found.id)
+            return one_job_view(ledger, found.id, timing=workshop.timing)
 
     def retry_job(
         self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None
@@ -161,8 +163,9 @@ class Instep:
         """Who is registered in the ledger, and does what, the oldest first."""
         from instep.service.jobs import worker_views
 
-        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            return worker_views(ledger)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return worker_views(ledger, timing=workshop.timing)
 
     def worker(
         self,
@@ -180,30 +183,7 @@ class Instep:
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
-            serve(workshop.setups(entities), self._context(workshop, ledger, progress), until_idle=until_idle)
-
-    def _context(self, workshop: Workshop, ledger: Ledger, progress: Progress | None) -> Context:
-        """What the use cases that change something work with."""
-        import random
-
-        from instep.domain.timing import TIMING
-        from instep.service.context import Context
-        from instep.service.liveness import LockFiles
-        from instep.system import Threads
-
-        return Context(
-            ledger=ledger,
-            clock=workshop.clock,
-            ids=workshop.ids,
-            background=Threads(),
-            random=random.random,
-            timing=TIMING,
-            liveness=LockFiles(self.project.state_dir / "workers"),
-            progress=progress or Silent(),
-            choose=workshop.choose,
-            engine=workshop.engine,
-            prepare=workshop.prepare,
-        )
+            serve(workshop.setups(entities), workshop.context(ledger, progress or Silent()), until_idle=until_idle)
 
     def search(
         self,

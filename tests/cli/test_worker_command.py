@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 import instep
 from instep.cli import main
+from instep.cli.diary import Diary
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.service import worker
@@ -51,9 +53,9 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], 
 
 def events(_setups: Sequence[EntitySetup], context: Context, _until_idle: bool) -> None:
     context.progress.say("Document", "takes part in job 1f0c")
-    context.progress.begin("Document", 100)
     context.progress.advance("Document", 40)
-    context.progress.end("Document")
+    context.progress.advance("Document", 2)
+    context.progress.say("Document", "job 1f0c: finished")
 
 
 def test_a_worker_serves_the_entities_and_options_that_were_given(serving: Callable[[Serve], None]) -> None:
@@ -78,8 +80,8 @@ def test_what_happens_is_a_line_each_with_the_time(
     lines = err.splitlines()
     assert [line.partition(" ")[2] for line in lines] == [
         "Document: takes part in job 1f0c",
-        "Document: 100 documents to do",
-        "Document: done in 0.0 s",
+        "Document: 42 documents done",
+        "Document: job 1f0c: finished",
     ]
     assert all(time.strptime(line.partition(" ")[0], "%H:%M:%S") for line in lines)
 
@@ -90,9 +92,22 @@ def test_with_json_each_line_is_a_record(serving: Callable[[Serve], None], capsy
     out, err = capsys.readouterr()
     assert err == ""
     records = [json.loads(line) for line in out.splitlines()]
-    assert [each["event"] for each in records] == ["say", "begin", "done", "end"]
+    assert [each["event"] for each in records] == ["say", "done", "done", "say"]
     assert all(each["at"] > 1_700_000_000_000 and each["entity"] == "Document" for each in records)
-    assert records[2]["documents"] == 40
+    assert records[1]["documents"] == 40
+
+
+def test_a_long_wave_is_heard_of_every_ten_seconds() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    diary = Diary(stream, lambda: now[0], lambda: f"{now[0]:.0f}")
+    for second in range(1, 25):
+        now[0] = float(second)
+        diary.advance("Document", 1_000)
+    assert stream.getvalue().splitlines() == [
+        "10 Document: 10,000 documents done",
+        "20 Document: 10,000 documents done",
+    ]
 
 
 def test_quiet_says_nothing(serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,17 +106,9 @@ class Lines:
 
     EVERY_SECONDS = 10.0
 
-    def __init__(
-        self,
-        stream: TextIO,
-        monotonic: Callable[[], float] = time.monotonic,
-        *,
-        stamp: Callable[[], str] | None = None,
-    ) -> None:
-        """`stamp` gives what each line begins with: the time, say."""
+    def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._monotonic = monotonic
-        self._stamp = stamp
         self._counts: dict[str, _Count] = {}
         self._lock = threading.Lock()
 
@@ -150,8 +142,7 @@ class Lines:
                 self._print(entity, f"done in {seconds_text(self._monotonic() - count.began)}")
 
     def _print(self, entity: str, message: str) -> None:
-        stamp = self._stamp() if self._stamp else ""
-        self._stream.write(f"{stamp}{entity}: {visible(message)}\n")
+        self._stream.write(f"{entity}: {visible(message)}\n")
         self._stream.flush()
 
 

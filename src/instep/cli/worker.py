@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TextIO
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -53,40 +50,9 @@ def worker(
 
 
 def _watch(*, as_json: bool, quiet: bool) -> Progress:
-    import sys
-
-    from instep.cli.progress import Lines
+    from instep.cli.diary import Diary, Records
     from instep.service.progress import Silent
 
     if as_json:
         return Records(sys.stdout)
-    return Silent() if quiet else Lines(sys.stderr, stamp=lambda: time.strftime("%H:%M:%S "))
-
-
-class Records:
-    """Implements `service.progress.Progress`: a line of JSON for each thing that happens."""
-
-    def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
-        self._stream = stream
-        self._now = now
-        self._lock = threading.Lock()
-
-    def listing(self, entity: str, found: int) -> None: ...
-
-    def begin(self, entity: str, total: int) -> None:
-        self._write("begin", entity, documents=total)
-
-    def advance(self, entity: str, units: int) -> None:
-        self._write("done", entity, documents=units)
-
-    def say(self, entity: str, message: str) -> None:
-        self._write("say", entity, message=message)
-
-    def end(self, entity: str) -> None:
-        self._write("end", entity)
-
-    def _write(self, event: str, entity: str, **more: int | str) -> None:
-        record = {"at": round(self._now() * 1000), "event": event, "entity": entity, **more}
-        with self._lock:
-            self._stream.write(json.dumps(record) + "\n")
-            self._stream.flush()
+    return Silent() if quiet else Diary(sys.stderr)

@@ -123,6 +123,7 @@ class Worker:
             return False
         self.keeper.keep(lease, since=since)
         self.take(part, lease)
+        self._tell(part.ref, f"takes part in job {job_id[:8]}")
         return True
 
     def adopt(self, job_id: str, ref: PartitionRef) -> bool:
@@ -137,6 +138,7 @@ class Worker:
             return False
         self.keeper.keep(lease, since=since)
         self.take(part, lease)
+        self._tell(ref, f"takes up job {job_id[:8]}, in which nobody was left")
         return True
 
     # Working.
@@ -227,6 +229,7 @@ class Worker:
         if notes is None:
             return False
         self.reports[ref].notes += notes
+        self._tell(ref, f"its part of job {each.job_id[:8]} is finished")
         self._forget((each.job_id, ref))
         return True
 
@@ -322,6 +325,11 @@ class Worker:
 
     # What is shown.
 
+    def _tell(self, ref: PartitionRef, message: str) -> None:
+        """A run shows bars, and says what it joins and resumes where it decides so."""
+        if self._kind == "worker":
+            self._context.progress.say(ref.entity, message)
+
     def _progress(self, key: PartKey, units: int) -> None:
         self._shown[key] = self._shown.get(key, 0) + units
         self._context.progress.advance(key[1].entity, units)
@@ -342,6 +350,8 @@ def _nothing() -> None:
 def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
     """Be a worker for these entities: take part in any job on them, until interrupted (or idle)."""
     worker = Worker({setup.ref: setup for setup in setups}, context, "worker")
+    names = ", ".join(setup.ref.entity for setup in setups)
+    context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
     try:
         worker.serve(until_idle=until_idle)
     finally:

@@ -14,24 +14,16 @@ import instep
 from instep.app import Instep
 from instep.cli import main
 from instep.domain.jobs import JobState
+from instep.domain.timing import TIMING
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
-from instep.system import SystemClock
+from instep.service import compose
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
+from tests.doubles.clock import VirtualClock
 from tests.e2e import corpus
 
 OTHER = "1f0c9999-bbbb-4000-8000-000000000002"
-
-
-class EarlierClock(SystemClock):
-    """The clock of a worker that wrote so many milliseconds ago."""
-
-    def __init__(self, milliseconds: int = 0) -> None:
-        self.earlier = milliseconds
-
-    def now(self) -> int:
-        return super().now() - self.earlier
 
 
 @pytest.fixture
@@ -44,12 +36,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def clock() -> EarlierClock:
-    return EarlierClock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """The clock of everybody, commands too: what they print of times is exact."""
+    clock = VirtualClock()
+    monkeypatch.setattr(compose, "SystemClock", lambda: clock)
+    return clock
 
 
 @pytest.fixture
-def ledger(folder: Path, clock: EarlierClock) -> Iterator[Ledger]:
+def ledger(folder: Path, clock: VirtualClock) -> Iterator[Ledger]:
     """The project's own ledger, as other workers fill it."""
     with closing(open_ledger(instep.load(folder).project.ledger_url, clock=clock)) as opened:
         yield opened
@@ -87,14 +82,13 @@ def test_before_anything_has_run_there_is_nothing_and_nothing_is_made(
 
 
 def test_jobs_are_listed_newest_first_in_eighty_columns(
-    ledger: Ledger, clock: EarlierClock, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock.earlier = 40 * 60_000
     documents, _ = ledgers.begin(ledger, entities=["Document", "MergeRequest"], slices=2)
     ledgers.complete(ledger, documents, 2, failed=1)
-    clock.earlier = 3 * 60_000
+    clock.sleep(37 * 60)
     ledgers.begin(ledger, job_id=OTHER, entities=["Ticket"], worker=BOB)
-    clock.earlier = 0
+    clock.sleep(3 * 60)
     text = said(capsys, "jobs")
     assert widest(text) <= 80
     newer, older = [line for line in text.splitlines() if line.startswith(" 1f0c")]
@@ -115,15 +109,14 @@ def test_a_job_that_waits_for_a_worker_says_so(ledger: Ledger, capsys: pytest.Ca
 
 
 def test_workers_tell_where_they_are_and_what_they_do(
-    ledger: Ledger, clock: EarlierClock, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock.earlier = 90_000
     (part,) = ledgers.begin(ledger)
     ledgers.claim(ledger, part, 2)
     ledgers.register(ledger, BOB, host="server-2", pid=7)
-    clock.earlier = 20_000
+    clock.sleep(70)
     ledger.heartbeat(BOB, [])
-    clock.earlier = 0
+    clock.sleep(20)
     text = said(capsys, "workers")
     assert widest(text) <= 80
     ann, bob = [line for line in text.splitlines() if ":" in line and "Worker" not in line]
@@ -137,33 +130,31 @@ def test_workers_tell_where_they_are_and_what_they_do(
 
 
 def test_a_worker_that_is_silent_for_five_minutes_is_taken_for_dead(
-    ledger: Ledger, clock: EarlierClock, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock.earlier = 6 * 60_000
     ledgers.begin(ledger)
-    clock.earlier = 0
+    clock.sleep(5 * 60)
     assert "taken for dead" in said(capsys, "workers")
     assert "taken for dead" in said(capsys, "job", "show", JOB)
 
 
 def test_a_job_is_shown_entity_by_entity_with_its_workers(
-    ledger: Ledger, clock: EarlierClock, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock.earlier = 60_000
     documents, tickets = ledgers.begin(ledger, entities=["Document", "Ticket"], slices=2)
     ledgers.complete(ledger, documents, 2, failed=1)
     ledgers.finish(ledger, documents, JobState.COMPLETED_WITH_ERRORS)
     ledgers.claim(ledger, tickets, 1)
-    clock.earlier = 0
+    clock.sleep(20)
     text = said(capsys, "job", "show", "1f0c")
-    assert widest(text) <= 100
+    assert widest(text) <= 80
     for expected in (
         f"job      {JOB}",
         "state    running",
-        "10 of 20 documents (50%), ",
+        "10 of 20 documents (50%), 0.5/s, about 20 s left",
         "1 waiting, 1 in work, 2 completed",
-        "full_refresh, entities=Document,Ticket",
-        f"{ANN[:8]} on server-1:4711, 1 slices in work",
+        "asked    full_refresh\n",
+        f"{ANN[:8]} on server-1:4711, 1 in work, heartbeat 20 s ago",
         "instep failures",
     ):
         assert expected in text
@@ -178,6 +169,15 @@ def test_a_job_is_shown_entity_by_entity_with_its_workers(
         "Ticket@global": None,
     }
     assert [worker["id"] for worker in shown["workers"]] == [ANN]
+
+
+def test_a_job_that_is_being_planned_shows_what_was_asked(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    ledgers.register(ledger, ANN)
+    ledger.begin_job(JOB, ANN, {"entities": ["Document@global", "Ticket@global"], "full_refresh": False})
+    text = said(capsys, "job", "show", JOB)
+    assert "state    initializing" in text
+    assert "asked    entities=Document@global,Ticket@global\n" in text
+    assert "initializing" in said(capsys, "jobs")
 
 
 def test_an_error_of_an_entity_is_shown_with_it(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,13 +219,19 @@ def test_stopping_and_resuming_give_the_job_as_json(ledger: Ledger, capsys: pyte
     assert answer(capsys, "job", "resume", JOB)["state"] == "RUNNING"
 
 
-def test_a_job_with_slices_in_work_is_stopping(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_with_slices_in_work_is_stopping_and_may_be_waited_for(
+    ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
     (part,) = ledgers.begin(ledger)
     ledgers.claim(ledger, part, 1)
     assert "is stopping: slices in work have 30 seconds" in said(capsys, "job", "stop", JOB)
     refused = said(capsys, "job", "resume", JOB, code=1)
     assert "still stopping" in refused
     assert "--wait" in refused
+    before = clock.now()
+    assert "is stopped: 0 of 20" in said(capsys, "job", "stop", JOB, "--wait")
+    # Its worker is dead: the grace time is all there is to wait for.
+    assert TIMING.grace <= clock.now() - before < TIMING.grace + 1_000
 
 
 def test_an_ended_job_stays_as_it_is(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +13,18 @@ from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.workers import late_text, place_text
+from instep.domain.jobs import SliceState
 
 if TYPE_CHECKING:
     from instep.service.jobs import JobView
+
+_SLICES = {
+    SliceState.PENDING: "waiting",
+    SliceState.PROCESSING: "in work",
+    SliceState.COMPLETED: "completed",
+    SliceState.FAILED: "failed",
+    SliceState.CANCELLED: "cancelled",
+}
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, or its beginning; see `instep jobs`.", show_default=False)
@@ -171,7 +179,7 @@ def _show(out: Output, job: JobView) -> None:
         if text:
             out.line(f"{name:<9}{text}")
     for each in job.workers:
-        what = f"{each.slices} slices in work" if each.slices else "no slice in work"
+        what = f"{each.slices:,} in work" if each.slices else "nothing in work"
         beat = ago_text(each.heartbeat_at, each.seen_at)
         out.line(f"{'worker':<9}{id_text(each.id)} on {place_text(each)}, {what}, heartbeat {beat}")
     _show_parts(out, job)
@@ -224,18 +232,17 @@ def _done(job: JobView) -> str | None:
 
 
 def _slices(job: JobView) -> str | None:
-    names = {"PENDING": "waiting", "PROCESSING": "in work"}
-    shown = [f"{number:,} {names.get(state, state.lower())}" for state, number in job.slices.items() if number]
+    shown = [f"{job.slices[state]:,} {name}" for state, name in _SLICES.items() if job.slices.get(state)]
     return ", ".join(shown) or None
 
 
 def _asked(job: JobView) -> str | None:
-    """What the job was asked for, where that is not the usual."""
-    asked = {key: value for key, value in job.configuration.items() if value not in (None, False, [], {}, "")}
+    """What the job was asked for, where that is not the usual; which entities, the table says."""
+    asked = {key: value for key, value in sorted(job.configuration.items()) if value}
+    if job.parts:
+        asked.pop("entities", None)
     return ", ".join(key if value is True else f"{key}={_plain(value)}" for key, value in asked.items())
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ",".join(value)
-    return value if isinstance(value, str) else json.dumps(value)
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -62,4 +62,4 @@ def late_text(worker: WorkerView) -> str:
     who = f"Worker {id_text(worker.id)}"
     if worker.pulse == "stale":
         return f"{who} is taken for dead: the next sweep of any worker frees its slices."
-    return f"{who} is late: paused, cut off or dead. At 5 min others take its slices."
+    return f"{who} is late: paused, cut off or dead. At 5 min it loses its slices."

@@ -14,7 +14,7 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
 
-from .documents import Document, Rows, Source, id_of, rows_of
+from .documents import Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
 from .scheduler import Process
 from .target import Index, SimTarget
@@ -216,6 +216,8 @@ class Checker:
 
     def _failures(self, source: Source, records: Sequence[FailureRecord]) -> None:
         bad_ends = sum(self._world.counters.get(each, 0) for each in BAD_ENDS)
+        if any(each.poison is Poison.KILLS for each in source.versions.values()):
+            bad_ends += MAX_ATTEMPTS - 1  # It took neighbours down, until they were run alone.
         for record in records:
             document = source.documents.get(record.uri)
             if document is None or str(document.version) != record.version:

@@ -49,6 +49,8 @@ class Source:
         self._made = 0
         self.documents: dict[str, Document] = {}
         self.versions: dict[tuple[str, str], Document] = {}
+        # It is always there, and good: a rebuild that comes out empty is not served, and rightly so.
+        self._first = self._uri(1)
         for _ in range(random.randint(1, most)):
             self._add()
 
@@ -63,7 +65,7 @@ class Source:
             chance = random.random()
             if chance < 0.3:
                 self._put(uri, document.version + 1, document.texts)
-            elif chance < 0.4 and len(self.documents) > 1:
+            elif chance < 0.4 and uri != self._first:
                 del self.documents[uri]
         if random.random() < 0.5:
             self._add()
@@ -73,18 +75,21 @@ class Source:
 
     def _add(self) -> None:
         self._made += 1
-        self._put(f"sim://{self._entity.lower()}/{self._made}", 1, ())
+        self._put(self._uri(self._made), 1, ())
+
+    def _uri(self, number: int) -> str:
+        return f"sim://{self._entity.lower()}/{number}"
 
     def _put(self, uri: str, version: int, before: tuple[str, ...]) -> None:
         """Of a changed document some chunks stay as they are."""
         random = self._random
-        count = random.choice((0, 1, 1, 2, 3))
+        count = random.choice((1, 2) if uri == self._first else (0, 1, 1, 2, 3))
         texts = tuple(
             before[place] if place < len(before) and random.random() < 0.4 else f"{uri}/{place} v{version}"
             for place in range(count)
         )
-        poison = random.choice(list(Poison)) if random.random() < self._poison else None
-        document = Document(uri, version, random.randint(300, 900) * 40, texts, poison)
+        poison = random.choice(list(Poison)) if random.random() < self._poison and uri != self._first else None
+        document = Document(uri, version, random.randint(300, 900), texts, poison)
         self.documents[uri] = self.versions[uri, str(version)] = document
 
 

@@ -23,6 +23,14 @@ READS = frozenset(
 )
 
 
+#: Calls whose effect, or the loss of it, decides something: a schedule lets some of them go wrong more often.
+EFFECTS = (
+    "begin_job plan_job discard_job join_job leave_job start_job acquire_lease transfer_lease renew_lease adopt_part "
+    "begin_finish finish_part claim holds complete give_back split register_worker heartbeat bury_worker sweep "
+    "retire_worker create fence commit committed maintain promote drop".split()
+)
+
+
 class Fault(Enum):
     CRASH_BEFORE = auto()
     CRASH_AFTER = auto()
@@ -61,18 +69,23 @@ class Event(NamedTuple):
 
 @dataclass
 class Chaos:
-    """Which faults happen: each call goes wrong with `rate`, until `until` or until `left` faults were had."""
+    """Which faults happen: each call goes wrong with `rate`, those of `focus` with `focused`, until `until` or
+    until `left` faults were had.
+    """
 
     random: Random
     rate: float = 0.0
+    focused: float = 0.0
+    focus: frozenset[str] = frozenset()
     left: int = 0
     until: float = 0.0
     kinds: tuple[Fault, ...] = tuple(Fault)
     outages: tuple[Outage, ...] = ()
     pause: tuple[float, float] = (0.0, 0.0)
 
-    def fault(self, now: float) -> Fault | None:
-        if not self.left or now > self.until or self.random.random() >= self.rate:
+    def fault(self, name: str, now: float) -> Fault | None:
+        rate = self.focused if name in self.focus else self.rate
+        if not self.left or now > self.until or self.random.random() >= rate:
             return None
         self.left -= 1
         return self.random.choice(self.kinds)
@@ -131,7 +144,7 @@ class Port:
         if chaos.outages and chaos.down(self._kind, process.name, now):
             world.count(f"{self._kind} out of reach")
             raise Transient(f"{self._kind} is out of reach")
-        fault = chaos.fault(now) if chaos.left else None
+        fault = chaos.fault(name, now) if chaos.left else None
         if fault is None:
             return self._effect(name, method, args, kwargs)
         return self._faulty(fault, name, method, args, kwargs)
@@ -142,6 +155,8 @@ class Port:
             result = method(*args, **kwargs)
         except InstepError as caught:
             error = caught
+        if name == "committed" and result:
+            self._world.count("found committed")
         if error is not None or name not in READS:
             world = self._world
             event = Event(world.scheduler.now, self._process.name, self._kind, name, args, kwargs, result, error)
@@ -158,6 +173,8 @@ class Port:
         random = world.chaos.random
         effect = partial(self._effect, name, method, args, kwargs)
         world.count(fault.name.lower().replace("_", " "))
+        if name == "commit" and fault in (Fault.LOST, Fault.NOTHING, Fault.LATE):
+            world.count("unknown commits")
         if fault is Fault.CRASH_BEFORE:
             process.kill()
             raise Crash(process.name)

@@ -57,6 +57,7 @@ class Process:
     name: str
     host: str
     scheduler: Scheduler
+    entities: tuple[str, ...] = ()
     skew: int = 0
     rate: float = 1.0
     dead: bool = False

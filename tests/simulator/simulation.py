@@ -26,7 +26,7 @@ from instep.service.worker import serve
 from .checker import Checker
 from .documents import Source
 from .engine import Program, SimEngine
-from .faults import Chaos, Fault, Outage, Port, World
+from .faults import EFFECTS, Chaos, Fault, Outage, Port, World
 from .scheduler import LedgerClock, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .target import SimTarget
 
@@ -126,7 +126,7 @@ class Simulation:
         self.seed = seed
         random = self._random = Random(seed)
         self._timing = timing
-        stretch = random.choice((1.0, 8.0, 30.0))
+        stretch = random.choice((4.0, 30.0, 100.0))
         policy = Chance(random, random.choice((0.0, 0.5, 0.9)))
         scheduler = self._scheduler = Scheduler(policy, oversleep=lambda asked: _oversleep(asked, stretch, random))
         self.world = World(scheduler, Chaos(random))
@@ -142,6 +142,8 @@ class Simulation:
         most = random.choice((2, 4, 8))
         self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
         self._buckets = random.choice((1, 2, 3))
+        # How much work a row is: waves of several slices, or slices so long that they are split.
+        self._weight = random.choice((1.0, 40.0, 1_000.0))
         self._processes: list[Process] = []
         self._checker = Checker(self.world, self.ledger, self.target, self.sources)
         self._quiet = False
@@ -162,7 +164,7 @@ class Simulation:
             target_name="sim",
             dimensions=1,
             buckets=self._buckets,
-            sizing=SliceSizing(row_bytes=1, slice_rows=20_000),
+            sizing=SliceSizing(row_bytes=1, slice_rows=round(1_000 * self._weight), work_factor=self._weight),
             priority=40 + priority,
             guard=DeleteGuard(),
             has_transform=False,
@@ -172,7 +174,7 @@ class Simulation:
         )
 
     def context(self, process: Process) -> Context:
-        engine = SimEngine(process, self._random, self._random.choice((2_000.0, 20_000.0, 200_000.0)))
+        engine = SimEngine(process, self._random, self._random.choice((3_000.0, 30_000.0, 300_000.0)))
         return Context(
             ledger=Port(self.ledger, "ledger", process, self.world),  # type: ignore[arg-type]  # it passes all on
             clock=ProcessClock(process),
@@ -187,9 +189,10 @@ class Simulation:
             prepare=lambda _: None,
         )
 
-    def process(self, name: str, host: str | None = None, *, exact: bool = False) -> Process:
+    def process(self, kind: str, entities: Sequence[str], *, exact: bool = False) -> Process:
         random = self._random
-        process = Process(f"{name}-{len(self._processes)}", host or random.choice(sorted(self._hosts)), self._scheduler)
+        host = random.choice(sorted(self._hosts))
+        process = Process(f"{kind}-{len(self._processes)}", host, self._scheduler, tuple(entities))
         if not exact:
             process.skew = random.choice((0, 0, -7 * MINUTE, 11 * MINUTE))
             process.rate = random.choice((1.0, 1.0, 0.995, 1.005))
@@ -197,13 +200,13 @@ class Simulation:
         return process
 
     def start_run(self, names: Sequence[str], *, wait: float, options: PlanOptions, exact: bool = False) -> Process:
-        process = self.process("run", exact=exact)
+        process = self.process("run", names, exact=exact)
         setups, context = self.setups(process, names), self.context(process)
         process.start(lambda: run_entities(setups, context, options, wait_seconds=wait))
         return process
 
     def start_worker(self, names: Sequence[str]) -> Process:
-        process = self.process("worker")
+        process = self.process("worker", names)
         setups, context = self.setups(process, names), self.context(process)
         process.start(lambda: serve(setups, context))
         return process
@@ -239,6 +242,9 @@ class Simulation:
         scheduler.run(lambda: all(each.over for each in self._processes), deadline=scheduler.now + QUIET)
         self._checker.at_rest()
         self._mend()
+        # What was delivered late may have left something; any worker's sweep takes it away.
+        scheduler.now += self._timing.stale + self._timing.grace
+        self.ledger.sweep()
         self._checker.final()
 
     def _spawn(self, name: str, run: Callable[[], None], *, after: float = 0.0) -> None:
@@ -248,8 +254,10 @@ class Simulation:
         random, now = self._random, self._scheduler.now
         chaos = self.world.chaos
         chaos.until = until
-        chaos.rate = random.choice((0.0, 0.005, 0.02, 0.06))
-        chaos.left = random.choice((1, 2, 4, 8))
+        chaos.rate = random.choice((0.0, 0.01, 0.05))
+        chaos.focus = frozenset(random.sample(EFFECTS, random.randint(1, 4)))
+        chaos.focused = random.choice((0.1, 0.3, 0.6))
+        chaos.left = random.choice((1, 3, 6, 12))
         chaos.pause = (self._timing.lease, 3 * self._timing.lease)
         chaos.kinds = tuple(random.sample(list(Fault), random.randint(2, len(Fault))))
         outages = []
@@ -273,20 +281,21 @@ class Simulation:
                 process = self.start_worker(names)
             while not process.over:
                 operator.sleep(15_000)
+            operator.sleep(random.choice((500, 20_000, 5 * MINUTE)))
             if scheduler.now > until or random.random() < 0.15:
                 return
-            operator.sleep(random.choice((500, 20_000, 5 * MINUTE)))
 
     def _script(self, until: float) -> None:
         """What people and machines do to a running system."""
         random, scheduler = self._random, self._scheduler
-        mean = random.choice((20_000, 2 * MINUTE, 20 * MINUTE))
+        mean = random.choice((30_000, 3 * MINUTE, 20 * MINUTE))
+        actions = random.choices(("edit", "kill", "interrupt", "stop", "pause", "change"), k=3)
         while True:
             self._operator.sleep(random.expovariate(1 / mean))
             if scheduler.now > until:
                 return
             living = [each for each in self._processes if not each.over]
-            action = random.choice(("edit", "kill", "interrupt", "stop", "pause", "nothing", "change"))
+            action = random.choice(actions)
             if action == "edit":
                 self._edit()
             elif action == "change" and not self._poison and random.random() < 0.2:
@@ -308,6 +317,8 @@ class Simulation:
     def _request_stop(self) -> None:
         port = Port(self.ledger, "ledger", self._operator, replace(self.world, chaos=Chaos(self._random)))
         for job in self.ledger.jobs(1):
+            if job.state.ended:
+                continue
             self.world.count("stop asked")
             try:
                 port.request_stop(job.id)
@@ -325,7 +336,8 @@ class Simulation:
             living = [each for each in self._processes if not each.over]
             if any(each.name.startswith("run") for each in living):
                 continue
-            if not living or all(job.state.ended for job in self.ledger.jobs(100)):
+            refs = {PartitionRef(name) for each in living for name in each.entities}
+            if not self.ledger.open_parts(refs):
                 self._quiet = True
                 return
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from instep.domain.clock import Clock
+from instep.domain.server_address import SERVER_SCHEMES, server_address
+from instep.domain.timing import TIMING, Timing
 from instep.errors import Transient, UserError
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
 #: How long a writer waits for another one before the ledger says that it is locked.
 BUSY_SECONDS: Final = 30.0
 
-_EXAMPLE = "A ledger's URL looks like sqlite:///.instep/ledger.db"
+_EXAMPLE = "A ledger's URL looks like sqlite:///.instep/ledger.db or postgresql://user:password@host/database"
 
 
-def open_ledger(url: str, *, clock: Clock, read_only: bool = False) -> Ledger:
-    """The ledger at `url`, its schema brought up to date.
+def open_ledger(url: str, *, clock: Clock, read_only: bool = False, timing: Timing = TIMING) -> Ledger:
+    """The ledger at `url`, its schema brought up to date. On a database server the clock is the server's.
 
     `read_only` writes nothing: a ledger that does not exist yet is an empty one in memory.
     Raises `UserError` when it cannot be opened; the message never holds a password.
@@ -29,10 +31,23 @@ def open_ledger(url: str, *, clock: Clock, read_only: bool = False) -> Ledger:
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise UserError("the ledger's URL cannot be read", hint=_EXAMPLE)
+    if scheme in SERVER_SCHEMES:
+        return _open_server(url, clock, read_only, timing)
     if scheme not in ("sqlite", "sqlite+pysqlite"):
         raise UserError(f"ledgers in {scheme!r} are not supported", hint=_EXAMPLE)
     path, busy_seconds = _sqlite_path(rest)
-    return _open_sqlite(path, clock, read_only, busy_seconds)
+    return _open_sqlite(path, clock, read_only, busy_seconds, timing)
+
+
+def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Ledger:
+    try:
+        address = server_address(url)
+    except ValueError as error:
+        raise UserError(f"the ledger's URL {error}") from error
+
+    from instep.ledger.server import open_server
+
+    return open_server(address, read_only=read_only, timing=timing) or MemoryLedger(clock, timing)
 
 
 def _sqlite_path(rest: str) -> tuple[Path, float]:
@@ -50,15 +65,15 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
     return Path(path), float(seconds[1]) if seconds else BUSY_SECONDS
 
 
-def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float) -> Ledger:
+def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float, timing: Timing) -> Ledger:
     if read_only and _absent(path):
-        return MemoryLedger(clock)
+        return MemoryLedger(clock, timing)
 
     # Imported here, so that a command that only learns that there is no ledger does not pay for it.
     from sqlalchemy.exc import DBAPIError
 
     from instep.ledger.schema import bring_up
-    from instep.ledger.sql import SqlLedger
+    from instep.ledger.sql.ledger import SqlLedger
     from instep.ledger.sqlite import SqliteDialect, explain, sqlite_engine
 
     if not read_only:
@@ -69,7 +84,7 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float)
             bring_up(engine, str(path))
         elif not _is_current(engine, str(path)):
             engine.dispose()
-            return MemoryLedger(clock)
+            return MemoryLedger(clock, timing)
     except DBAPIError as error:
         engine.dispose()
         known = explain(error.orig, str(path))
@@ -85,7 +100,7 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float)
     except BaseException:
         engine.dispose()
         raise
-    return SqlLedger(engine, SqliteDialect(clock, str(path)))
+    return SqlLedger(engine, SqliteDialect(clock, str(path)), timing)
 
 
 def _absent(path: Path) -> bool:

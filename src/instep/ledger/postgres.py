@@ -1,0 +1,309 @@
+"""Everything about the ledger that only holds on PostgreSQL: connections, clock, statements, error codes."""
+
+# ruff: noqa: S608 - statements are put together from constants of this module
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from sqlalchemy import URL, BigInteger, Connection, Engine, bindparam, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.types import TypeEngine
+
+from instep.domain.clock import Clock
+from instep.domain.counts import COUNT_FIELDS
+from instep.domain.server_address import ServerAddress
+from instep.errors import InstepError, UserError
+from instep.ledger.server import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    LOCK_SECONDS,
+    POOL,
+    STATEMENT_SECONDS,
+    Trouble,
+    as_error,
+)
+from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.tables import documents
+
+T = TypeVar("T")
+
+#: Of advisory locks, which are the database's: any number that others do not use. ("instep")
+_LOCK: Final = 0x696E73746570
+
+_SESSION: Final = {
+    "lock_timeout": f"{LOCK_SECONDS}s",
+    "statement_timeout": f"{STATEMENT_SECONDS}s",
+    # A process that hangs in mid-transaction must not keep others waiting for what it locked.
+    "idle_in_transaction_session_timeout": f"{STATEMENT_SECONDS}s",
+}
+
+
+class Postgres:
+    """A `server.Server`. `answer_seconds` is for tests, which do not wait so long."""
+
+    def __init__(self, address: ServerAddress, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._address = address
+        self._answer_seconds = answer_seconds
+
+    def engine(self, *, read_only: bool = False) -> Engine:
+        address = self._address
+        url = URL.create(
+            "postgresql+psycopg", address.user, address.password, address.host, address.port, address.database
+        )
+        # libpq knows what a lost host looks like: nothing of what was sent arrives.
+        ours = {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "instep",
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+        }
+        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args=ours | dict(address.options), **POOL)
+
+        @event.listens_for(engine, "do_connect")
+        def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> Any:
+            connection = _Impatient.connect(*arguments, **named)
+            connection.seconds = self._answer_seconds
+            return connection
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: psycopg.Connection, _: ConnectionPoolEntry) -> None:
+            # By statement: connection poolers between us and the server refuse most start-up options.
+            settings = _SESSION | ({"default_transaction_read_only": "on"} if read_only else {})
+            connection.autocommit = True
+            each = ", ".join("set_config(%s, %s, false)" for _ in settings)
+            connection.execute(f"SELECT {each}", [part for pair in settings.items() for part in pair])
+            connection.autocommit = False
+
+        return engine
+
+    def dialect(self, clock: Clock | None = None) -> PostgresDialect:
+        return PostgresDialect(self._address.label, clock)
+
+    def demand_version(self, connection: Connection) -> None:
+        version = connection.dialect.server_version_info or ()
+        if version < (13,):
+            raise UserError(
+                f"PostgreSQL {'.'.join(map(str, version))} is too old for a ledger",
+                where=self._address.label,
+                hint="Use PostgreSQL 13 or newer.",
+            )
+
+    @contextmanager
+    def lock(self, engine: Engine) -> Iterator[None]:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+            try:
+                yield
+            finally:
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
+
+    def clear_torn_schema(self, engine: Engine) -> None:
+        """The schema is made in one transaction: it is there or it is not."""
+
+
+class _Impatient(psycopg.Connection[Any]):
+    """A connection that does not wait for ever for a server that hangs."""
+
+    seconds: float = ANSWER_SECONDS
+
+    def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
+        return super().wait(self._in_time(gen), *arguments, **named)
+
+    def _in_time(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        deadline = time.monotonic() + self.seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted  # nothing, each time an interval has passed
+                if not ready and time.monotonic() > deadline:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer within {self.seconds:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class PostgresDialect:
+    """What `SqlLedger` asks of a database beyond portable SQL. May be shared by threads."""
+
+    autocommit = True
+
+    def __init__(self, where: str, clock: Clock | None = None) -> None:
+        self._where = where
+        self._clock = clock
+
+    def now(self, connection: Connection, /) -> int:
+        if self._clock is not None:
+            return self._clock.now()
+        return int(connection.execute(_NOW).scalar_one())
+
+    def claim(self, connection: Connection, request: ClaimRequest, /) -> Sequence[Sequence[Any]]:
+        values = {name: getattr(request, name) for name in ClaimRequest.__slots__}
+        return connection.execute(_CLAIM, values | {"now": self._injected()}).all()
+
+    def complete(self, connection: Connection, request: CompleteRequest, /) -> int:
+        outcomes = request.outcomes
+        values: dict[str, Any] = {
+            "job_id": request.job_id,
+            "ref": request.ref,
+            "epoch": request.epoch,
+            "worker_id": request.worker_id,
+            "now": self._injected(),
+            "ids": [each.slice_id for each in outcomes],
+            "fences": [each.fence for each in outcomes],
+        }
+        for name in COUNT_FIELDS:
+            values[f"b_{name}"] = [getattr(each.counts, name) for each in outcomes]
+        return connection.execute(_COMPLETE, values).rowcount
+
+    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
+        # A statement may replace a row once only. In order, so that two that write the same wait, not collide.
+        last = {(row["instance"], row["document_id"]): row for row in rows}
+        if last:
+            ordered = [last[key] for key in sorted(last)]
+            connection.execute(_REPLACE, {name: [row[name] for row in ordered] for name in _COLUMNS})
+
+    def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
+        """The error as the caller should see it, or None when it is a fault in Instep itself."""
+        trouble = _trouble(error.orig)
+        if trouble is None:
+            return None
+        return as_error(trouble, self._where, _reason(error.orig), committing=committing)
+
+    def _injected(self) -> int | None:
+        return None if self._clock is None else self._clock.now()
+
+
+# Statements.
+
+#: Of this moment, not of the transaction's beginning: it may have waited for a lock since.
+_CLOCK: Final = "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)"
+_MOMENT: Final = f"COALESCE(CAST(:now AS BIGINT), {_CLOCK})"
+_NOW: Final = text(f"SELECT {_CLOCK}")
+
+# `state` is a literal, or the planner would not use the partial index. `wanted` finds out how many slices are
+# needed without locking any: whatever a claim locks and does not take is missing from everybody else's.
+_PENDING: Final = """
+    FROM slices
+    WHERE job_id = :job_id AND ref = :ref AND state = 'PENDING' AND rank >= :after
+      AND attempts BETWEEN :least AND :most
+      AND claimable_at <= (SELECT now FROM moment)
+      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.state = 'RUNNING')
+      AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = :ref AND leases.job_id = :job_id)
+      AND EXISTS (SELECT 1 FROM workers WHERE workers.id = :worker_id)
+    ORDER BY rank, id
+"""
+_BEFORE: Final = "sum(work) OVER (ORDER BY rank, id ROWS UNBOUNDED PRECEDING) - work"
+_CLAIM: Final = text(f"""
+WITH moment AS MATERIALIZED (SELECT {_MOMENT} AS now),
+sight AS MATERIALIZED (SELECT id, rank, work {_PENDING} LIMIT :limit),
+wanted AS MATERIALIZED (
+    SELECT count(*) AS number FROM (SELECT {_BEFORE} AS before FROM sight) AS summed WHERE before < :enough
+),
+first AS MATERIALIZED (
+    SELECT id, rank, work {_PENDING} LIMIT (SELECT number FROM wanted) FOR UPDATE SKIP LOCKED
+),
+chosen AS (
+    SELECT id FROM (SELECT id, {_BEFORE} AS before FROM first) AS summed WHERE before < :enough
+)
+UPDATE slices
+SET state = 'PROCESSING', fence = slices.fence + 1, worker_id = :worker_id, claimed_at = moment.now
+FROM chosen, slice_work, moment
+WHERE slices.id = chosen.id AND slice_work.slice_id = chosen.id
+RETURNING slices.id, slices.number, slices.bucket, slices.units, slices.work, slices.attempts,
+    slices.fence, slices.rank, slice_work.payload
+""").bindparams(bindparam("now", type_=BigInteger))
+
+_COMPLETE: Final = text(f"""
+UPDATE slices
+SET state = 'COMPLETED', error = NULL, finished_at = {_MOMENT},
+    {", ".join(f"{name} = done.{name}" for name in COUNT_FIELDS)}
+FROM unnest(CAST(:ids AS VARCHAR[]), CAST(:fences AS BIGINT[]),
+    {", ".join(f"CAST(:b_{name} AS BIGINT[])" for name in COUNT_FIELDS)}
+) AS done (id, fence, {", ".join(COUNT_FIELDS)})
+WHERE slices.id = done.id AND slices.fence = done.fence AND slices.state = 'PROCESSING'
+  AND slices.worker_id = :worker_id AND slices.job_id = :job_id AND slices.ref = :ref
+  AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = :ref AND leases.epoch = :epoch AND leases.job_id = :job_id)
+""").bindparams(bindparam("now", type_=BigInteger))
+
+
+def _array(kind: TypeEngine[Any]) -> str:
+    return "BIGINT[]" if kind.python_type is int else "VARCHAR[]"
+
+
+_COLUMNS: Final = [column.name for column in documents.c]
+_KEY: Final = [column.name for column in documents.primary_key]
+_REPLACE: Final = text(f"""
+INSERT INTO documents ({", ".join(_COLUMNS)})
+SELECT * FROM unnest({", ".join(f"CAST(:{each} AS {_array(documents.c[each].type)})" for each in _COLUMNS)})
+ON CONFLICT ({", ".join(_KEY)})
+DO UPDATE SET {", ".join(f"{each} = EXCLUDED.{each}" for each in _COLUMNS if each not in _KEY)}
+""")
+
+
+# Errors.
+
+_TROUBLES: Final = {
+    "40001": Trouble.COLLISION,  # serialization failure
+    "40P01": Trouble.COLLISION,  # deadlock
+    "55P03": Trouble.BUSY,  # a lock was not to be had in time
+    "57014": Trouble.BUSY,  # the statement took too long
+    "25006": Trouble.BUSY,  # read only: a standby, in the middle of a failover perhaps
+    "53200": Trouble.BUSY,  # out of memory
+    "53300": Trouble.BUSY,  # too many connections
+    "53100": Trouble.FULL,
+    "58030": Trouble.FULL,  # an input or output error, as a full disk may be told
+    "42501": Trouble.RIGHTS,
+    "28000": Trouble.LOGIN,
+    "28P01": Trouble.LOGIN,
+    "3D000": Trouble.NO_DATABASE,
+}
+#: Connections that broke, were ended by the server as it went down, or had been idle for too long.
+_LOST: Final = ("08", "57P", "25P03", "25P04", "57P05")
+
+# An error on the way to a connection brings no code.
+_NO_CODE: Final = (
+    (re.compile(r"password authentication failed|no password supplied|no pg_hba\.conf entry"), Trouble.LOGIN),
+    (re.compile(r"role \".*\" does not exist|authentication failed"), Trouble.LOGIN),
+    (re.compile(r"database \".*\" does not exist"), Trouble.NO_DATABASE),
+    (re.compile(r"permission denied for database"), Trouble.RIGHTS),
+    (re.compile(r"invalid connection option|invalid .* value|certificate|SSL was required"), Trouble.OPTION),
+    (
+        re.compile(r"connection failed|failed to resolve|connection timeout|could not (connect|translate)"),
+        Trouble.ABSENT,
+    ),
+)
+
+
+def _trouble(error: BaseException | None) -> Trouble | None:
+    if not isinstance(error, psycopg.Error):
+        return None
+    if error.sqlstate is None:
+        said = str(error)
+        for pattern, trouble in _NO_CODE:
+            if pattern.search(said):
+                return trouble
+        return Trouble.LOST if isinstance(error, psycopg.OperationalError) else None
+    if error.sqlstate.startswith(_LOST):
+        return Trouble.LOST
+    return _TROUBLES.get(error.sqlstate)
+
+
+_PREAMBLE: Final = re.compile(
+    r"connection failed: |connection to server .*? failed: |FATAL: +|consuming input failed: "
+)
+
+
+def _reason(error: BaseException | None) -> str:
+    """What was said, in one line, without the address."""
+    return _PREAMBLE.sub("", str(error).strip().partition("\n")[0])

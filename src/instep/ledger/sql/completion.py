@@ -20,6 +20,8 @@ class PartlyDone(Exception):
 
 def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
     """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
+    if not outcomes:
+        leases.demand_epoch_unlocked(tx, job_id, part)
     for outcome in outcomes:
         demand_balance(outcome)
     request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)
@@ -33,14 +35,18 @@ def complete_rest(
     tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str
 ) -> None:
     """The same, leaving out what was completed under this very claim: a reply was lost, the effect was not."""
-    leases.demand_epoch(tx, job_id, part)
     found = lock(tx, (each.slice_id for each in outcomes))
     rest = [
         each for each in outcomes if not is_in(SliceState.COMPLETED, found.get(each.slice_id), each.fence, worker_id)
     ]
+    if not rest:
+        return
+    leases.demand_epoch_unlocked(tx, job_id, part)
     for outcome in rest:
         row = found.get(outcome.slice_id)
         if row is None or row.job_id != job_id or not is_in(SliceState.PROCESSING, row, outcome.fence, worker_id):
             raise Fenced(f"slice {outcome.slice_id} was taken over")
-    if rest:
+    try:
         complete(tx, part, worker_id, rest, job_id)
+    except PartlyDone:
+        raise Fenced(f"the lease of {part.ref} (epoch {part.epoch}) was lost") from None

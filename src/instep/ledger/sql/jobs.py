@@ -7,18 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, bindparam, case, delete, exists, func, insert, select, update
+from sqlalchemy import Row, bindparam, case, delete, exists, func, insert, select
 
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.jobs import JOB_MOVES, Job, JobPart, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.sql import leases, workers
+from instep.ledger.sql import leases, moves, workers
 from instep.ledger.sql.slices import PROCESSING
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import job_parts, jobs, slices
 
-_STOPPABLE: Final = [state.value for state in JobState if JobState.STOPPING in JOB_MOVES[state]]
 _UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
 
 _STATISTICS = (
@@ -36,9 +35,9 @@ _STATISTICS = (
 
 
 def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+    workers.demand_registered(tx, worker_id)
     if tx.connection.scalar(select(exists().where(jobs.c.id == job_id))):
         return
-    workers.demand_registered(tx, worker_id)
     now = tx.now()
     tx.connection.execute(
         insert(jobs).values(
@@ -54,7 +53,7 @@ def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[s
 
 
 def discard(tx: Transaction, job_id: str) -> None:
-    state = lock(tx, job_id)
+    state = moves.lock(tx, job_id)
     if state is None:
         return
     if state is not JobState.INITIALIZING:
@@ -64,38 +63,41 @@ def discard(tx: Transaction, job_id: str) -> None:
 
 
 def join(tx: Transaction, job_id: str, worker_id: str) -> None:
-    workers.lock_joinable(tx, job_id, worker_id)
+    workers.demand_registered(tx, worker_id)
+    state = moves.demand(tx, job_id)
+    if state.ended and state is not JobState.STOPPED:
+        raise Conflict(f"job {job_id} has ended: {state}")
     workers.take_part(tx, job_id, worker_id)
 
 
 def leave(tx: Transaction, job_id: str, worker_id: str, stop: str | None) -> JobState | None:
-    state = lock(tx, job_id)
+    state = moves.lock(tx, job_id)
     if state is None:
         return None
-    was_last = workers.leave(tx, job_id, worker_id)
-    if not was_last or stop is None or state.ended:
+    workers.leave(tx, job_id, worker_id)
+    if stop is None or state.ended or workers.count(tx, job_id):
         return state
     end(tx, job_id, JobState.STOPPED, error=stop)
     return JobState.STOPPED
 
 
 def start(tx: Transaction, job_id: str) -> None:
-    state = demand(tx, job_id)
+    state = moves.demand(tx, job_id)
     if state in (JobState.RUNNING, JobState.STOPPING):
         # A stop that was asked for stands.
         return
-    demand_move(job_id, state, JobState.RUNNING)
+    moves.demand_move(job_id, state, JobState.RUNNING)
     first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
-    set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
+    moves.set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
 
 
 def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
-    state = demand(tx, job_id)
-    if state.value not in _STOPPABLE:
+    state = moves.demand(tx, job_id)
+    if JobState.STOPPING in JOB_MOVES[state]:
+        state = JobState.STOPPING
+        moves.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
+    if state is not JobState.STOPPING or in_work(tx, job_id):
         return state
-    set_state(tx, job_id, JobState.STOPPING, stopping_at=tx.now(), error=reason)
-    if in_work(tx, job_id):
-        return JobState.STOPPING
     end(tx, job_id, JobState.STOPPED)
     return JobState.STOPPED
 
@@ -103,35 +105,9 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
 # States.
 
 
-def lock(tx: Transaction, job_id: str) -> JobState | None:
-    state = tx.connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update())
-    return None if state is None else JobState(state)
-
-
-def demand(tx: Transaction, job_id: str) -> JobState:
-    state = lock(tx, job_id)
-    if state is None:
-        raise Conflict(f"there is no job {job_id}")
-    return state
-
-
-def demand_move(job_id: str, before: JobState, after: JobState) -> None:
-    if after not in JOB_MOVES[before]:
-        raise Conflict(f"job {job_id} is {before}: it cannot become {after}")
-
-
-def set_state(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
-    changed = update(jobs).where(jobs.c.id == job_id)
-    tx.connection.execute(changed.values(state=state.value, updated_at=tx.now(), **values))
-
-
-def touch(tx: Transaction, job_id: str) -> None:
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(updated_at=tx.now()))
-
-
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
     """The job has ended: nobody holds anything for it any more."""
-    set_state(tx, job_id, state, finished_at=tx.now(), **values)
+    moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
     leases.free_all(tx, job_id)
 
 

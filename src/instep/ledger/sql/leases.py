@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, insert, select, update
+from sqlalchemy import ColumnElement, Row, exists, insert, select, update
 
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
 from instep.ledger.port import Holder, Lease
-from instep.ledger.sql import workers
+from instep.ledger.sql import moves, workers
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import leases
 
 
 def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
-    workers.lock_joinable(tx, job_id, worker_id)
+    workers.demand_registered(tx, worker_id)
+    moves.demand(tx, job_id)
     row = _lock(tx, ref)
     now = tx.now()
     if row is not None and _is_held(tx, row, now):
@@ -37,7 +38,7 @@ def renew(tx: Transaction, lease: Lease) -> Lease:
         update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
     )
     if renewed.rowcount != 1:
-        raise Fenced(f"the lease of {lease.ref} was lost")
+        raise _lost(lease)
     return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
 
 
@@ -46,12 +47,13 @@ def release(tx: Transaction, lease: Lease) -> None:
 
 
 def transfer(tx: Transaction, lease: Lease, job_id: str) -> Lease:
+    moves.demand(tx, job_id)
     now = tx.now()
     after = Lease(lease.ref, job_id, lease.epoch + 1, now + tx.timing.lease)
     values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
     handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
     if handed.rowcount != 1:
-        raise Fenced(f"the lease of {lease.ref} was lost")
+        raise _lost(lease)
     return after
 
 
@@ -63,12 +65,27 @@ def free_all(tx: Transaction, job_id: str) -> None:
 def demand(tx: Transaction, lease: Lease) -> None:
     """The lease is still the job's under this epoch; locks it."""
     if tx.connection.execute(select(leases.c.epoch).where(*_of(lease)).with_for_update()).one_or_none() is None:
-        raise Fenced(f"the lease of {lease.ref} (epoch {lease.epoch}) was lost")
+        raise _lost(lease)
 
 
 def demand_epoch(tx: Transaction, job_id: str, part: JobPart) -> None:
     """The part was planned or adopted under the lease that its job has now; locks that."""
-    demand(tx, Lease(part.ref, job_id, part.epoch, 0))
+    demand(tx, _lease_of(part, job_id))
+
+
+def demand_epoch_unlocked(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The same for whoever must not make others wait: what it writes has to be guarded by the epoch."""
+    lease = _lease_of(part, job_id)
+    if not tx.connection.scalar(select(exists().where(*_of(lease)))):
+        raise _lost(lease)
+
+
+def _lease_of(part: JobPart, job_id: str) -> Lease:
+    return Lease(part.ref, job_id, part.epoch, 0)
+
+
+def _lost(lease: Lease) -> Fenced:
+    return Fenced(f"the lease of {lease.ref} (epoch {lease.epoch}) was lost")
 
 
 def _lock(tx: Transaction, ref: PartitionRef) -> Row[Any] | None:

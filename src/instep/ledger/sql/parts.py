@@ -6,16 +6,17 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, and_, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
 
 from instep.domain.jobs import JobPart, JobState, OpenPart, SliceState, end_of_job
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
 from instep.ledger.port import Lease, NewPart
+from instep.ledger.retries import SUSPECT_ATTEMPTS
 from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql import leases as lease_rows
-from instep.ledger.sql import manifest, workers
+from instep.ledger.sql import manifest, moves, workers
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PENDING, PROCESSING
 from instep.ledger.sql.transaction import Transaction, batches
@@ -38,14 +39,14 @@ _ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, Jo
 
 
 def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) -> None:
-    state = job_rows.demand(tx, job_id)
+    state = moves.demand(tx, job_id)
+    moves.demand_move(job_id, state, JobState.READY)
     for new in sorted(parts, key=lambda each: str(each.part.ref)):
         lease_rows.demand_epoch(tx, job_id, new.part)
-    job_rows.demand_move(job_id, state, JobState.READY)
     for position, new in enumerate(parts):
         _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
-        _insert_slices(tx, job_id, position, new, tx.timing.stagger if stagger else 0)
-    job_rows.set_state(tx, job_id, JobState.READY)
+    _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
+    moves.set_state(tx, job_id, JobState.READY)
 
 
 def next_sequence(tx: Transaction, ref: PartitionRef) -> int:
@@ -86,16 +87,21 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
     )
 
 
-def _insert_slices(tx: Transaction, job_id: str, position: int, new: NewPart, stagger: int) -> None:
-    if not new.slices:
+def _insert_slices(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: int) -> None:
+    planned = [
+        (f"{job_id}.{position}.{each.index}", str(new.part.ref), each)
+        for position, new in enumerate(parts)
+        for each in new.slices
+    ]
+    if not planned:
         return
-    now, count = tx.now(), len(new.slices)
-    ranked = [(rank, new.slices[at]) for rank, at in enumerate(claim_order(new.slices))]
+    ranked = [planned[at] for at in claim_order([each for *_, each in planned])]
+    now, count = tx.now(), len(ranked)
     hot = [
         {
-            "id": _slice_id(job_id, position, each.index),
+            "id": slice_id,
             "job_id": job_id,
-            "ref": str(new.part.ref),
+            "ref": ref,
             "number": each.index,
             "bucket": each.bucket,
             "units": each.units,
@@ -107,23 +113,14 @@ def _insert_slices(tx: Transaction, job_id: str, position: int, new: NewPart, st
             "attempts": 0,
             "fence": 0,
         }
-        for rank, each in ranked
+        for rank, (slice_id, ref, each) in enumerate(ranked)
     ]
     cold = [
-        {
-            "slice_id": _slice_id(job_id, position, each.index),
-            "lower_bound": each.lower,
-            "upper_bound": each.upper,
-            "payload": each.payload,
-        }
-        for _, each in ranked
+        {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": each.payload}
+        for slice_id, _, each in ranked
     ]
     tx.connection.execute(insert(slices), hot)
     tx.connection.execute(insert(slice_work), cold)
-
-
-def _slice_id(job_id: str, position: int, index: int) -> str:
-    return f"{job_id}.{position}.{index}"
 
 
 # Looking for work.
@@ -135,14 +132,22 @@ def _number(*conditions: Any) -> Any:
 
 def _open_parts() -> Select[Any]:
     here = (slices.c.job_id == job_parts.c.job_id, slices.c.ref == job_parts.c.ref)
-    head = select(slices.c.work).where(*here, PENDING).order_by(slices.c.rank, slices.c.id).limit(1)
+    now: BindParameter[int] = bindparam("b_now")
+    pending = select(slices.c.work).where(*here, PENDING).limit(1)
+    claimable = pending.where(slices.c.claimable_at <= now).order_by(slices.c.rank, slices.c.id)
+    # What is claimed next: by rank, then suspects, then what still has to wait.
+    head = func.coalesce(
+        claimable.where(slices.c.attempts < SUSPECT_ATTEMPTS).scalar_subquery(),
+        claimable.scalar_subquery(),
+        pending.order_by(slices.c.claimable_at, slices.c.rank, slices.c.id).scalar_subquery(),
+        0,
+    )
     return (
         select(
             job_parts,
             jobs.c.state.label("job_state"),
-            jobs.c.created_at,
             leases.c.expires_at,
-            head.scalar_subquery().label("head"),
+            head.label("head"),
             _number(*here, PENDING).label("pending"),
             _number(*here, PROCESSING).label("processing"),
             _number(job_workers.c.job_id == job_parts.c.job_id).label("workers"),
@@ -162,16 +167,16 @@ _OPEN_PARTS = _open_parts()
 
 def open_parts(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
     rows: list[Row[Any]] = []
-    for some in batches(map(str, refs)):
-        rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some}).all()
-    rows.sort(key=lambda row: (-row.priority, -(row.head or 0), row.created_at, row.job_id, row.position))
+    for some in batches(sorted(map(str, set(refs)))):
+        rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some, "b_now": tx.now()}).all()
+    rows.sort(key=lambda row: (-row.priority, -row.head, row.ref, row.job_id))
     return [
         OpenPart(
             job_id=row.job_id,
             job_state=JobState(row.job_state),
             part=job_rows.part_of(row),
             priority=row.priority,
-            head=row.head or 0,
+            head=row.head,
             pending=row.pending,
             processing=row.processing,
             held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
@@ -186,7 +191,7 @@ def open_parts(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart
 
 def adopt(tx: Transaction, lease: Lease) -> JobPart:
     job_id = lease.job_id
-    state = job_rows.lock(tx, job_id)
+    state = moves.lock(tx, job_id)
     lease_rows.demand(tx, lease)
     if state is None or (state.ended and state is not JobState.STOPPED):
         raise Conflict(f"job {job_id} has ended: {state}")
@@ -195,7 +200,9 @@ def adopt(tx: Transaction, lease: Lease) -> JobPart:
         raise Conflict(f"job {job_id} has no open part on {lease.ref}")
     if state is JobState.STOPPING:
         # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
-        job_rows.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+        moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+    else:
+        moves.touch(tx, job_id)
     _update(tx, job_id, lease.ref, epoch=lease.epoch, finisher=None)
     here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
     slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
@@ -208,11 +215,7 @@ def adopt(tx: Transaction, lease: Lease) -> JobPart:
 
 def begin_finish(tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
     row = _lock_open(tx, job_id, ref)
-    if row is None or _has_open_slices(tx, job_id, ref) or not workers.takes_part(tx, job_id, worker_id):
-        return False
-    if row.finisher == worker_id:
-        return True
-    if row.finisher is not None and workers.takes_part(tx, job_id, row.finisher):
+    if row is None or _has_open_slices(tx, job_id, ref) or _is_finished_by_another(tx, row, worker_id):
         return False
     _update(tx, job_id, ref, finisher=worker_id)
     return True
@@ -230,13 +233,15 @@ def finish(
 ) -> JobState:
     if state not in PART_ENDS:
         raise ValueError(f"{state} is not an end of a part")
-    before = job_rows.demand(tx, job_id)
+    before = moves.demand(tx, job_id)
     stored = _stored(tx, job_id, part)
     if stored.state == state:
         return before
-    _demand_finisher(tx, job_id, part, stored, worker_id)
     if stored.state is not None:
         raise Conflict(f"the part of job {job_id} on {part.ref} has ended: {stored.state}")
+    lease_rows.demand_epoch(tx, job_id, part)
+    if _is_finished_by_another(tx, stored, worker_id):
+        raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
     durable = promote or state is not JobState.FAILED
     if durable and before is not JobState.RUNNING:
         raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
@@ -263,11 +268,9 @@ def _stored(tx: Transaction, job_id: str, part: JobPart) -> Row[Any]:
     return row
 
 
-def _demand_finisher(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any], worker_id: str) -> None:
-    lease_rows.demand_epoch(tx, job_id, part)
-    other = stored.finisher not in (None, worker_id)
-    if other and workers.takes_part(tx, job_id, stored.finisher):
-        raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
+def _is_finished_by_another(tx: Transaction, row: Row[Any], worker_id: str) -> bool:
+    """Somebody who still takes part in the job: who is gone keeps nobody from finishing."""
+    return row.finisher not in (None, worker_id) and workers.takes_part(tx, row.job_id, row.finisher)
 
 
 def _cancel(tx: Transaction, job_id: str, ref: PartitionRef) -> None:
@@ -284,9 +287,8 @@ def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
     rows = tx.connection.execute(of_it.order_by(job_parts.c.position)).all()
     state = end_of_job(None if row.state is None else JobState(row.state) for row in rows)
     if state is None:
-        job_rows.touch(tx, job_id)
+        moves.touch(tx, job_id)
         return before
-    job_rows.demand_move(job_id, before, state)
     job_rows.end(tx, job_id, state, error=next((row.error for row in rows if row.error), None))
     return state
 

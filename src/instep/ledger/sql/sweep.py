@@ -44,7 +44,7 @@ def _settle(tx: Transaction, unsettled: Iterable[Row[Any]]) -> dict[str, JobStat
     for row in unsettled:
         if row.state == JobState.INITIALIZING:
             if worker_rows.count(tx, row.id) == 0:
-                job_rows.end(tx, row.id, JobState.FAILED, error="the worker that planned it died")
+                job_rows.end(tx, row.id, JobState.FAILED, error="its worker died while it was planned")
                 ended[row.id] = JobState.FAILED
             continue
         if (row.stopping_at or 0) + tx.timing.grace <= tx.now():

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, exists, func, insert, select, update
 
-from instep.domain.jobs import JobState, SliceState
+from instep.domain.jobs import SliceState
 from instep.domain.refs import PartitionRef
-from instep.errors import Conflict, Fenced
+from instep.errors import Fenced
 from instep.ledger.port import WorkerInfo
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.transaction import Transaction
-from instep.ledger.tables import job_workers, jobs, slices, workers
+from instep.ledger.tables import job_workers, slices, workers
 
 DIED: Final = "its worker died"
 
@@ -69,16 +69,6 @@ def _forget(tx: Transaction, worker_id: str) -> None:
 # Taking part in jobs.
 
 
-def lock_joinable(tx: Transaction, job_id: str, worker_id: str) -> None:
-    """The job's row is locked, and the worker may take part in it."""
-    state = tx.connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update())
-    if state is None:
-        raise Conflict(f"there is no job {job_id}")
-    if JobState(state).ended and state != JobState.STOPPED:
-        raise Conflict(f"job {job_id} has ended: {state}")
-    demand_registered(tx, worker_id)
-
-
 def demand_registered(tx: Transaction, worker_id: str) -> None:
     if not tx.connection.scalar(select(exists().where(workers.c.id == worker_id))):
         raise _not_registered(worker_id)
@@ -93,11 +83,9 @@ def takes_part(tx: Transaction, job_id: str, worker_id: str) -> bool:
     return bool(tx.connection.scalar(select(exists().where(*_membership(job_id, worker_id)))))
 
 
-def leave(tx: Transaction, job_id: str, worker_id: str) -> bool:
-    """Whether it took part, and nobody does any more."""
-    left = tx.connection.execute(delete(job_workers).where(*_membership(job_id, worker_id))).rowcount
+def leave(tx: Transaction, job_id: str, worker_id: str) -> None:
+    tx.connection.execute(delete(job_workers).where(*_membership(job_id, worker_id)))
     slice_rows.give_back_all(tx, slices.c.worker_id == worker_id, slices.c.job_id == job_id)
-    return left == 1 and count(tx, job_id) == 0
 
 
 def count(tx: Transaction, job_id: str) -> int:

@@ -146,21 +146,26 @@ class WaveRunner:
                 conflicts += 1
                 if conflicts > CONFLICTS:
                     raise
-                self._base = -1
             except (Transient, Unknown) as error:
                 tried += 1
-                self._circuit.failed()
-                pause = max(self._pauses.pause(tried), self._circuit.wait())
-                # Whether a commit happened that nobody knows of is looked up by who claims them next.
-                if isinstance(error, Unknown) or self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
+                if isinstance(error, Outage) or not self._waited(error, began, tried):
+                    # Whether a commit happened that nobody knows of is looked up by who claims them next.
                     self._give_back(claims, str(error)[:500], delay=round(self._circuit.wait() * 1000))
                     raise Outage(str(error)) from error
-                self._notes.append(f"tried again after: {str(error)[:200]}")
-                self._clock.sleep(pause)
-                self._base = -1
             else:
                 self._circuit.succeeded()
                 return
+            self._base = -1
+
+    def _waited(self, error: Exception, began: float, tried: int) -> bool:
+        """Wait before the next try, the breaker's time at least; False, at once, when that would be too long."""
+        self._circuit.failed()
+        pause = max(self._pauses.pause(tried), self._circuit.wait())
+        if self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
+            return False
+        self._notes.append(f"tried again after: {str(error)[:200]}")
+        self._clock.sleep(pause)
+        return True
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         claims = self._not_yet_committed(claims, progress)
@@ -211,16 +216,17 @@ class WaveRunner:
             staged=[task.staged for task in tasks],
             marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
         )
-        try:
-            self._base = commit()
-        except (Transient, Unknown):
-            self._circuit.failed()
-            self._clock.sleep(self._pauses.pause(1))
-            self._keeper.require(self._part.ref)
+        began, tried = self._clock.monotonic(), 0
+        while True:
             try:
                 self._base = commit()
-            except Transient as error:
-                raise Unknown(str(error)) from error
+            except (Transient, Unknown) as error:
+                tried += 1
+                if not self._waited(error, began, tried):
+                    raise Outage(str(error)) from error
+                self._keeper.require(self._part.ref)
+            else:
+                return
 
     def _record(self, outcomes: Sequence[SliceOutcome]) -> None:
         if outcomes:

@@ -1,0 +1,379 @@
+"""Many workers in one job: the seed's recovery scenarios, and what must hold when one of them is late or gone.
+
+The real service on the real target; the ledger is in memory and time is virtual, so that one thread can
+let one worker stand still while another goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.domain.jobs import JobState, SliceState
+from instep.domain.timing import TIMING
+from instep.domain.waves import TaskOutcome, Wave
+from instep.engine.inline import InlineEngine
+from instep.engine.port import Engine, WaveProgram
+from instep.errors import Transient, UserError
+from instep.ledger.memory import MemoryLedger
+from instep.service import wave as waves
+from instep.service.compose import Workshop
+from instep.service.context import Context
+from instep.service.plan import PlanOptions
+from instep.service.progress import Silent
+from instep.service.run import EntityResult, run_entities
+from instep.service.worker import serve
+from tests.doubles.clock import VirtualClock
+
+from . import corpus
+from .conftest import Place
+from .test_faults import NoProof
+
+DOCUMENTS = 24
+
+
+class Gone(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+@dataclass
+class Told(Silent):
+    said: list[str] = field(default_factory=list)
+
+    def say(self, entity: str, message: str) -> None:
+        self.said.append(message)
+
+
+class Still:
+    """Implements `Background` for a process that stands still: no heartbeat leaves it."""
+
+    def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
+        return lambda: None
+
+
+class Meanwhile(InlineEngine):
+    """Runs a wave; then, before it is committed, something else happens, once."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self._happens: Callable[[], None] | None = happens
+
+    def run(self, wave: Wave, program: WaveProgram, progress: Callable[[int], None]) -> list[TaskOutcome]:
+        done = super().run(wave, program, progress)
+        happens, self._happens = self._happens, None
+        if happens:
+            happens()
+        return done
+
+
+class Through:
+    """Stands in front of a port; `calls` maps methods to what is done instead, given the real one."""
+
+    def __init__(self, inner: Any, **calls: Callable[..., Any]) -> None:
+        self._inner = inner
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._inner, name)
+        if name not in self._calls:
+            return real
+        instead = self._calls[name]
+        return lambda *args, **kwargs: instead(real, *args, **kwargs)
+
+
+class Site:
+    """One project, one ledger, one clock; any number of servers."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.clock = VirtualClock()
+        self.ledger = MemoryLedger(self.clock)
+        self.told = Told()
+
+    def context(self, workshop: Workshop, **changes: Any) -> Context:
+        context = replace(workshop.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
+        return replace(context, **changes)
+
+    def run(
+        self, *, target: Callable[[Any], Any] = lambda real: real, options: PlanOptions | None = None, **changes: Any
+    ) -> list[EntityResult]:
+        workshop = Workshop(instep.load(self.place.root).project, clock=self.clock, engine="inline")
+        with closing(workshop):
+            setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
+            return run_entities(setups, self.context(workshop, **changes), options or PlanOptions(), wait_seconds=0)
+
+    def serve(self, **changes: Any) -> None:
+        workshop = Workshop(instep.load(self.place.root).project, clock=self.clock, engine="inline")
+        with closing(workshop):
+            serve(workshop.setups(), self.context(workshop, **changes), until_idle=True)
+
+    def leave_behind(self, target: Callable[[Any], Any] = lambda real: real) -> None:
+        """A run that dies with its first wave staged and nothing committed."""
+
+        def dies() -> None:
+            raise Gone
+
+        def engine(_: object) -> Engine:
+            return Meanwhile(dies)
+
+        frozen = Through(self.ledger, leave_job=_gone, retire_worker=_gone)
+        with pytest.raises(Gone):
+            self.run(target=target, engine=engine, ledger=frozen, background=Still())
+
+    def only_job(self) -> Any:
+        (job,) = self.ledger.jobs()
+        return job
+
+
+def _gone(_: Any, *args: Any, **kwargs: Any) -> Any:
+    raise Gone
+
+
+def pausing(happens: Callable[[], None]) -> Callable[[object], Engine]:
+    engine = Meanwhile(happens)
+    return lambda _: engine
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    place = Place(tmp_path / "project", tmp_path / "docs")
+    corpus.write(place.docs, range(DOCUMENTS))
+    place.declare(entity="buckets: 6")
+    return Site(place)
+
+
+@pytest.fixture
+def small_claims(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two slices a wave, so that a job takes several."""
+    monkeypatch.setattr(waves, "MAX_CLAIM", 2)
+    yield
+
+
+def exact(site: Site, results: Sequence[EntityResult]) -> None:
+    assert site.place.wrong() == ""
+    for each in results:
+        assert each.state is JobState.COMPLETED
+        assert each.counts.read == each.counts.written == DOCUMENTS
+
+
+def test_scenario_1_what_a_crashed_server_had_in_work_is_done_by_another_one(site: Site) -> None:
+    site.leave_behind()
+    held = site.only_job().slices
+    assert held.get(SliceState.PROCESSING)
+    before = site.clock.now()
+    exact(site, site.run())
+    # It had to wait until the silence was long enough, and no longer than a sweep more.
+    assert TIMING.stale <= site.clock.now() - before <= TIMING.stale + TIMING.sweep + TIMING.poll
+    assert len(site.ledger.jobs()) == 1
+    assert all(worker.slices == 0 for worker in site.ledger.workers())
+
+
+@pytest.mark.usefixtures("small_claims")
+def test_scenario_2_who_was_cut_off_for_longer_than_its_lease_is_refused_and_the_index_is_exact(site: Site) -> None:
+    others: list[EntityResult] = []
+
+    def the_others_take_over() -> None:
+        site.clock.sleep(TIMING.lease / 1000)
+        others.extend(site.run())
+
+    results = site.run(engine=pausing(the_others_take_over), background=Still())
+    exact(site, [*results, *others])
+    assert any("taken over" in said for said in site.told.said)
+    assert len(site.ledger.jobs()) == 1
+
+
+@pytest.mark.usefixtures("small_claims")
+def test_a_worker_that_does_not_know_how_late_it_is_is_refused_by_ledger_and_target(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own clock stood still with it (a suspended machine): only fences can stop it now."""
+    monkeypatch.setattr("instep.service.keeper.Keeper.require", lambda *_: None)
+    refused: list[str] = []
+
+    def committed(real: Callable[..., int], *args: Any, **kwargs: Any) -> int:
+        try:
+            return real(*args, **kwargs)
+        except Exception as error:
+            refused.append(type(error).__name__)
+            raise
+
+    def the_others_take_over() -> None:
+        site.clock.sleep(TIMING.lease / 1000)
+        site.run()
+
+    blind = Through(site.ledger, holds=lambda _real, *_args: True)
+    results = site.run(
+        target=lambda real: Through(real, commit=committed),
+        engine=pausing(the_others_take_over),
+        background=Still(),
+        ledger=blind,
+    )
+    assert refused == ["Fenced"]
+    exact(site, results)
+
+
+def test_scenario_3_a_target_that_is_down_for_a_while_costs_no_attempt(site: Site) -> None:
+    down_until = site.clock.now() + 20_000
+
+    def commit(real: Callable[..., int], *args: Any, **kwargs: Any) -> int:
+        if site.clock.now() < down_until:
+            raise Transient("the target is overloaded")
+        return real(*args, **kwargs)
+
+    exact(site, site.run(target=lambda real: Through(real, commit=commit)))
+    assert not site.ledger.failures()
+
+
+def test_a_target_that_stays_down_stops_a_run_soon_and_a_workers_job_in_bounded_time(site: Site) -> None:
+    def down(_: Any, *args: Any, **kwargs: Any) -> int:
+        raise Transient("the target is away")
+
+    with pytest.raises(UserError, match="the target is away"):
+        site.run(target=lambda real: Through(real, commit=down))
+    job = site.only_job()
+    assert job.state is JobState.STOPPED
+    assert "the target is away" in (job.error or "")
+    assert set(job.slices) == {SliceState.PENDING}
+    exact(site, site.run())
+
+
+def test_the_ledger_being_away_between_both_commits_counts_nothing_twice(site: Site) -> None:
+    tried: list[int] = []
+
+    def complete(real: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        tried.append(1)
+        if len(tried) % 3:
+            raise Transient("the ledger is away")
+        real(*args, **kwargs)
+        if len(tried) < 4:
+            raise Transient("the reply was lost")
+
+    exact(site, site.run(ledger=Through(site.ledger, complete=complete)))
+    assert len(tried) >= 3
+
+
+def test_what_was_committed_but_never_recorded_is_found_by_the_next_one_and_counted_once(site: Site) -> None:
+    """The ledger stays away for longer than the lease, right between the two commits."""
+
+    def away(_: Any, *args: Any, **kwargs: Any) -> None:
+        raise Transient("the ledger is away")
+
+    frozen = Through(site.ledger, complete=away, heartbeat=away, leave_job=_gone, retire_worker=_gone, workers=_gone)
+    with pytest.raises((UserError, Gone)):
+        site.run(ledger=frozen)
+    exact(site, site.run())
+
+
+def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:
+    site.leave_behind()
+    site.serve()
+    assert site.only_job().state is JobState.COMPLETED
+    assert site.place.wrong() == ""
+
+
+def test_an_orphan_that_nobody_can_resume_fails_after_ten_minutes_and_not_before(site: Site) -> None:
+    site.leave_behind()
+    site.place.declare(chunk=500, entity="buckets: 6")
+    before = site.clock.now()
+    site.serve()
+    job = site.only_job()
+    assert job.state is JobState.FAILED
+    assert "chunker changed" in (job.parts[0].error or "")
+    assert site.clock.now() - before >= TIMING.orphan
+    assert [each.state for each in site.run()] == [JobState.COMPLETED]
+    assert site.place.wrong() == ""
+
+
+@pytest.mark.usefixtures("small_claims")
+def test_ctrl_c_on_one_of_two_leaves_the_job_to_the_other(site: Site) -> None:
+    def somebody_joins_and_leaves() -> None:
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            site.run(engine=pausing(interrupted))
+        assert site.only_job().state is JobState.RUNNING
+
+    exact(site, site.run(engine=pausing(somebody_joins_and_leaves)))
+
+
+@pytest.mark.usefixtures("small_claims")
+def test_a_job_that_is_stopped_from_outside_ends_its_runs_and_is_resumed_by_the_next(site: Site) -> None:
+    def stop() -> None:
+        site.ledger.request_stop(site.only_job().id, "enough for today")
+
+    with pytest.raises(UserError, match="enough for today"):
+        site.run(engine=pausing(stop))
+    job = site.only_job()
+    assert job.state is JobState.STOPPED
+    assert job.slices[SliceState.COMPLETED] == 2, "what was in work is finished first"
+    exact(site, site.run())
+    assert len(site.ledger.jobs()) == 1
+
+
+def test_a_stopping_job_does_not_wait_for_ever_for_who_is_stuck(site: Site) -> None:
+    site.leave_behind()
+    site.ledger.request_stop(site.only_job().id)
+    site.clock.sleep(TIMING.grace / 1000)
+    site.ledger.sweep()
+    assert site.only_job().state is JobState.STOPPED
+    exact(site, site.run())
+
+
+def test_slices_that_prove_too_long_are_split_and_the_split_is_recorded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def once(work: int, units: int, pace: object) -> bool:
+        return units > 1 and len(asked) < 3
+
+    def split(real: Callable[..., bool], claim: Any, worker_id: str) -> bool:
+        asked.append(claim.slice_id)
+        return real(claim, worker_id)
+
+    monkeypatch.setattr(waves, "too_long", once)
+    results = site.run(ledger=Through(site.ledger, split=split))
+    exact(site, results)
+    assert len(asked) >= 3
+    assert sum(site.only_job().slices.values()) == 6 + len(asked)
+
+
+def test_entities_of_one_run_are_one_job_and_each_is_served_when_it_is_done(tmp_path: Path) -> None:
+    place = Place(tmp_path / "project", tmp_path / "docs")
+    corpus.write(place.docs, range(DOCUMENTS))
+    place.declare(entity="buckets: 6\npriority: 80")
+    text = (place.root / "instep.yaml").read_text()
+    (place.root / "instep.yaml").write_text(text + _second_entity(text))
+    site = Site(place)
+    order: list[str] = []
+
+    def promoted(real: Callable[..., None], alias: str, *args: Any) -> None:
+        order.append(alias)
+        pending = site.only_job().slices.get(SliceState.PENDING, 0)
+        order.append("others pending" if pending else "nothing pending")
+        real(alias, *args)
+
+    results = site.run(target=lambda real: Through(real, promote=promoted))
+    assert [str(each.plan.ref) for each in results] == ["Document@global", "Other@global"]
+    exact(site, results)
+    assert order == ["Document", "others pending", "Other", "nothing pending"]
+    assert len(site.only_job().parts) == 2
+
+
+def _second_entity(text: str) -> str:
+    """The project file's only entity once more, as `Other` of a lower priority."""
+    lines = text.splitlines()
+    start = next(at for at, line in enumerate(lines) if line.strip() == "Document:")
+    block = [lines[start].replace("Document", "Other")]
+    for line in lines[start + 1 :]:
+        if line.strip() and len(line) - len(line.lstrip()) <= len(lines[start]) - len(lines[start].lstrip()):
+            break
+        block.append(line.replace("priority: 80", "priority: 20"))
+    return "\n" + "\n".join(block) + "\n"

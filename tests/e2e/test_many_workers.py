@@ -6,7 +6,7 @@ let one worker stand still while another goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,7 +64,9 @@ class Meanwhile(InlineEngine):
         super().__init__()
         self._happens: Callable[[], None] | None = happens
 
-    def run(self, wave: Wave, program: WaveProgram, progress: Callable[[int], None]) -> list[TaskOutcome]:
+    def run(
+        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
         done = super().run(wave, program, progress)
         happens, self._happens = self._happens, None
         if happens:
@@ -149,10 +151,9 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def small_claims(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two slices a wave, so that a job takes several."""
     monkeypatch.setattr(waves, "MAX_CLAIM", 2)
-    yield
 
 
 def exact(site: Site, results: Sequence[EntityResult]) -> None:

@@ -11,14 +11,14 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef, instance_id
-from instep.errors import InstepError, UserError
+from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Holder, Lease, NewPart
 from instep.service.context import Context
 from instep.service.plan import EntityPlan, Kind, PlanOptions, plan_entity
 from instep.service.promotion import give_up
 from instep.service.recovery import misfit, recover
 from instep.service.setup import EntitySetup
-from instep.service.worker import Worker
+from instep.service.worker import RESUMES, Away, Worker
 
 
 class Busy(UserError):
@@ -144,6 +144,8 @@ class _Run:
                 todo = self._round(todo, worker)
         except BaseException as error:
             worker.end(stop="stopped by the user" if isinstance(error, KeyboardInterrupt) else str(error)[:500])
+            if isinstance(error, (Transient, Unknown)):
+                raise Away(str(error), hint=RESUMES) from error
             raise
         worker.end(stop="its other entities were not asked for")
 

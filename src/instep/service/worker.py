@@ -27,12 +27,13 @@ Setups = Mapping[PartitionRef, EntitySetup]
 #: A part of a job, by the job's id and the partition.
 PartKey = tuple[str, PartitionRef]
 
+RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
 #: Taken over so often in a row without a wave in between: no other worker explains that.
 FENCED_IN_A_ROW = 10
 
 
-class LedgerDown(UserError):
-    """The ledger was out of reach for too long (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+class Away(UserError):
+    """Ledger or target were out of reach for too long (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 
     exit_code = 75
 
@@ -107,10 +108,10 @@ class Worker:
 
     def take(self, part: JobPart, lease: Lease) -> None:
         """Work on a part whose lease this worker has got for its job."""
+        self._jobs.add(lease.job_id)
         setup = self._setups[part.ref]
         if part.fresh:
             setup.target.create(part.physical, setup.dimensions)
-        self._jobs.add(lease.job_id)
         self._desks[lease.job_id, part.ref] = _Desk(setup, part, lease)
 
     def join(self, job_id: str, part: JobPart) -> bool:
@@ -172,7 +173,7 @@ class Worker:
             except (Transient, Unknown) as error:
                 tried += 1
                 if self._kind == "run" and clock.monotonic() - began > timing.lease / 1000:
-                    raise LedgerDown(str(error), hint="Run again when it is back: the job resumes.") from error
+                    raise Away(str(error), hint=RESUMES) from error
                 if tried == 1:
                     self._context.progress.say("ledger", f"{error}; trying again")
                 clock.sleep(pauses.pause(tried))
@@ -299,10 +300,7 @@ class Worker:
         """A run says so and ends; a worker waits, and stops the job when it takes too long."""
         ref = each.part.ref
         if self._kind == "run":
-            raise UserError(
-                f"{ref}: {error}",
-                hint="It was tried for half a minute. Run again when it is back: the job resumes.",
-            ) from error
+            raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
         self._context.progress.say(ref.entity, f"waiting: {error}")
         desk = self._desks.get((each.job_id, ref))
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
@@ -356,6 +354,3 @@ def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool =
         worker.serve(until_idle=until_idle)
     finally:
         worker.end()
-
-
-__all__ = ["LedgerDown", "PartKey", "Report", "Worker", "serve"]

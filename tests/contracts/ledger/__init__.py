@@ -1,0 +1,89 @@
+"""How every ledger behaves. Inherit `LedgerContract` and give the fixture `ledgers`."""
+
+from __future__ import annotations
+
+from tests.contracts.ledger.bad_ends import BadEnds
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    change,
+    claim_all,
+    complete_all,
+    end,
+    entry,
+    fail,
+    job_of,
+    joined,
+    lease_of,
+    outcome,
+    part_of,
+    plan,
+    planned,
+    plans,
+    register,
+    running,
+    running_two,
+    state_of_everything,
+    status_of,
+    take_over,
+)
+from tests.contracts.ledger.claims import Claims
+from tests.contracts.ledger.completing import Completing
+from tests.contracts.ledger.documents import Documents
+from tests.contracts.ledger.finishing import Finishing
+from tests.contracts.ledger.jobs import Jobs
+from tests.contracts.ledger.leases import Leases
+from tests.contracts.ledger.promotion import Promotion
+from tests.contracts.ledger.recovery import Recovery
+from tests.contracts.ledger.searching import Searching
+from tests.contracts.ledger.stopping import Stopping
+from tests.contracts.ledger.takeover import Takeover
+from tests.contracts.ledger.workers import Workers
+
+__all__ = [
+    "OTHER",
+    "REF",
+    "START",
+    "LedgerContract",
+    "VirtualClock",
+    "change",
+    "claim_all",
+    "complete_all",
+    "end",
+    "entry",
+    "fail",
+    "job_of",
+    "joined",
+    "lease_of",
+    "outcome",
+    "part_of",
+    "plan",
+    "planned",
+    "plans",
+    "register",
+    "running",
+    "running_two",
+    "state_of_everything",
+    "status_of",
+    "take_over",
+]
+
+
+class LedgerContract(
+    Workers,
+    Leases,
+    Jobs,
+    Stopping,
+    Searching,
+    Claims,
+    Completing,
+    Documents,
+    Finishing,
+    Promotion,
+    Takeover,
+    BadEnds,
+    Recovery,
+):
+    """All of it."""

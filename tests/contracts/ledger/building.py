@@ -1,0 +1,198 @@
+"""Building blocks of the contract, also for other tests of ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import Claim, Job, JobPart, JobState, PartStatus, SlicePlan, end_of_part
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, decode_changes, encode_changes
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.port import Lease, Ledger, NewPart
+
+REF = PartitionRef.parse("Document@global")
+OTHER = PartitionRef.parse("Ticket@42/9970")
+START = 1_700_000_000_000
+
+
+class VirtualClock:
+    """Time that passes only when told to."""
+
+    def __init__(self, now: int = START) -> None:
+        self._now = now
+
+    def now(self) -> int:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(round(seconds * 1000))
+
+    def advance(self, milliseconds: int) -> None:
+        self._now += milliseconds
+
+
+# Slices and what becomes of them.
+
+
+def change(number: int, action: Action = Action.INSERT) -> DocumentChange:
+    return DocumentChange(action, f"doc_{number:04}", f"file:///docs/{number}.md", 100 + number, "v1", 0, "", "new")
+
+
+def plan(index: int, documents: Sequence[int], *, work: int = 10, priority: int = 40) -> SlicePlan:
+    payload = encode_changes([change(number) for number in documents])
+    return SlicePlan(index, 3, "", "", len(documents), work, priority, payload)
+
+
+def plans(count: int, *, units: int = 2, work: int = 10) -> list[SlicePlan]:
+    return [plan(index, range(index * units, (index + 1) * units), work=work) for index in range(count)]
+
+
+def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True) -> JobPart:
+    return JobPart(lease.ref, instance, f"{instance}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh)
+
+
+def entry(document: DocumentChange, *, chunks: int = 3, version: str = "v1") -> ManifestEntry:
+    return ManifestEntry(
+        document.document_id, document.uri, document.size, version, f"hash of {version}", chunks, document.bucket
+    )
+
+
+def outcome(claim: Claim, *, fail: Sequence[int] = (), version: str = "v1") -> SliceOutcome:
+    """What a slice would report had it written all its documents but those numbered in `fail`."""
+    failing = {change(number).document_id for number in fail}
+    changes = decode_changes(claim.payload)
+    good = [each for each in changes if each.document_id not in failing]
+    bad = [each for each in changes if each.document_id in failing]
+    return SliceOutcome(
+        claim.slice_id,
+        claim.fence,
+        Counts(read=len(changes), written=len(good), failed=len(bad), rows_written=3 * len(good)),
+        entries=[entry(each, version=version) for each in good],
+        failures=[Failure(each.document_id, each.uri, version, "parse", "no text in it") for each in bad],
+    )
+
+
+# Workers, leases, jobs.
+
+
+def register(ledger: Ledger, *workers: str) -> None:
+    known = {each.id for each in ledger.workers()}
+    for worker in workers:
+        if worker not in known:
+            ledger.register_worker(worker, kind="run", host="here", pid=1)
+
+
+def lease_of(ledger: Ledger, worker: str, ref: PartitionRef = REF, *, job_id: str = "job") -> Lease:
+    """The lease for a job, which is begun if it is new."""
+    register(ledger, worker)
+    ledger.begin_job(job_id, worker, {})
+    lease = ledger.acquire_lease(ref, job_id, worker)
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def planned(
+    ledger: Ledger,
+    slices: Sequence[SlicePlan],
+    *,
+    job_id: str = "job",
+    instance: str = "instance-1",
+    fresh: bool = True,
+    stagger: bool = False,
+) -> JobPart:
+    """A job of worker `ann` on `REF` that is READY."""
+    part = part_of(lease_of(ledger, "ann", job_id=job_id), instance=instance, fresh=fresh)
+    ledger.plan_job(job_id, [NewPart(part, slices)], stagger=stagger)
+    return part
+
+
+def running(
+    ledger: Ledger,
+    slices: Sequence[SlicePlan],
+    *,
+    job_id: str = "job",
+    instance: str = "instance-1",
+    fresh: bool = True,
+    stagger: bool = False,
+) -> JobPart:
+    """A running job of worker `ann` on `REF`."""
+    part = planned(ledger, slices, job_id=job_id, instance=instance, fresh=fresh, stagger=stagger)
+    ledger.start_job(job_id)
+    return part
+
+
+def running_two(
+    ledger: Ledger, slices: Sequence[SlicePlan], others: Sequence[SlicePlan], *, fresh: bool = True
+) -> tuple[JobPart, JobPart]:
+    """A running job of worker `ann` with a part on `REF` and one on `OTHER`."""
+    part = part_of(lease_of(ledger, "ann"), fresh=fresh)
+    other = part_of(lease_of(ledger, "ann", OTHER), instance="instance-2", fresh=fresh)
+    ledger.plan_job("job", [NewPart(part, slices), NewPart(other, others)])
+    ledger.start_job("job")
+    return part, other
+
+
+def joined(ledger: Ledger, *workers: str, job_id: str = "job") -> None:
+    """These workers take part in the job as well."""
+    register(ledger, *workers)
+    for worker in workers:
+        ledger.join_job(job_id, worker)
+
+
+def job_of(ledger: Ledger, job_id: str = "job") -> Job:
+    job = ledger.job(job_id)
+    assert job is not None
+    return job
+
+
+def status_of(ledger: Ledger, ref: PartitionRef = REF, job_id: str = "job") -> PartStatus:
+    return job_of(ledger, job_id).part(ref)
+
+
+def claim_all(ledger: Ledger, worker: str = "ann", job_id: str = "job", ref: PartitionRef = REF) -> list[Claim]:
+    return ledger.claim(job_id, ref, worker, work=10**9, limit=1_000)
+
+
+def complete_all(ledger: Ledger, part: JobPart, worker: str = "ann", job_id: str = "job") -> None:
+    """Claim what there is, again and again, and complete it."""
+    while claims := claim_all(ledger, worker, job_id, part.ref):
+        ledger.complete(part, worker, list(map(outcome, claims)), job_id=job_id)
+
+
+def take_over(ledger: Ledger, worker: str = "bob", job_id: str = "job", *, dead: str = "ann") -> JobPart:
+    """A worker is proved dead, and another one continues the job that nobody takes part in any more."""
+    ledger.bury_worker(dead)
+    return ledger.adopt_part(lease_of(ledger, worker, job_id=job_id))
+
+
+def end(ledger: Ledger, part: JobPart, job_id: str = "job", worker: str = "ann") -> JobState:
+    """End a part as a service would, and promote it if there is anything in it. Returns the job's state."""
+    assert ledger.begin_finish(job_id, part.ref, worker)
+    status = status_of(ledger, part.ref, job_id)
+    state = end_of_part(status.slices, status.counts)
+    assert state is not None
+    promote = state is not JobState.FAILED
+    return ledger.finish_part(job_id, part, state, worker_id=worker, promote=promote)
+
+
+def fail(
+    ledger: Ledger, part: JobPart, job_id: str = "job", *, worker: str = "ann", error: str = "no luck"
+) -> JobState:
+    """Give a part up. Returns the job's state."""
+    return ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker, error=error)
+
+
+def state_of_everything(ledger: Ledger, part: JobPart, job_id: str = "job") -> object:
+    """All that a reader can see; equal before and after means that nothing was changed."""
+    return (
+        ledger.job(job_id),
+        ledger.manifest(part.instance),
+        ledger.failures(),
+        ledger.checkpoint(part.ref),
+        ledger.unfinished_job(part.ref),
+        ledger.open_parts([REF, OTHER]),
+    )

@@ -1,0 +1,305 @@
+"""Claims: in which order, how many, by whom, and that no slice is claimed twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from instep.domain.jobs import SliceState, ancestors_of, half_ids
+from instep.domain.manifest import decode_changes
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING
+from instep.errors import Fenced
+from instep.ledger.port import Lease, Ledger, NewPart
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    VirtualClock,
+    change,
+    claim_all,
+    complete_all,
+    end,
+    fail,
+    job_of,
+    joined,
+    lease_of,
+    outcome,
+    part_of,
+    plan,
+    planned,
+    plans,
+    register,
+    running,
+    running_two,
+    status_of,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Claims(Fixtures):
+    # Order and size.
+
+    def test_claims_come_by_priority_then_largest_work_first(self, ledger: Ledger) -> None:
+        running(
+            ledger,
+            [
+                plan(0, [0], work=5),
+                plan(1, [1], work=50),
+                plan(2, [2], work=1, priority=100),
+                plan(3, [3], work=50),
+                plan(4, [4], work=500, priority=20),
+            ],
+        )
+        claims = claim_all(ledger)
+        assert [claim.index for claim in claims] == [2, 1, 3, 0, 4]
+        assert [claim.rank for claim in claims] == [0, 1, 2, 3, 4]
+
+    def test_ranks_run_over_all_parts_of_a_job(self, ledger: Ledger) -> None:
+        running_two(ledger, [plan(0, [0], work=5), plan(1, [1], work=7)], [plan(0, [0], work=6), plan(1, [1], work=7)])
+        assert [(claim.index, claim.rank) for claim in claim_all(ledger)] == [(1, 0), (0, 3)]
+        assert [(claim.index, claim.rank) for claim in claim_all(ledger, ref=OTHER)] == [(1, 1), (0, 2)]
+
+    def test_more_than_nine_slices_are_claimed_in_order_too(self, ledger: Ledger) -> None:
+        running(ledger, plans(12, units=1))
+        assert [claim.index for claim in claim_all(ledger)] == list(range(12))
+
+    def test_a_claim_carries_what_was_planned(self, ledger: Ledger) -> None:
+        stored = plan(7, [1, 2, 3], work=33)
+        running(ledger, [stored])
+        (claim,) = claim_all(ledger)
+        assert (claim.job_id, claim.ref, claim.index, claim.bucket, claim.rank) == ("job", REF, 7, 3, 0)
+        assert (claim.units, claim.work, claim.attempts, claim.fence) == (3, 33, 0, 1)
+        assert claim.payload == stored.payload
+        assert claim.ancestors == ()
+        assert job_of(ledger).slices == {SliceState.PROCESSING: 1}
+
+    @pytest.mark.parametrize(
+        ("work", "limit", "expected"),
+        [(1, 10, 1), (10, 10, 1), (11, 10, 2), (20, 10, 2), (21, 10, 3), (0, 10, 1), (10**9, 4, 4), (10**9, 99, 5)],
+    )
+    def test_a_claim_stops_once_its_work_is_reached(self, ledger: Ledger, work: int, limit: int, expected: int) -> None:
+        running(ledger, plans(5, work=10))
+        assert len(ledger.claim("job", REF, "ann", work=work, limit=limit)) == expected
+
+    def test_one_slice_is_claimed_however_much_work_it_is(self, ledger: Ledger) -> None:
+        running(ledger, [plan(0, [0], work=10**12), plan(1, [1])])
+        assert [claim.index for claim in ledger.claim("job", REF, "ann", work=1, limit=5)] == [0]
+
+    @pytest.mark.parametrize(
+        ("after", "expected"),
+        [(0, [[0, 1], [2, 3], [4], []]), (3, [[3, 4], [0, 1], [2], []]), (5, [[0, 1], [2, 3], [4], []])],
+    )
+    def test_a_hint_passes_over_lower_ranks_until_nothing_is_left_above(
+        self, ledger: Ledger, after: int, expected: list[list[int]]
+    ) -> None:
+        running(ledger, plans(5))
+        claimed = [ledger.claim("job", REF, "ann", work=10**9, limit=2, after=after) for _ in range(4)]
+        assert [[claim.rank for claim in claims] for claims in claimed] == expected
+
+    # When.
+
+    def test_with_stagger_the_second_half_becomes_claimable_one_by_one(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        running(ledger, plans(10), stagger=True)
+        assert [claim.rank for claim in claim_all(ledger)] == [0, 1, 2, 3, 4]
+        ranks = []
+        for _ in range(5):
+            assert claim_all(ledger) == []
+            clock.advance(TIMING.stagger // 5)
+            ranks += [claim.rank for claim in claim_all(ledger)]
+        assert ranks == [5, 6, 7, 8, 9]
+
+    def test_without_stagger_all_is_claimable_at_once(self, ledger: Ledger) -> None:
+        running(ledger, plans(10))
+        assert len(claim_all(ledger)) == 10
+
+    @pytest.mark.parametrize("spent", [True, False])
+    def test_what_is_given_back_with_a_delay_is_claimable_after_it(
+        self, ledger: Ledger, clock: VirtualClock, spent: bool
+    ) -> None:
+        running(ledger, plans(3))
+        first, *_ = claims = claim_all(ledger)
+        ledger.give_back([first], "ann", error="the target is down", spent=spent, delay=1_000)
+        ledger.give_back(claims[1:], "ann", error="the target is down", spent=spent)
+        assert [claim.rank for claim in claim_all(ledger)] == [1, 2], "a delay holds up no other slice"
+        clock.advance(999)
+        assert claim_all(ledger) == []
+        assert status_of(ledger).slices == {SliceState.PENDING: 1, SliceState.PROCESSING: 2}
+        clock.advance(1)
+        assert [(claim.rank, claim.attempts) for claim in claim_all(ledger)] == [(0, int(spent))]
+
+    # Who, and of what.
+
+    def test_what_is_claimed_is_not_claimed_again(self, ledger: Ledger) -> None:
+        running(ledger, plans(3))
+        joined(ledger, "bob", "cid")
+        first = ledger.claim("job", REF, "ann", work=1, limit=2)
+        second = claim_all(ledger, "bob")
+        assert len({claim.slice_id for claim in (*first, *second)}) == 3
+        assert claim_all(ledger, "cid") == []
+
+    def test_only_a_running_job_and_the_named_partition_give_slices(self, ledger: Ledger) -> None:
+        part = part_of(lease_of(ledger, "ann"))
+        other = part_of(lease_of(ledger, "ann", OTHER), instance="instance-2")
+        ledger.plan_job("job", [NewPart(part, plans(2)), NewPart(other, plans(1))])
+        assert claim_all(ledger) == []
+        ledger.start_job("job")
+        assert {claim.ref for claim in claim_all(ledger, ref=OTHER)} == {OTHER}
+        assert claim_all(ledger, ref=PartitionRef("Nobody")) == []
+        ledger.request_stop("job")
+        assert claim_all(ledger) == []
+        assert job_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
+
+    @pytest.mark.parametrize("how", ["never", "retired", "buried"])
+    def test_a_worker_that_is_not_registered_gets_nothing(self, ledger: Ledger, how: str) -> None:
+        running(ledger, plans(1))
+        if how != "never":
+            joined(ledger, "bob")
+        if how == "retired":
+            ledger.retire_worker("bob")
+        elif how == "buried":
+            ledger.bury_worker("bob")
+        assert claim_all(ledger, "bob") == []
+        assert len(claim_all(ledger)) == 1
+
+    @pytest.mark.parametrize("how", ["released", "taken over", "handed over"])
+    def test_without_the_partitions_lease_a_job_gives_nothing(
+        self, ledger: Ledger, clock: VirtualClock, how: str
+    ) -> None:
+        lease = lease_of(ledger, "ann")
+        ledger.plan_job("job", [NewPart(part_of(lease), plans(1))])
+        ledger.start_job("job")
+        register(ledger, "bob")
+        ledger.begin_job("next", "bob", {})
+        if how == "released":
+            ledger.release_lease(lease)
+        elif how == "handed over":
+            ledger.transfer_lease(lease, "next")
+        else:
+            clock.advance(TIMING.lease)
+            assert isinstance(ledger.acquire_lease(REF, "next", "bob"), Lease)
+        assert claim_all(ledger) == []
+        assert job_of(ledger).slices == {SliceState.PENDING: 1}
+
+    def test_an_ended_part_gives_nothing(self, ledger: Ledger) -> None:
+        part, other = running_two(ledger, plans(1), plans(1))
+        fail(ledger, part)
+        assert claim_all(ledger) == []
+        complete_all(ledger, other)
+
+    def test_five_workers_claim_a_hundred_slices_exactly_once(self, ledgers: Callable[[], Ledger]) -> None:
+        ledger, workers = ledgers(), ["ann", "bob", "cid", "dan", "eva"]
+        running(ledger, plans(100, units=1))
+        joined(ledger, *workers[1:])
+        gate = threading.Barrier(5)
+
+        def work(worker: str) -> list[str]:
+            mine = ledgers()
+            gate.wait()
+            return [claim.slice_id for _ in range(20) for claim in mine.claim("job", REF, worker, work=1, limit=1)]
+
+        with ThreadPoolExecutor(5) as pool:
+            claimed = list(pool.map(work, workers))
+        assert [len(each) for each in claimed] == [20] * 5
+        assert len({slice_id for each in claimed for slice_id in each}) == 100
+
+    # Fences.
+
+    def test_the_fence_grows_with_every_claim(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        for fence in range(1, 5):
+            (claim,) = claim_all(ledger)
+            assert (claim.fence, claim.attempts) == (fence, 0)
+            assert ledger.holds([claim], "ann")
+            assert not ledger.holds([claim], "bob")
+            ledger.give_back([claim], "ann", spent=False)
+            assert not ledger.holds([claim], "ann")
+
+    def test_holding_means_holding_all(self, ledger: Ledger) -> None:
+        running(ledger, plans(3))
+        claims = claim_all(ledger)
+        assert ledger.holds(claims, "ann")
+        ledger.give_back(claims[:1], "ann", spent=False)
+        assert not ledger.holds(claims, "ann")
+        assert ledger.holds(claims[1:], "ann")
+        assert ledger.holds([], "ann")
+
+    # Splitting what proves too long.
+
+    def test_a_slice_that_proves_too_long_is_cut_in_two_pending_halves(self, ledger: Ledger) -> None:
+        part = running(ledger, [plan(0, range(5), work=50), plan(1, [9], work=40)])
+        whole, rest = claim_all(ledger)
+        assert ledger.split(whole, "ann")
+        assert status_of(ledger).slices == {SliceState.PENDING: 2, SliceState.PROCESSING: 1}
+        assert status_of(ledger).units == 6
+        assert not ledger.holds([whole], "ann")
+        assert ledger.holds([rest], "ann")
+        first, second = claim_all(ledger)
+        assert (first.slice_id, second.slice_id) == half_ids(whole.slice_id)
+        assert first.ancestors == second.ancestors == ancestors_of(first.slice_id) == (whole.slice_id,)
+        assert decode_changes(first.payload) + decode_changes(second.payload) == [change(n) for n in range(5)]
+        assert (first.units, second.units, first.work + second.work) == (2, 3, 50)
+        assert {(half.rank, half.attempts, half.bucket, half.index) for half in (first, second)} == {(0, 0, 3, 0)}
+        assert [half.fence for half in (first, second)] == [whole.fence + 1] * 2, "greater than any of the whole"
+        ledger.complete(part, "ann", list(map(outcome, [first, second, rest])), job_id="job")
+        assert len(ledger.manifest(part.instance)) == 6
+        end(ledger, part)
+
+    def test_fences_and_attempts_go_on_in_the_halves(self, ledger: Ledger) -> None:
+        running(ledger, [plan(0, range(4))])
+        ledger.give_back(claim_all(ledger), "ann", spent=True)
+        ledger.give_back(claim_all(ledger), "ann", spent=False)
+        (whole,) = claim_all(ledger)
+        assert (whole.fence, whole.attempts) == (3, 1)
+        ledger.split(whole, "ann")
+        first, second = claim_all(ledger)
+        assert {(half.fence, half.attempts) for half in (first, second)} == {(4, 1)}
+        ledger.split(second, "ann")
+        (quarter, _) = claim_all(ledger)
+        assert quarter.fence == 5
+        assert quarter.ancestors == (second.slice_id, whole.slice_id)
+
+    def test_one_half_can_be_claimed_without_the_other(self, ledger: Ledger) -> None:
+        running(ledger, [plan(0, range(4))])
+        joined(ledger, "bob")
+        (whole,) = claim_all(ledger)
+        ledger.split(whole, "ann")
+        (first,) = ledger.claim("job", REF, "ann", work=1, limit=1)
+        (second,) = ledger.claim("job", REF, "bob", work=1, limit=1)
+        assert {first.slice_id, second.slice_id} == set(half_ids(whole.slice_id))
+
+    @pytest.mark.parametrize("why", ["one unit", "other worker", "older fence", "given back", "not claimed"])
+    def test_what_cannot_be_split_stays_as_it_is(self, ledger: Ledger, why: str) -> None:
+        part = running(ledger, [plan(0, [0] if why == "one unit" else range(4))])
+        joined(ledger, "bob")
+        (claim,) = claim_all(ledger)
+        if why in ("older fence", "given back"):
+            ledger.give_back([claim], "ann", spent=False)
+        if why == "older fence":
+            claim_all(ledger)
+        if why == "not claimed":
+            ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+        before = job_of(ledger)
+        assert not ledger.split(claim, "bob" if why == "other worker" else "ann")
+        assert job_of(ledger) == before
+
+    def test_a_zombie_cannot_write_what_was_split(self, ledger: Ledger) -> None:
+        part = running(ledger, [plan(0, range(4))])
+        (whole,) = claim_all(ledger)
+        ledger.split(whole, "ann")
+        assert not ledger.split(whole, "ann")
+        with pytest.raises(Fenced):
+            ledger.complete(part, "ann", [outcome(whole)], job_id="job")
+        ledger.give_back([whole], "ann", spent=True)
+        assert status_of(ledger).slices == {SliceState.PENDING: 2}
+
+    def test_planning_again_after_a_stop_is_not_needed_to_claim(self, ledger: Ledger) -> None:
+        planned(ledger, plans(1))
+        ledger.request_stop("job")
+        ledger.adopt_part(lease_of(ledger, "bob"))
+        ledger.start_job("job")
+        assert len(claim_all(ledger, "bob")) == 1

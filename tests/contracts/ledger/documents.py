@@ -1,0 +1,117 @@
+"""What is indexed, and which documents could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import Claim, JobPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.port import Ledger
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    change,
+    claim_all,
+    end,
+    outcome,
+    plans,
+    running,
+    running_two,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Documents(Fixtures):
+    def _run(self, ledger: Ledger, job_id: str, make: Callable[[Claim], SliceOutcome]) -> JobPart:
+        """One more job over documents 0 and 1 of the same instance."""
+        part = running(ledger, plans(1), job_id=job_id, fresh=False)
+        (claim,) = claim_all(ledger, job_id=job_id)
+        ledger.complete(part, "ann", [make(claim)], job_id=job_id)
+        end(ledger, part, job_id)
+        return part
+
+    def test_entries_replace_those_of_the_same_document(self, ledger: Ledger) -> None:
+        self._run(ledger, "first", outcome)
+        part = self._run(ledger, "second", lambda claim: outcome(claim, version="v2"))
+        assert [each.version for each in ledger.manifest(part.instance).values()] == ["v2", "v2"]
+
+    def test_removed_documents_leave_the_manifest_and_others_stay(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+
+        def remove(claim: Claim) -> SliceOutcome:
+            counts = Counts(read=2, deleted=2)
+            return SliceOutcome(claim.slice_id, claim.fence, counts, removed=["doc_0000", "doc_9999"])
+
+        self._run(ledger, "second", remove)
+        assert list(ledger.manifest(part.instance)) == [change(1).uri]
+
+    def test_a_failing_document_keeps_what_is_indexed_of_it(self, ledger: Ledger) -> None:
+        self._run(ledger, "first", outcome)
+        part = self._run(ledger, "second", lambda claim: outcome(claim, fail=[0], version="v2"))
+        versions = {uri: each.version for uri, each in ledger.manifest(part.instance).items()}
+        assert versions == {change(0).uri: "v1", change(1).uri: "v2"}
+
+    def test_each_failure_of_a_document_is_one_more_attempt(self, ledger: Ledger, clock: VirtualClock) -> None:
+        for attempt, version in enumerate(["v1", "v1", "v2"], start=1):
+            clock.advance(10)
+            self._run(ledger, f"job-{attempt}", lambda claim, v=version: outcome(claim, fail=[0], version=v))  # type: ignore[misc]  # a default argument binds the loop variable
+        (failure,) = ledger.failures()
+        assert (failure.attempts, failure.version, failure.job_id) == (3, "v2", "job-3")
+        assert failure.failed_at == START + 30
+
+    @pytest.mark.parametrize("how", ["written", "removed"])
+    def test_a_document_that_was_written_or_removed_has_no_failure_any_more(self, ledger: Ledger, how: str) -> None:
+        self._run(ledger, "first", lambda claim: outcome(claim, fail=[0, 1]))
+        assert ledger.count_failures(REF) == 2
+
+        def cure(claim: Claim) -> SliceOutcome:
+            if how == "written":
+                return outcome(claim, fail=[1])
+            counts, failures = Counts(read=2, deleted=1, failed=1), outcome(claim, fail=[1]).failures
+            return SliceOutcome(claim.slice_id, claim.fence, counts, removed=["doc_0000"], failures=failures)
+
+        self._run(ledger, "second", cure)
+        assert [(each.document_id, each.attempts) for each in ledger.failures()] == [("doc_0001", 2)]
+        self._run(ledger, "third", outcome)
+        assert ledger.failures() == []
+        assert ledger.count_failures(REF) == 0
+
+    def test_failures_are_listed_newest_first_by_partition(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part, other = running_two(ledger, plans(2, units=1), plans(1, units=1))
+        for each in (part, other):
+            for claim in ledger.claim("job", each.ref, "ann", work=99, limit=99):
+                clock.advance(1)
+                ledger.complete(each, "ann", [outcome(claim, fail=[0, 1])], job_id="job")
+        assert [(each.ref, each.document_id) for each in ledger.failures()] == [
+            (OTHER, "doc_0000"),
+            (REF, "doc_0001"),
+            (REF, "doc_0000"),
+        ]
+        assert [each.document_id for each in ledger.failures(REF)] == ["doc_0001", "doc_0000"]
+        assert [each.document_id for each in ledger.failures(REF, limit=1)] == ["doc_0001"]
+        assert (ledger.count_failures(REF), ledger.count_failures(OTHER)) == (2, 1)
+        assert ledger.failed_versions(OTHER) == {change(0).uri: "v1"}
+
+    def test_text_comes_back_as_it_went_in(self, ledger: Ledger) -> None:
+        strange = 'file:///o\'Brien "quoted" 100%/ünïcode/\N{PILE OF POO};DROP TABLE documents--.md'
+        odd = ManifestEntry("doc_0000", strange, 2**62, "", "hash", 0, 15)
+
+        def make(claim: Claim) -> SliceOutcome:
+            failure = Failure("doc_0001", strange, "v:1", "parse", "line one\nline 'two'")
+            return SliceOutcome(claim.slice_id, claim.fence, Counts(2, 1, failed=1), [odd], failures=[failure])
+
+        part = self._run(ledger, "job", make)
+        assert ledger.manifest(part.instance) == {strange: odd}
+        assert ledger.failures()[0].reason == "line one\nline 'two'"
+
+    def test_an_unknown_instance_is_empty(self, ledger: Ledger) -> None:
+        assert ledger.manifest("nothing") == {}
+        assert ledger.totals("nothing") == (0, 0, 0)
+        assert ledger.failed_versions(REF) == {}
+        assert ledger.checkpoint(REF) is None

@@ -1,0 +1,265 @@
+"""Jobs: begun, planned, taken part in, started."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import Job, JobState, PartStatus, SliceState
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING
+from instep.errors import Conflict, Fenced
+from instep.ledger.port import Holder, Lease, Ledger, NewPart
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    claim_all,
+    complete_all,
+    end,
+    fail,
+    job_of,
+    joined,
+    lease_of,
+    part_of,
+    plan,
+    planned,
+    plans,
+    register,
+    running,
+    state_of_everything,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Jobs(Fixtures):
+    def test_a_job_begins_without_parts(self, ledger: Ledger) -> None:
+        register(ledger, "ann")
+        ledger.begin_job("job", "ann", {"command": "run", "full_refresh": ["Document"], "limit": 7, "dry": False})
+        assert ledger.job("job") == Job(
+            id="job",
+            state=JobState.INITIALIZING,
+            worker_id="ann",
+            configuration={"command": "run", "full_refresh": ["Document"], "limit": 7, "dry": False},
+            created_at=START,
+            started_at=None,
+            updated_at=START,
+            finished_at=None,
+            error=None,
+        )
+        assert ledger.job("nothing") is None
+
+    def test_beginning_again_changes_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = running(ledger, plans(1))
+        register(ledger, "bob")
+        before = state_of_everything(ledger, part)
+        clock.advance(1)
+        ledger.begin_job("job", "bob", {"command": "worker"})
+        assert state_of_everything(ledger, part) == before
+
+    def test_a_job_needs_a_registered_worker(self, ledger: Ledger) -> None:
+        with pytest.raises(Fenced):
+            ledger.begin_job("job", "zombie", {})
+        assert ledger.job("job") is None
+
+    def test_a_job_is_planned_with_its_parts_and_slices(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = part_of(lease_of(ledger, "ann"))
+        other = part_of(lease_of(ledger, "ann", OTHER), instance="instance-2", fresh=False)
+        clock.advance(4)
+        ledger.plan_job("job", [NewPart(part, plans(3)), NewPart(other, plans(2, units=5))])
+        job = job_of(ledger)
+        assert (job.state, job.created_at, job.updated_at, job.started_at) == (JobState.READY, START, START + 4, None)
+        assert job.parts == (
+            PartStatus(part, None, None, None, {SliceState.PENDING: 3}, 6, Counts()),
+            PartStatus(other, None, None, None, {SliceState.PENDING: 2}, 10, Counts()),
+        )
+        assert (job.slices, job.units, job.counts) == ({SliceState.PENDING: 5}, 16, Counts())
+
+    def test_a_job_is_planned_once(self, ledger: Ledger) -> None:
+        part = planned(ledger, plans(1))
+        before = state_of_everything(ledger, part)
+        with pytest.raises(Conflict):
+            ledger.plan_job("job", [NewPart(part, plans(2))])
+        assert state_of_everything(ledger, part) == before
+        assert ledger.next_sequence(REF) == 2
+
+    @pytest.mark.parametrize("loss", ["expired and taken", "handed over", "released", "never had", "another job's"])
+    def test_planning_needs_the_lease_of_every_part(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:
+        lease, other = lease_of(ledger, "ann"), lease_of(ledger, "ann", OTHER)
+        register(ledger, "bob")
+        ledger.begin_job("next", "bob", {})
+        if loss == "expired and taken":
+            clock.advance(TIMING.lease)
+            ledger.acquire_lease(OTHER, "next", "bob")
+        elif loss == "handed over":
+            ledger.transfer_lease(other, "next")
+        elif loss == "released":
+            ledger.release_lease(other)
+        elif loss == "never had":
+            other = Lease(PartitionRef("Nobody"), "job", 1, START)
+        else:
+            other = lease_of(ledger, "bob", PartitionRef("Theirs"), job_id="next")
+        parts = [NewPart(part_of(lease), plans(1)), NewPart(part_of(other), plans(1))]
+        before = ledger.job("job")
+        with pytest.raises(Fenced):
+            ledger.plan_job("job", parts)
+        assert ledger.job("job") == before
+        assert ledger.next_sequence(REF) == 1
+
+    def test_a_job_without_slices_can_be_completed(self, ledger: Ledger) -> None:
+        part = running(ledger, [])
+        assert claim_all(ledger) == []
+        assert end(ledger, part) is JobState.COMPLETED
+
+    def test_a_job_with_nothing_to_do_is_forgotten(self, ledger: Ledger) -> None:
+        lease_of(ledger, "ann")
+        ledger.discard_job("job")
+        assert ledger.job("job") is None
+        assert ledger.jobs() == []
+        assert [each.job_ids for each in ledger.workers()] == [()]
+        assert lease_of(ledger, "bob", job_id="next").epoch == 2
+        ledger.discard_job("job")
+
+    def test_a_job_that_was_planned_is_not_forgotten(self, ledger: Ledger) -> None:
+        part = planned(ledger, plans(1))
+        before = state_of_everything(ledger, part)
+        with pytest.raises(Conflict):
+            ledger.discard_job("job")
+        assert state_of_everything(ledger, part) == before
+
+    def test_jobs_are_listed_newest_first(self, ledger: Ledger, clock: VirtualClock) -> None:
+        register(ledger, "ann")
+        for number in range(4):
+            clock.advance(1)
+            ledger.begin_job(f"job-{9 - number}", "ann", {})
+        assert [job.id for job in ledger.jobs()] == ["job-6", "job-7", "job-8", "job-9"]
+        assert [job.id for job in ledger.jobs(2)] == ["job-6", "job-7"]
+        assert ledger.jobs(1) == [ledger.job("job-6")]
+
+    def test_the_sequence_grows_with_every_fresh_part_and_never_goes_back(self, ledger: Ledger) -> None:
+        assert [ledger.next_sequence(REF), ledger.next_sequence(REF)] == [1, 1], "asking changes nothing"
+        first = running(ledger, plans(1), job_id="first")
+        assert ledger.next_sequence(REF) == 2
+        fail(ledger, first, "first")
+        second = running(ledger, plans(1), job_id="second", fresh=False)
+        assert ledger.next_sequence(REF) == 2
+        fail(ledger, second, "second")
+        running(ledger, plans(1), job_id="third")
+        assert ledger.next_sequence(REF) == 3
+        assert ledger.next_sequence(OTHER) == 1
+
+    def test_starting_again_changes_nothing(self, ledger: Ledger, clock: VirtualClock) -> None:
+        running(ledger, plans(1))
+        before = job_of(ledger)
+        assert (before.state, before.started_at) == (JobState.RUNNING, START)
+        clock.advance(1)
+        ledger.start_job("job")
+        assert job_of(ledger) == before
+
+    def test_a_job_is_planned_before_it_is_started(self, ledger: Ledger) -> None:
+        lease_of(ledger, "ann")
+        with pytest.raises(Conflict):
+            ledger.start_job("job")
+
+    def test_unknown_jobs_are_refused(self, ledger: Ledger) -> None:
+        lease = lease_of(ledger, "ann")
+        part = part_of(lease)
+        with pytest.raises(Conflict):
+            ledger.start_job("nothing")
+        with pytest.raises(Conflict):
+            ledger.request_stop("nothing")
+        with pytest.raises(Conflict):
+            ledger.join_job("nothing", "ann")
+        with pytest.raises((Conflict, Fenced)):
+            ledger.plan_job("nothing", [NewPart(part, plans(1))])
+        with pytest.raises((Conflict, Fenced)):
+            ledger.finish_part("nothing", part, JobState.FAILED, worker_id="ann")
+        assert ledger.leave_job("nothing", "ann") is None
+        assert ledger.claim("nothing", REF, "ann", work=1, limit=1) == []
+        assert not ledger.begin_finish("nothing", REF, "ann")
+
+    # Taking part.
+
+    def test_workers_join_a_job_and_leave_it(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        joined(ledger, "bob", "cid")
+        ledger.join_job("job", "bob")
+        assert [each.workers for each in ledger.open_parts([REF])] == [3]
+        assert ledger.leave_job("job", "bob") is JobState.RUNNING
+        assert ledger.leave_job("job", "bob") is JobState.RUNNING
+        assert [each.workers for each in ledger.open_parts([REF])] == [2]
+        assert {each.id: each.job_ids for each in ledger.workers()} == {"ann": ("job",), "bob": (), "cid": ("job",)}
+
+    def test_joining_needs_a_registered_worker(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        with pytest.raises(Fenced):
+            ledger.join_job("job", "zombie")
+        assert [each.workers for each in ledger.open_parts([REF])] == [1]
+
+    @pytest.mark.parametrize("how", ["completed", "failed"])
+    def test_an_ended_job_is_not_joined(self, ledger: Ledger, how: str) -> None:
+        part = running(ledger, plans(1))
+        if how == "completed":
+            complete_all(ledger, part)
+            end(ledger, part)
+        else:
+            fail(ledger, part)
+        register(ledger, "bob")
+        with pytest.raises(Conflict):
+            ledger.join_job("job", "bob")
+
+    def test_a_stopped_job_is_joined_to_resume_it(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        ledger.request_stop("job")
+        joined(ledger, "bob")
+
+    def test_who_leaves_gives_its_slices_of_that_job_back_unspent(self, ledger: Ledger) -> None:
+        running(ledger, plans(2))
+        joined(ledger, "bob")
+        (mine,) = ledger.claim("job", REF, "ann", work=1, limit=1)
+        (theirs,) = ledger.claim("job", REF, "bob", work=1, limit=1)
+        another = part_of(lease_of(ledger, "ann", OTHER, job_id="another"))
+        ledger.plan_job("another", [NewPart(another, [plan(0, [0])])])
+        ledger.start_job("another")
+        elsewhere = claim_all(ledger, "ann", "another", OTHER)
+        ledger.leave_job("job", "ann")
+        assert not ledger.holds([mine], "ann")
+        assert ledger.holds([theirs], "bob")
+        assert ledger.holds(elsewhere, "ann")
+        (again,) = claim_all(ledger, "bob")
+        assert (again.slice_id, again.attempts, again.fence) == (mine.slice_id, 0, 2)
+
+    def test_the_last_to_leave_can_stop_the_job(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = running(ledger, plans(2))
+        joined(ledger, "bob")
+        claim_all(ledger)
+        clock.advance(5)
+        assert ledger.leave_job("job", "bob", stop="interrupted") is JobState.RUNNING, "ann still works on it"
+        assert ledger.leave_job("job", "ann", stop="interrupted") is JobState.STOPPED
+        job = job_of(ledger)
+        assert (job.state, job.error, job.finished_at) == (JobState.STOPPED, "interrupted", START + 5)
+        assert job.updated_at == START + 5
+        assert job.slices == {SliceState.PENDING: 2}
+        assert ledger.unfinished_job(REF) == job
+        assert ledger.leave_job("job", "ann", stop="again") is JobState.STOPPED
+        assert job_of(ledger) == job
+        assert lease_of(ledger, "bob").epoch == part.epoch + 1
+
+    def test_without_a_reason_a_job_is_left_to_others_as_it_is(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        assert ledger.leave_job("job", "ann") is JobState.RUNNING
+        assert [each.workers for each in ledger.open_parts([REF])] == [0]
+
+    def test_leaving_does_not_stop_a_job_that_has_ended(self, ledger: Ledger) -> None:
+        fail(ledger, running(ledger, plans(1)))
+        before = job_of(ledger)
+        assert ledger.leave_job("job", "ann", stop="interrupted") is JobState.FAILED
+        assert job_of(ledger) == before
+
+    def test_a_lease_of_a_refused_plan_can_be_released(self, ledger: Ledger) -> None:
+        lease = lease_of(ledger, "ann")
+        ledger.release_lease(lease)
+        with pytest.raises(Fenced):
+            ledger.plan_job("job", [NewPart(part_of(lease), plans(1))])
+        assert not isinstance(ledger.acquire_lease(REF, "job", "ann"), Holder)

@@ -1,0 +1,249 @@
+"""Leases: held for a job by all who take part in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING
+from instep.errors import Conflict, Fenced
+from instep.ledger.port import Holder, Lease, Ledger, NewPart, WorkerInfo
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    joined,
+    lease_of,
+    part_of,
+    plans,
+    register,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+def _begun(ledger: Ledger, *workers: str) -> None:
+    """Each of the workers has begun a job named after it."""
+    register(ledger, *workers)
+    for worker in workers:
+        ledger.begin_job(f"job of {worker}", worker, {})
+
+
+def _acquire(ledger: Ledger, worker: str, ref: PartitionRef = REF) -> Lease | Holder:
+    return ledger.acquire_lease(ref, f"job of {worker}", worker)
+
+
+class Leases(Fixtures):
+    def test_a_free_lease_is_had_and_a_held_one_names_its_job_and_workers(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        lease = lease_of(ledger, "ann")
+        assert lease == Lease(REF, "job", 1, START + TIMING.lease)
+        clock.advance(2)
+        ledger.register_worker("cid", kind="worker", host="castle", pid=42)
+        ledger.join_job("job", "cid")
+        _begun(ledger, "bob")
+        assert _acquire(ledger, "bob") == Holder(
+            REF,
+            "job",
+            1,
+            START,
+            START + TIMING.lease,
+            (
+                WorkerInfo("ann", "run", "here", 1, START, START, ("job",)),
+                WorkerInfo("cid", "worker", "castle", 42, START + 2, START + 2, ("job",)),
+            ),
+        )
+
+    @pytest.mark.parametrize("worker", ["ann", "bob"])
+    def test_a_jobs_own_live_lease_is_not_free_either(self, ledger: Ledger, worker: str) -> None:
+        lease_of(ledger, "ann")
+        register(ledger, "bob")
+        answer = ledger.acquire_lease(REF, "job", worker)
+        assert isinstance(answer, Holder)
+        assert answer.job_id == "job"
+        assert [each.id for each in answer.workers] == ["ann"], "who was refused takes no part by that"
+
+    def test_leases_of_different_partitions_are_independent(self, ledger: Ledger) -> None:
+        lease_of(ledger, "ann", REF)
+        assert lease_of(ledger, "bob", OTHER, job_id="other").epoch == 1
+
+    def test_a_lease_needs_a_job_and_a_registered_worker(self, ledger: Ledger) -> None:
+        register(ledger, "ann")
+        with pytest.raises(Conflict):
+            ledger.acquire_lease(REF, "nothing", "ann")
+        ledger.begin_job("job", "ann", {})
+        with pytest.raises(Fenced):
+            ledger.acquire_lease(REF, "job", "zombie")
+        assert isinstance(ledger.acquire_lease(REF, "job", "ann"), Lease)
+
+    def test_a_lease_is_held_until_the_last_millisecond_and_free_at_its_expiry(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        lease_of(ledger, "ann")
+        _begun(ledger, "bob")
+        clock.advance(TIMING.lease - 1)
+        assert isinstance(_acquire(ledger, "bob"), Holder)
+        clock.advance(1)
+        assert _acquire(ledger, "bob") == Lease(REF, "job of bob", 2, START + 2 * TIMING.lease)
+
+    def test_a_job_may_have_its_own_lease_again_once_it_expired(self, ledger: Ledger, clock: VirtualClock) -> None:
+        lease_of(ledger, "ann")
+        clock.advance(TIMING.lease)
+        assert ledger.acquire_lease(REF, "job", "ann") == Lease(REF, "job", 2, START + 2 * TIMING.lease)
+
+    def test_a_lease_can_be_renewed_until_the_last_millisecond_and_not_at_its_expiry(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        lease = lease_of(ledger, "ann")
+        clock.advance(TIMING.lease - 1)
+        renewed = ledger.renew_lease(lease)
+        assert renewed == Lease(REF, "job", 1, START + 2 * TIMING.lease - 1)
+        clock.advance(TIMING.lease - 1)
+        renewed = ledger.renew_lease(lease)
+        assert renewed.expires_at == START + 3 * TIMING.lease - 2, "an older copy of it does as well"
+        clock.advance(TIMING.lease)
+        with pytest.raises(Fenced):
+            ledger.renew_lease(renewed)
+
+    def test_whoever_takes_part_keeps_the_lease_alive(self, ledger: Ledger, clock: VirtualClock) -> None:
+        lease = lease_of(ledger, "ann")
+        joined(ledger, "bob")
+        ledger.leave_job("job", "ann")
+        clock.advance(TIMING.lease - 1)
+        ledger.renew_lease(lease)
+        clock.advance(TIMING.lease - 1)
+        _begun(ledger, "cid")
+        answer = _acquire(ledger, "cid")
+        assert isinstance(answer, Holder)
+        assert [each.id for each in answer.workers] == ["bob"]
+
+    @pytest.mark.parametrize("how", ["left", "retired", "buried", "swept", "stopped"])
+    def test_a_lease_is_free_as_soon_as_nobody_takes_part_in_its_job(
+        self, ledger: Ledger, clock: VirtualClock, how: str
+    ) -> None:
+        lease = lease_of(ledger, "ann")
+        if how == "swept":
+            clock.advance(TIMING.stale - 1)
+            lease = ledger.renew_lease(lease)
+        _begun(ledger, "bob")
+        assert isinstance(_acquire(ledger, "bob"), Holder)
+        if how == "left":
+            ledger.leave_job("job", "ann")
+        elif how == "retired":
+            ledger.retire_worker("ann")
+        elif how == "buried":
+            ledger.bury_worker("ann")
+        elif how == "stopped":
+            ledger.leave_job("job", "ann", stop="told to")
+        else:
+            clock.advance(1)
+            assert ledger.sweep().workers == ("ann",)
+        taken = _acquire(ledger, "bob")
+        assert isinstance(taken, Lease)
+        assert taken.epoch == lease.epoch + 1
+        with pytest.raises(Fenced):
+            ledger.renew_lease(lease)
+
+    def test_the_epoch_grows_over_release_expiry_abandonment_and_transfer(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        first = lease_of(ledger, "ann", job_id="first")
+        ledger.release_lease(first)
+        second = lease_of(ledger, "ann", job_id="second")
+        clock.advance(TIMING.lease)
+        third = lease_of(ledger, "bob", job_id="third")
+        ledger.retire_worker("bob")
+        fourth = lease_of(ledger, "ann", job_id="fourth")
+        fifth = ledger.transfer_lease(fourth, "first")
+        assert [lease.epoch for lease in (first, second, third, fourth, fifth)] == [1, 2, 3, 4, 5]
+
+    def test_a_late_release_does_not_remove_a_fresh_lease(self, ledger: Ledger, clock: VirtualClock) -> None:
+        old = lease_of(ledger, "ann")
+        clock.advance(TIMING.lease)
+        new = lease_of(ledger, "bob", job_id="new")
+        with pytest.raises(Fenced):
+            ledger.renew_lease(old)
+        ledger.release_lease(old)
+        ledger.release_lease(Lease(REF, "job", new.epoch, 0))
+        _begun(ledger, "cid")
+        assert isinstance(_acquire(ledger, "cid"), Holder)
+        assert ledger.renew_lease(new) == new
+
+    def test_a_late_release_under_the_same_job_does_not_remove_a_fresh_lease(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        old = lease_of(ledger, "ann")
+        clock.advance(TIMING.lease)
+        new = lease_of(ledger, "bob")
+        ledger.release_lease(old)
+        assert ledger.renew_lease(new) == new
+
+    def test_two_that_see_an_expired_lease_do_not_both_get_it(
+        self, ledgers: Callable[[], Ledger], clock: VirtualClock
+    ) -> None:
+        ledger, workers = ledgers(), ["bob", "cid", "dan", "eva"]
+        lease_of(ledger, "ann")
+        _begun(ledger, *workers)
+        clock.advance(TIMING.lease)
+        gate = threading.Barrier(4)
+
+        def acquire(worker: str) -> Lease | Holder:
+            mine = ledgers()
+            gate.wait()
+            return _acquire(mine, worker)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(acquire, workers))
+        assert [answer.epoch for answer in answers] == [2, 2, 2, 2]
+        assert sum(isinstance(answer, Lease) for answer in answers) == 1
+        assert len({answer.job_id for answer in answers}) == 1, "all agree on who has it"
+
+    def test_a_first_lease_is_given_once(self, ledgers: Callable[[], Ledger]) -> None:
+        workers = ["ann", "bob", "cid", "dan"]
+        _begun(ledgers(), *workers)
+        gate = threading.Barrier(4)
+
+        def acquire(worker: str) -> Lease | Holder:
+            mine = ledgers()
+            gate.wait()
+            return _acquire(mine, worker)
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(acquire, workers))
+        assert [answer.epoch for answer in answers] == [1, 1, 1, 1]
+        assert sum(isinstance(answer, Lease) for answer in answers) == 1
+
+    def test_a_lease_can_be_handed_to_another_job(self, ledger: Ledger, clock: VirtualClock) -> None:
+        old = lease_of(ledger, "ann")
+        ledger.begin_job("next", "ann", {})
+        clock.advance(10)
+        new = ledger.transfer_lease(old, "next")
+        assert new == Lease(REF, "next", 2, START + 10 + TIMING.lease)
+        with pytest.raises(Fenced):
+            ledger.renew_lease(old)
+        with pytest.raises(Fenced):
+            ledger.transfer_lease(old, "next")
+        ledger.release_lease(old)
+        _begun(ledger, "bob")
+        answer = _acquire(ledger, "bob")
+        assert isinstance(answer, Holder)
+        assert (answer.job_id, answer.epoch, answer.since) == ("next", 2, START + 10)
+        ledger.plan_job("next", [NewPart(part_of(new), plans(1))])
+
+    @pytest.mark.parametrize("loss", ["expired", "taken over", "released"])
+    def test_a_lost_lease_cannot_be_handed_over(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:
+        lease = lease_of(ledger, "ann")
+        ledger.begin_job("next", "ann", {})
+        if loss == "released":
+            ledger.release_lease(lease)
+        else:
+            clock.advance(TIMING.lease)
+        if loss == "taken over":
+            lease_of(ledger, "bob", job_id="theirs")
+        with pytest.raises(Fenced):
+            ledger.transfer_lease(lease, "next")

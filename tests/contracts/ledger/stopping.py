@@ -1,0 +1,140 @@
+"""Stopping a job, and resuming it."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.domain.jobs import JobState, SliceState
+from instep.errors import Conflict
+from instep.ledger.port import Lease, Ledger
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    VirtualClock,
+    claim_all,
+    complete_all,
+    end,
+    fail,
+    job_of,
+    lease_of,
+    outcome,
+    planned,
+    plans,
+    register,
+    running,
+    running_two,
+    state_of_everything,
+    take_over,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Stopping(Fixtures):
+    def test_a_job_with_nothing_in_work_is_stopped_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+        running(ledger, plans(2))
+        clock.advance(3)
+        assert ledger.request_stop("job", "stopped by the user") is JobState.STOPPED
+        stopped = job_of(ledger)
+        assert (stopped.state, stopped.error) == (JobState.STOPPED, "stopped by the user")
+        assert (stopped.finished_at, stopped.updated_at) == (START + 3, START + 3)
+        assert stopped.slices == {SliceState.PENDING: 2}
+        clock.advance(3)
+        assert ledger.request_stop("job", "again") is JobState.STOPPED
+        assert job_of(ledger) == stopped
+
+    @pytest.mark.parametrize("state", [JobState.INITIALIZING, JobState.READY])
+    def test_a_job_can_be_stopped_before_it_runs(self, ledger: Ledger, state: JobState) -> None:
+        if state is JobState.READY:
+            planned(ledger, plans(1))
+        else:
+            lease_of(ledger, "ann")
+        assert job_of(ledger).state is state
+        assert ledger.request_stop("job") is JobState.STOPPED
+
+    def test_a_job_with_slices_in_work_is_stopping(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(2))
+        claims = ledger.claim("job", REF, "ann", work=1, limit=1)
+        assert ledger.request_stop("job", "enough") is JobState.STOPPING
+        job = job_of(ledger)
+        assert (job.state, job.error, job.finished_at) == (JobState.STOPPING, "enough", None)
+        assert claim_all(ledger) == []
+        ledger.start_job("job")
+        assert job_of(ledger).state is JobState.STOPPING, "a stop that was asked for stands"
+        assert isinstance(ledger.renew_lease(Lease(REF, "job", part.epoch, 0)), Lease)
+        ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
+        assert job_of(ledger).slices == {SliceState.COMPLETED: 1, SliceState.PENDING: 1}
+        assert ledger.leave_job("job", "ann", stop="enough") is JobState.STOPPED
+
+    def test_a_stopped_job_frees_its_leases(self, ledger: Ledger) -> None:
+        running_two(ledger, plans(1), plans(1))
+        ledger.request_stop("job")
+        register(ledger, "bob")
+        ledger.begin_job("next", "bob", {})
+        for ref in (REF, OTHER):
+            assert isinstance(ledger.acquire_lease(ref, "next", "bob"), Lease)
+
+    def test_a_stopped_job_is_resumed_where_it_was(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = running(ledger, plans(3))
+        (done,) = ledger.claim("job", REF, "ann", work=1, limit=1)
+        ledger.complete(part, "ann", [outcome(done)], job_id="job")
+        ledger.request_stop("job", "enough")
+        ledger.leave_job("job", "ann")
+        clock.advance(1)
+        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        assert job_of(ledger).state is JobState.STOPPED
+        ledger.start_job("job")
+        resumed = job_of(ledger)
+        assert (resumed.state, resumed.started_at, resumed.finished_at, resumed.error, resumed.updated_at) == (
+            JobState.RUNNING,
+            START,
+            None,
+            None,
+            START + 1,
+        )
+        complete_all(ledger, adopted, "bob")
+        assert end(ledger, adopted, worker="bob") is JobState.COMPLETED
+        assert len(ledger.manifest(part.instance)) == 6
+
+    def test_a_resumed_job_can_be_stopped_again(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        ledger.request_stop("job", "first")
+        ledger.start_job("job")
+        assert ledger.request_stop("job", "second") is JobState.STOPPED
+        assert job_of(ledger).error == "second"
+
+    def test_a_job_whose_stop_was_cut_off_can_be_adopted_and_started(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        claim_all(ledger)
+        ledger.request_stop("job")
+        take_over(ledger)
+        stopped = job_of(ledger)
+        assert (stopped.state, stopped.finished_at) == (JobState.STOPPED, START)
+        ledger.start_job("job")
+        assert len(claim_all(ledger, "bob")) == 1
+
+    def test_a_stopped_job_can_be_given_up(self, ledger: Ledger) -> None:
+        running(ledger, plans(2))
+        ledger.request_stop("job")
+        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        assert fail(ledger, adopted, worker="bob", error="nobody can resume it") is JobState.FAILED
+        job = job_of(ledger)
+        assert (job.state, job.error) == (JobState.FAILED, "nobody can resume it")
+        assert job.slices == {SliceState.CANCELLED: 2}
+        assert ledger.unfinished_job(REF) is None
+
+    @pytest.mark.parametrize("how", ["completed", "failed"])
+    def test_ends_are_final(self, ledger: Ledger, how: str) -> None:
+        part = running(ledger, plans(1))
+        if how == "completed":
+            complete_all(ledger, part)
+            end(ledger, part)
+        else:
+            fail(ledger, part, error="hopeless")
+        before = state_of_everything(ledger, part)
+        state = job_of(ledger).state
+        assert ledger.request_stop("job", "too late") is state
+        assert ledger.leave_job("job", "ann", stop="too late") is state
+        with pytest.raises(Conflict):
+            ledger.start_job("job")
+        assert state_of_everything(ledger, part) == before

@@ -129,6 +129,15 @@ def test_workers_tell_where_they_are_and_what_they_do(
     assert (second["kind"], second["pulse"], second["busy_since"]) == ("worker", "steady", None)
 
 
+def test_a_worker_in_a_job_without_a_slice_in_work_is_not_called_idle(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledgers.begin(ledger)
+    text = said(capsys, "workers")
+    assert f"job {JOB[:8]}" in text
+    assert "idle" not in text
+
+
 def test_a_worker_that_is_silent_for_five_minutes_is_taken_for_dead(
     ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

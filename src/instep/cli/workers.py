@@ -39,7 +39,7 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
             id_text(each.id),
             place_text(each),
             ago_text(each.heartbeat_at, each.seen_at),
-            refs_text(each.refs) or "idle",
+            _task_text(each),
             each.slices,
             ago_text(each.busy_since, each.seen_at),
         ]
@@ -50,6 +50,13 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
     for each in found:
         if each.pulse != "steady":
             out.line(late_text(each))
+
+
+def _task_text(worker: WorkerView) -> str:
+    """Without a slice in work, a worker in a job finishes it, or waits for what the others do."""
+    if worker.refs:
+        return refs_text(worker.refs)
+    return f"job {id_text(worker.job_ids[0])}" if worker.job_ids else "idle"
 
 
 def place_text(worker: WorkerView) -> str:

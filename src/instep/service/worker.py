@@ -348,9 +348,9 @@ def _nothing() -> None:
 def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
     """Be a worker for these entities: take part in any job on them, until interrupted (or idle)."""
     worker = Worker({setup.ref: setup for setup in setups}, context, "worker")
-    names = ", ".join(setup.ref.entity for setup in setups)
-    context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
     try:
+        names = ", ".join(setup.ref.entity for setup in setups)
+        context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
         worker.serve(until_idle=until_idle)
     finally:
         worker.end()

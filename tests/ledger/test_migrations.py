@@ -11,11 +11,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from instep.ledger.schema import bring_up, upgrade
-from instep.ledger.sqlite import sqlite_engine
+from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.tables import HEAD, metadata
+from tests.contracts.ledger.building import START, VirtualClock
+from tests.ledger.old_ledger import check_migrated, make_old_ledger
 
 
-def _schema(path: Path, *, migrate: bool) -> dict[str, str]:
+def _schema(path: Path, *, migrate: bool) -> dict[str, list[str]]:
+    """What the database says of each table and index: its lines, in any order (new columns come last)."""
     engine = sqlite_engine(path)
     if migrate:
         upgrade(engine)
@@ -25,7 +29,13 @@ def _schema(path: Path, *, migrate: bool) -> dict[str, str]:
         rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
         assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one() == HEAD
     engine.dispose()
-    return {name: re.sub(r"\s+", " ", sql) for name, sql in rows if name != "alembic_version"}
+    return {name: _lines(sql) for name, sql in rows if name != "alembic_version"}
+
+
+def _lines(sql: str) -> list[str]:
+    """A table that was made anew has its name in quotation marks."""
+    plain = re.sub(r'^CREATE TABLE "(\w+)"', r"CREATE TABLE \1", sql)
+    return sorted(re.sub(r"\s+", " ", line).strip(" ,") for line in plain.splitlines() if line.strip())
 
 
 def test_a_migrated_ledger_and_a_new_one_have_the_same_schema(tmp_path: Path) -> None:
@@ -51,3 +61,14 @@ def test_head_is_the_newest_migration() -> None:
     assert scripts.get_heads() == [HEAD]
     revisions = [script.revision for script in scripts.walk_revisions()]
     assert revisions == sorted(revisions, reverse=True), "revisions are compared as text: they must sort"
+
+
+def test_a_ledger_of_the_first_schema_comes_over_with_its_data(tmp_path: Path) -> None:
+    engine = sqlite_engine(tmp_path / "ledger.db")
+    make_old_ledger(engine)
+    bring_up(engine, "here")
+    check_migrated(SqlLedger(engine, SqliteDialect(VirtualClock(START + 40), "here")))
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
+    engine.dispose()

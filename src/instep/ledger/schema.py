@@ -6,6 +6,10 @@ run. A test proves that the migrations lead to the very same schema.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from instep.errors import UserError
@@ -66,6 +70,25 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
     config = Config()
     config.set_main_option("script_location", "instep.ledger:migrations")
-    with engine.execution_options(write=True).begin() as connection:
+    writer = engine.execution_options(write=True)
+    with writer.connect() as connection, _foreign_keys_at_rest(connection), connection.begin():
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
+
+
+@contextmanager
+def _foreign_keys_at_rest(connection: Connection) -> Iterator[None]:
+    """SQLite changes a table by making it anew, and dropping the old one would drop the rows that refer to it.
+
+    The switch only works outside a transaction.
+    """
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver = connection.connection.dbapi_connection
+    assert isinstance(driver, sqlite3.Connection)
+    driver.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        driver.execute("PRAGMA foreign_keys = ON")

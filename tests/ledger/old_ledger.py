@@ -1,0 +1,142 @@
+"""A ledger as the first schema had it, with something in every table; for tests of migrations."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, MetaData
+
+from instep.domain.jobs import JobState, SliceState
+from instep.domain.manifest import encode_changes
+from instep.ledger.port import Lease, Ledger
+from instep.ledger.schema import upgrade
+from tests.contracts.ledger.building import OTHER, REF, START, change, end, job_of, outcome, register, status_of
+
+_IDLE = {"attempts": 0, "fence": 0}
+
+
+def make_old_ledger(engine: Engine) -> None:
+    """A job that was completed, one that failed, and one that was running when its worker was upgraded."""
+    upgrade(engine, "0001")
+    tables = MetaData()
+    tables.reflect(engine)
+    with engine.execution_options(write=True).begin() as connection:
+        _insert(tables, connection)
+
+
+def _insert(tables: MetaData, connection: Connection) -> None:
+    def insert(table: str, **values: object) -> None:
+        connection.execute(tables.tables[table].insert().values(**values))
+
+    def insert_job(number: int, state: str, **values: object) -> None:
+        at = START + 10 * number
+        insert("jobs", id=f"job-{number}", state=state, worker_id="old", created_at=at, started_at=at + 1, **values)
+        for position, ref in enumerate((REF, OTHER)):
+            insert(
+                "job_parts",
+                job_id=f"job-{number}",
+                ref=str(ref),
+                position=position,
+                instance=f"instance-{position}",
+                sequence=1,
+                physical=f"index-{position}",
+                fingerprint='{"chunker": "c1"}',
+                buckets=16,
+                epoch=number,
+                base=7,
+                fresh=number == 1,
+            )
+
+    def insert_slice(job: int, index: int, state: str, work: int, priority: int = 40, **values: object) -> None:
+        slice_id = f"job-{job}.0.{index}"
+        insert(
+            "slices",
+            id=slice_id,
+            job_id=f"job-{job}",
+            ref=str(REF),
+            number=index,
+            bucket=3,
+            units=2,
+            work=work,
+            priority=priority,
+            state=state,
+            **(_IDLE | values),
+        )
+        payload = encode_changes([change(2 * index), change(2 * index + 1)])
+        insert("slice_work", slice_id=slice_id, lower_bound="", upper_bound="", payload=payload)
+
+    insert("workers", id="old", host="here", pid=1, started_at=START, heartbeat_at=START + 30)
+    insert_job(1, "COMPLETED_WITH_ERRORS", finished_at=START + 15)
+    insert_slice(1, 0, "COMPLETED", 5, worker_id="old", fence=1, read=2, written=1, failed=1)
+    insert_job(2, "FAILED", finished_at=START + 25, error="no luck")
+    insert_job(3, "RUNNING")
+    insert_slice(3, 0, "PENDING", 5)
+    insert_slice(3, 1, "PENDING", 9)
+    insert_slice(3, 2, "PENDING", 5, priority=60)
+    insert_slice(3, 3, "PROCESSING", 7, fence=1, worker_id="old", claimed_at=START + 31)
+    insert_slice(3, 4, "COMPLETED", 7, fence=1, worker_id="old", read=2, written=2)
+    lease = {"worker_id": "old", "host": "here", "pid": 1, "since": START, "expires_at": START + 10**9}
+    insert("leases", ref=str(REF), epoch=3, **lease)
+    insert("sequences", ref=str(REF), last=1)
+    insert(
+        "checkpoints",
+        ref=str(REF),
+        instance="instance-0",
+        sequence=1,
+        physical="index-0",
+        fingerprint="{}",
+        buckets=16,
+        watermark=START + 10,
+        job_id="job-1",
+        updated_at=START + 15,
+    )
+    document = change(1)
+    insert(
+        "documents",
+        instance="instance-0",
+        document_id=document.document_id,
+        uri=document.uri,
+        size=101,
+        version="v1",
+        document_hash="hash",
+        chunks=3,
+        bucket=0,
+    )
+    insert(
+        "failures",
+        ref=str(REF),
+        document_id="doc_0000",
+        uri="file:///docs/0.md",
+        version="v1",
+        stage="parse",
+        reason="no text in it",
+        attempts=1,
+        job_id="job-1",
+        failed_at=START + 14,
+    )
+
+
+def check_migrated(ledger: Ledger) -> None:
+    """Nothing is lost, and the job that was running can be finished by a new worker."""
+    done, failed = job_of(ledger, "job-1"), job_of(ledger, "job-2")
+    assert (done.configuration, done.updated_at) == ({}, START + 15)
+    assert {part.state for part in done.parts} == {JobState.COMPLETED_WITH_ERRORS}
+    assert {(part.state, part.finished_at, part.error) for part in failed.parts} == {
+        (JobState.FAILED, START + 25, "no luck")
+    }
+    assert [each.id for each in ledger.workers()] == ["old"]
+    assert list(ledger.manifest("instance-0")) == [change(1).uri]
+    assert ledger.count_failures(REF) == 1
+
+    unfinished = ledger.unfinished_job(REF)
+    assert unfinished is not None
+    assert (unfinished.id, unfinished.state, unfinished.updated_at) == ("job-3", JobState.RUNNING, START + 31)
+    register(ledger, "new")
+    lease = ledger.acquire_lease(REF, "job-3", "new")
+    assert isinstance(lease, Lease)
+    assert lease.epoch == 4
+    part = ledger.adopt_part(lease)
+    claims = ledger.claim("job-3", REF, "new", work=1_000, limit=10)
+    assert [each.index for each in claims] == [2, 1, 3, 0], "by priority, then the largest, then by number"
+    assert [each.fence for each in claims] == [1, 1, 2, 1]
+    ledger.complete(part, "new", list(map(outcome, claims)), job_id="job-3")
+    assert end(ledger, part, "job-3", "new") is JobState.RUNNING, "the other part is open"
+    assert status_of(ledger, REF, "job-3").slices == {SliceState.COMPLETED: 5}

@@ -64,8 +64,9 @@ class Mysql:
             query=dict(address.options),
         )
         ours = {
-            "connect_timeout": CONNECT_SECONDS,
-            "read_timeout": self._answer_seconds,
+            "connect_timeout": min(CONNECT_SECONDS, self._answer_seconds),
+            # For the greeting; later answers may take longer.
+            "read_timeout": min(CONNECT_SECONDS, self._answer_seconds),
             "write_timeout": self._answer_seconds,
             "program_name": "instep",
             "charset": "utf8mb4",
@@ -76,6 +77,8 @@ class Mysql:
         # Before SQLAlchemy looks at the settings itself.
         @event.listens_for(engine, "connect", insert=True)
         def prepare(connection: pymysql.Connection[Any], _: ConnectionPoolEntry) -> None:
+            # A private field, because the driver has no other way to set it later.
+            connection._read_timeout = self._answer_seconds  # type: ignore[attr-defined]
             mariadb = "MariaDB" in connection.get_server_info()  # type: ignore[no-untyped-call]  # as the stubs have it
             limit = (
                 f"SET SESSION max_statement_time = {STATEMENT_SECONDS}"

@@ -59,7 +59,7 @@ class Postgres:
         )
         # libpq knows what a lost host looks like: nothing of what was sent arrives.
         ours = {
-            "connect_timeout": CONNECT_SECONDS,
+            "connect_timeout": int(min(CONNECT_SECONDS, self._answer_seconds)),
             "application_name": "instep",
             "keepalives_idle": 30,
             "keepalives_interval": 10,

@@ -26,6 +26,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
 from instep.domain.refs import is_entity_name
+from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.fields import (
     Bytes,
     Globs,
@@ -62,7 +63,6 @@ DEFAULT_EXCLUDE = tuple(
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
-_USERINFO = re.compile(r"(?<=://)[^/@]*@")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
@@ -270,7 +270,8 @@ class Project(Model):
     name: str
     """Name of the project: letters, digits, dots, dashes and underscores."""
     ledger: str = Field(default="sqlite:///.instep/ledger.db", repr=False)
-    """URL of the coordination database; a relative SQLite path is relative to the project folder."""
+    """URL of the coordination database: `sqlite:///` and a path (relative to the project folder),
+    `postgresql://user:${PASSWORD}@host/database`, or the same with `mariadb://` or `mysql://`."""
     state: Text = ".instep"
     """Folder for caches and locks, relative to the project folder."""
     engine: Literal["auto", "inline", "spark"] = "auto"
@@ -294,8 +295,16 @@ class Project(Model):
     @field_validator("ledger")
     @classmethod
     def _database_url(cls, value: str) -> str:
-        if not re.match(r"[a-z][a-z0-9]*(\+[a-z0-9]+)?://", value):
+        scheme, separator, _ = value.partition("://")
+        if not separator:
             raise problem("ledger", "must be a database URL such as sqlite:///.instep/ledger.db")
+        if scheme in SERVER_SCHEMES:
+            try:
+                server_address(value)
+            except ValueError as error:
+                raise problem("ledger", str(error)) from error
+        elif scheme not in ("sqlite", "sqlite+pysqlite"):
+            raise problem("ledger", "must begin with sqlite:///, postgresql://, mariadb:// or mysql://")
         return value
 
     @field_validator("root")
@@ -343,7 +352,9 @@ class Project(Model):
     @property
     def ledger_label(self) -> str:
         """The ledger's URL without user, password and options: fit to be shown."""
-        return _USERINFO.sub("", self.ledger).partition("?")[0]
+        if self.ledger.partition("://")[0] in SERVER_SCHEMES:
+            return server_address(self.ledger).label
+        return self.ledger.partition("?")[0]
 
     @property
     def state_dir(self) -> Path:

@@ -1,0 +1,25 @@
+"""The ledger on MariaDB under the contract: every handle has connections of its own to one database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from instep.ledger.port import Ledger
+from tests.contracts.ledger import LedgerContract, VirtualClock
+from tests.servers.ledgers import LedgerDatabase
+
+
+class TestMariadbLedger(LedgerContract):
+    @pytest.fixture
+    def ledgers(self, clock: VirtualClock, mariadb: LedgerDatabase) -> Iterator[Callable[[], Ledger]]:
+        opened: list[Ledger] = []
+
+        def another() -> Ledger:
+            opened.append(mariadb.open(clock))
+            return opened[-1]
+
+        yield another
+        for ledger in opened:
+            ledger.close()

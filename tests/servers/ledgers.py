@@ -1,0 +1,68 @@
+"""Ledgers in one database of a real server: brought up once, emptied for every test."""
+
+from __future__ import annotations
+
+import functools
+
+from sqlalchemy import text
+
+from instep.domain.clock import Clock
+from instep.domain.server_address import ServerAddress, server_address
+from instep.domain.timing import TIMING, Timing
+from instep.ledger.port import Ledger
+from instep.ledger.server import Server as LedgerServer
+from instep.ledger.server import open_server, server_at
+from instep.ledger.tables import metadata
+from tests.servers.mariadb import running_mariadb
+from tests.servers.postgres import running_postgres
+from tests.servers.process import Server
+
+
+class LedgerDatabase:
+    """May be used in every test of a process; they must close the ledgers that they open."""
+
+    def __init__(self, server: Server, name: str = "ledger") -> None:
+        self.server = server
+        self.name = name
+        server.execute(f"CREATE DATABASE {name}")
+        self.open().close()
+        self._engine = server_at(self.address).engine(read_only=False)
+
+    @property
+    def url(self) -> str:
+        return self.server.url(self.name)
+
+    @property
+    def address(self) -> ServerAddress:
+        return server_address(self.url)
+
+    def open(
+        self, clock: Clock | None = None, *, timing: Timing = TIMING, server: LedgerServer | None = None
+    ) -> Ledger:
+        """With the server's clock, unless another one is given."""
+        ledger = open_server(self.address, clock=clock, timing=timing, server=server)
+        assert ledger is not None
+        return ledger
+
+    def empty(self) -> None:
+        with self._engine.begin() as connection:
+            for table in reversed(metadata.sorted_tables):
+                connection.execute(table.delete())
+
+    def execute(self, statement: str) -> list[tuple[object, ...]]:
+        """One statement, in a transaction of its own."""
+        with self._engine.begin() as connection:
+            done = connection.execute(text(statement))
+            return [tuple(row) for row in done] if done.returns_rows else []
+
+
+@functools.cache
+def postgres_ledger() -> LedgerDatabase:
+    """The one of this process."""
+    return LedgerDatabase(running_postgres())
+
+
+@functools.cache
+def mariadb_ledger() -> LedgerDatabase:
+    """The one of this process; skips the test where there is no MariaDB."""
+    return LedgerDatabase(running_mariadb())

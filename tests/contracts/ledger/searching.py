@@ -74,6 +74,20 @@ class Searching(Fixtures):
         ledger.request_stop("a")
         assert ledger.unfinished_job(REF) == job_of(ledger, "a")
 
+    # The latest job of a partition.
+
+    def test_the_latest_job_of_a_partition_is_found_ended_or_not(self, ledger: Ledger, clock: VirtualClock) -> None:
+        assert ledger.latest_job(REF) is None
+        fail(ledger, running(ledger, plans(1), job_id="b"), "b")
+        assert ledger.latest_job(REF) == job_of(ledger, "b")
+        clock.advance(1)
+        running(ledger, plans(1), job_id="a")
+        assert ledger.latest_job(REF) == job_of(ledger, "a")
+        clock.advance(1)
+        ledger.begin_job("unplanned", "ann", {})
+        assert ledger.latest_job(REF) == job_of(ledger, "a")
+        assert ledger.latest_job(OTHER) is None
+
     # Open parts.
 
     def test_an_open_part_shows_what_there_is_to_do(self, ledger: Ledger) -> None:

@@ -111,11 +111,6 @@ def latest(tables: Tables, ref: PartitionRef) -> Job | None:
     return view(found) if found else None
 
 
-def latest(tables: Tables, ref: PartitionRef) -> Job | None:
-    found = max((job for job in tables.jobs.values() if ref in job.parts), key=_age, default=None)
-    return view(found) if found else None
-
-
 def _age(job: JobRow) -> tuple[int, str]:
     return job.created_at, job.id
 

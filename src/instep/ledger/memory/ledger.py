@@ -111,10 +111,6 @@ class MemoryLedger:
         with self._lock:
             return jobs.latest(self._tables, ref)
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        with self._lock:
-            return jobs.latest(self._tables, ref)
-
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         with self._lock:
             return jobs.open_parts(self._tables, refs)

@@ -34,6 +34,7 @@ class Checker:
         self._owners: dict[str, tuple[int, str]] = {}
         self._completed: dict[str, tuple[int, str]] = {}
         self._effects: dict[tuple[str, PartitionRef], Counts] = {}
+        self._planned: dict[tuple[str, PartitionRef], int] = {}
 
     def broken(self, what: str) -> None:
         self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
@@ -48,6 +49,11 @@ class Checker:
         look = _WATCHED.get(event.name)
         if look is not None:
             look(self, event)
+
+    def _plans(self, event: Event) -> None:
+        job_id: str = event.args[0]
+        for new in event.args[1]:
+            self._planned[job_id, new.part.ref] = sum(each.units for each in new.slices)
 
     def _claimed(self, event: Event) -> None:
         claims: list[Claim] = event.result
@@ -216,8 +222,8 @@ class Checker:
 
     def _failures(self, source: Source, records: Sequence[FailureRecord]) -> None:
         bad_ends = sum(self._world.counters.get(each, 0) for each in BAD_ENDS)
-        if any(each.poison is Poison.KILLS for each in source.versions.values()):
-            bad_ends += MAX_ATTEMPTS - 1  # It took neighbours down, until they were run alone.
+        if any(each.poison in (Poison.KILLS, Poison.RAISES) for each in source.versions.values()):
+            bad_ends += MAX_ATTEMPTS - 1  # It spent its neighbours' attempts, until they were run alone.
         for record in records:
             document = source.documents.get(record.uri)
             if document is None or str(document.version) != record.version:
@@ -235,8 +241,9 @@ class Checker:
             if not status.counts.balanced:
                 self.broken(f"{name}: its counts are not balanced: {status.counts}")
             finished = status.state in (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
-            if finished and status.counts.read != status.units:
-                self.broken(f"{name}: {status.counts.read} units were read of {status.units}")
+            planned = self._planned[job.id, status.part.ref]
+            if finished and status.counts.read != planned:
+                self.broken(f"{name}: {status.counts.read} units were read of {planned}")
             effects = self._effects.get((job.id, status.part.ref), Counts())
             # A slice that was given up has read and failed, and has had no effect.
             given_up = status.counts.failed - effects.failed
@@ -260,6 +267,7 @@ def _texts(rows: Iterable[tuple[str, int, str]]) -> list[str]:
 
 
 _WATCHED: dict[str, Any] = {
+    "plan_job": Checker._plans,
     "claim": Checker._claimed,
     "complete": Checker._completes,
     "promote": Checker._promoted,

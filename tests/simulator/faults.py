@@ -30,6 +30,9 @@ EFFECTS = (
     "retire_worker create fence commit committed maintain promote drop".split()
 )
 
+#: Those around a commit: half of the schedules look at nothing else.
+HEART = tuple("claim holds fence commit complete begin_finish promote finish_part".split())
+
 
 class Fault(Enum):
     CRASH_BEFORE = auto()

@@ -26,7 +26,7 @@ from instep.service.worker import serve
 from .checker import Checker
 from .documents import Source
 from .engine import Program, SimEngine
-from .faults import EFFECTS, Chaos, Fault, Outage, Port, World
+from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
 from .scheduler import LedgerClock, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .target import SimTarget
 
@@ -255,7 +255,7 @@ class Simulation:
         chaos = self.world.chaos
         chaos.until = until
         chaos.rate = random.choice((0.0, 0.01, 0.05))
-        chaos.focus = frozenset(random.sample(EFFECTS, random.randint(1, 4)))
+        chaos.focus = frozenset(random.sample(random.choice((EFFECTS, HEART)), random.randint(1, 3)))
         chaos.focused = random.choice((0.1, 0.3, 0.6))
         chaos.left = random.choice((1, 3, 6, 12))
         chaos.pause = (self._timing.lease, 3 * self._timing.lease)

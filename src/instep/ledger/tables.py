@@ -148,7 +148,8 @@ slices = Table(
         column("read") == column("written") + column("skipped") + column("deleted") + column("failed"),
         name="balanced",
     ),
-    Index("slices_job", "job_id", "ref"),
+    # Statistics read it in its order; nothing has to be sorted.
+    Index("slices_job", "job_id", "ref", "state"),
     **_OPTIONS,
 )
 

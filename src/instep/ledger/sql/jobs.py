@@ -134,6 +134,12 @@ def unfinished(tx: Transaction, ref: PartitionRef) -> Job | None:
     return _first(tx, tx.connection.execute(open_jobs.order_by(*_NEWEST_FIRST).limit(1)).all())
 
 
+def latest(tx: Transaction, ref: PartitionRef) -> Job | None:
+    with_part = exists().where(job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref))
+    newest = select(jobs).where(with_part).order_by(*_NEWEST_FIRST).limit(1)
+    return _first(tx, tx.connection.execute(newest).all())
+
+
 _NEWEST_FIRST = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 

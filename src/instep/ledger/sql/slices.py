@@ -95,8 +95,8 @@ def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
 
 
 def lock_processing(tx: Transaction, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-    """Slices in work, locked in the order of their ids."""
-    in_work = select(slices).where(PROCESSING, *conditions).order_by(slices.c.id)
+    """Slices in work, locked in one order by all: that of the index which has only them."""
+    in_work = select(slices).where(PROCESSING, *conditions).order_by(slices.c.worker_id, slices.c.job_id, slices.c.id)
     return tx.connection.execute(in_work.with_for_update(of=slices)).all()
 
 

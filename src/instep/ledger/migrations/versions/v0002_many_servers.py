@@ -110,15 +110,27 @@ def _upgrade_slices() -> None:
         batch.alter_column("rank", existing_type=sa.Integer(), nullable=False)
         batch.alter_column("claimable_at", existing_type=sa.BigInteger(), nullable=False)
     if op.get_bind().dialect.name in ("mysql", "mariadb"):
-        # No partial indexes there: the state comes first, so that what has ended is passed over.
-        op.create_index("slices_pending", "slices", ["job_id", "ref", "state", "rank", "id"])
-        op.drop_index("slices_processing", "slices")
-        op.create_index("slices_processing", "slices", ["state", "worker_id", "job_id"])
+        _index_slices_by_state()
     else:
-        pending = sa.text("state = 'PENDING'")
-        op.create_index(
-            "slices_pending", "slices", ["job_id", "ref", "rank", "id"], sqlite_where=pending, postgresql_where=pending
-        )
+        _index_slices()
+
+
+def _index_slices() -> None:
+    op.drop_index("slices_job", "slices")
+    op.create_index("slices_job", "slices", ["job_id", "ref", "state"])
+    pending = sa.text("state = 'PENDING'")
+    op.create_index(
+        "slices_pending", "slices", ["job_id", "ref", "rank", "id"], sqlite_where=pending, postgresql_where=pending
+    )
+
+
+def _index_slices_by_state() -> None:
+    """No partial indexes there: the state comes first, so that what has ended is passed over."""
+    op.create_index("slices_pending", "slices", ["job_id", "ref", "state", "rank", "id"])
+    # The one before does all that this did, for the foreign key too.
+    op.drop_index("slices_job", "slices")
+    op.drop_index("slices_processing", "slices")
+    op.create_index("slices_processing", "slices", ["state", "worker_id", "job_id"])
 
 
 def _upgrade_workers() -> None:

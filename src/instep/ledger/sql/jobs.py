@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, bindparam, case, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, Row, bindparam, case, delete, exists, func, insert, select
 
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.jobs import JOB_MOVES, Job, JobPart, JobState, PartStatus, SliceState
@@ -19,6 +19,7 @@ from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import job_parts, jobs, slices
 
 _UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
+_NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 _STATISTICS = (
     select(
@@ -126,21 +127,21 @@ def newest(tx: Transaction, limit: int) -> list[Job]:
     return _load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
 
 
-def unfinished(tx: Transaction, ref: PartitionRef) -> Job | None:
-    open_part = exists().where(
-        job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref), job_parts.c.state.is_(None)
-    )
-    open_jobs = select(jobs).where(jobs.c.state.in_(_UNFINISHED), open_part)
-    return _first(tx, tx.connection.execute(open_jobs.order_by(*_NEWEST_FIRST).limit(1)).all())
-
-
 def latest(tx: Transaction, ref: PartitionRef) -> Job | None:
-    with_part = exists().where(job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref))
-    newest = select(jobs).where(with_part).order_by(*_NEWEST_FIRST).limit(1)
-    return _first(tx, tx.connection.execute(newest).all())
+    return _newest_of(tx, exists().where(*_part_on(ref)))
 
 
-_NEWEST_FIRST = (jobs.c.created_at.desc(), jobs.c.id.desc())
+def unfinished(tx: Transaction, ref: PartitionRef) -> Job | None:
+    return _newest_of(tx, jobs.c.state.in_(_UNFINISHED), exists().where(*_part_on(ref), job_parts.c.state.is_(None)))
+
+
+def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:
+    newest_of = select(jobs).where(*conditions).order_by(*_NEWEST_FIRST).limit(1)
+    return _first(tx, tx.connection.execute(newest_of).all())
+
+
+def _part_on(ref: PartitionRef) -> tuple[ColumnElement[bool], ...]:
+    return (job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref))
 
 
 def part_of(row: Row[Any]) -> JobPart:

@@ -103,9 +103,6 @@ class SqlLedger:
     def latest_job(self, ref: PartitionRef) -> Job | None:
         return self._read(lambda tx: jobs.latest(tx, ref))
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        return self._read(lambda tx: jobs.latest(tx, ref))
-
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         return self._read(lambda tx: part_rows.open_parts(tx, refs))
 

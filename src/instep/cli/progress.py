@@ -75,7 +75,10 @@ class Bars:
         self._bars.advance(self._task(entity), units)
 
     def say(self, entity: str, message: str) -> None:
-        self._bars.update(self._task(entity), note=visible(message))
+        if entity in self._tasks:
+            self._bars.update(self._task(entity), note=visible(message))
+        else:
+            self._bars.console.print(f"{entity}: {visible(message)}")
 
     def end(self, entity: str) -> None:
         task = self._task(entity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 
 from instep.domain.fingerprint import changed_parts
@@ -15,9 +16,10 @@ from instep.service.setup import EntitySetup
 
 def recover(context: Context) -> None:
     """Bury who is proved dead on this host, at once; then sweep up who has been silent for too long."""
-    ledger, liveness = context.ledger, context.liveness
+    ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
     for worker in ledger.workers():
-        if liveness.proved_dead(worker.id):
+        # Only of this host: on a shared file system a lock held elsewhere may not be seen.
+        if worker.host == here and liveness.proved_dead(worker.id):
             slices = ledger.bury_worker(worker.id)
             liveness.forget(worker.id)
             context.progress.say(worker.host, f"worker {worker.id[:8]} is dead; {slices} slices taken from it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState
@@ -14,11 +14,14 @@ from instep.domain.refs import PartitionRef, instance_id
 from instep.errors import InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Holder, Lease, NewPart
 from instep.service.context import Context
+from instep.service.patience import RESUMES, Away
 from instep.service.plan import EntityPlan, Kind, PlanOptions, plan_entity
 from instep.service.promotion import give_up
 from instep.service.recovery import misfit, recover
 from instep.service.setup import EntitySetup
-from instep.service.worker import RESUMES, Away, Worker
+
+if TYPE_CHECKING:
+    from instep.service.worker import Worker
 
 
 class Busy(UserError):
@@ -136,10 +139,13 @@ class _Run:
         return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, list(plan.problems))
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
+        from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.
+
         for plan in todo.values():
             self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
         worker = Worker(self._setups, self._context, "run")
         try:
+            recover(self._context)
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:

@@ -17,7 +17,7 @@ from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
 from instep.service.keeper import Keeper
-from instep.service.patience import Circuit, backoff
+from instep.service.patience import RESUMES, Away, Circuit, backoff
 from instep.service.promotion import finish
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
@@ -27,15 +27,8 @@ Setups = Mapping[PartitionRef, EntitySetup]
 #: A part of a job, by the job's id and the partition.
 PartKey = tuple[str, PartitionRef]
 
-RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
 #: Taken over so often in a row without a wave in between: no other worker explains that.
 FENCED_IN_A_ROW = 10
-
-
-class Away(UserError):
-    """Ledger or target were out of reach for too long (exit code 75, EX_TEMPFAIL: the same call may work later)."""
-
-    exit_code = 75
 
 
 @dataclass
@@ -74,9 +67,8 @@ class Worker:
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
+        self._swept: float | None = None
         self._register()
-        recover(context)
-        self._swept = context.clock.monotonic()
 
     def _register(self) -> None:
         """Under a new id: the old one, if there was one, is buried."""
@@ -180,7 +172,7 @@ class Worker:
 
     def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
         now, context = self._context.clock.monotonic(), self._context
-        if now - self._swept < context.timing.sweep / 1000:
+        if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
             return
         recover(context)
         if self._kind == "worker":

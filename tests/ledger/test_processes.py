@@ -17,7 +17,7 @@ from instep.domain.jobs import SliceState
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.system import SystemClock
-from tests.contracts.ledger import REF, claim_all, job_of, outcome, plans, running
+from tests.contracts.ledger import REF, claim_all, job_of, joined, outcome, plans, running
 
 
 @pytest.fixture
@@ -55,6 +55,7 @@ def test_processes_claim_every_slice_exactly_once(tmp_path: Path, pool: ProcessP
     ledger = _open(path)
     running(ledger, plans(200, units=1))
     workers = ["bob", "cid", "dan", "eva"]
+    joined(ledger, *workers)
     claimed = [claim for part in pool.map(_claim_one_by_one, [path] * 4, workers) for claim in part]
     assert sorted(claimed) == sorted((f"job.0.{number}", 1) for number in range(200))
     assert job_of(ledger, "job").slices == {SliceState.PROCESSING: 200}

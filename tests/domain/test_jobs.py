@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,10 @@ from instep.domain.jobs import (
     JobState,
     SliceState,
     after_failure,
+    ancestors_of,
     end_of_job,
+    end_of_part,
+    half_ids,
 )
 
 
@@ -40,28 +45,51 @@ def test_every_job_state_reaches_an_end() -> None:
 tallies = st.dictionaries(st.sampled_from(SliceState), st.integers(0, 3))
 
 
-@given(tallies, st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_a_job_ends_exactly_when_no_slice_is_open(
-    slices: dict[SliceState, int], good: int, failed: int, stopping: bool
-) -> None:
-    counts = Counts(read=good + failed, written=good, failed=failed)
-    end = end_of_job(slices, counts, stopping=stopping)
-    if stopping:
-        assert end == (None if slices.get(SliceState.PROCESSING) else JobState.STOPPED)
-        return
-    still_open = slices.get(SliceState.PENDING, 0) + slices.get(SliceState.PROCESSING, 0)
+@given(tallies, st.integers(0, 5), st.integers(0, 5))
+def test_a_part_ends_exactly_when_no_slice_is_open(slices: dict[SliceState, int], good: int, failed: int) -> None:
+    end = end_of_part(slices, Counts(read=good + failed, written=good, failed=failed))
+    still_open = sum(number for state, number in slices.items() if not state.ended)
     assert (end is None) == (still_open > 0)
+    assert end in {None, JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED}
     if end is JobState.COMPLETED:
         assert not failed
         assert not slices.get(SliceState.FAILED)
+        assert not slices.get(SliceState.CANCELLED)
 
 
-def test_a_job_is_failed_only_when_nothing_was_achieved() -> None:
-    assert end_of_job({SliceState.FAILED: 2}, Counts()) is JobState.FAILED
-    assert end_of_job({SliceState.COMPLETED: 1}, Counts(read=2, failed=2)) is JobState.FAILED
-    assert end_of_job({SliceState.COMPLETED: 1, SliceState.FAILED: 1}, Counts()) is JobState.COMPLETED_WITH_ERRORS
-    assert end_of_job({SliceState.COMPLETED: 1}, Counts(read=2, written=1, failed=1)) is JobState.COMPLETED_WITH_ERRORS
-    assert end_of_job({SliceState.COMPLETED: 1}, Counts(read=1, skipped=1)) is JobState.COMPLETED
+def test_a_part_is_failed_only_when_nothing_was_achieved() -> None:
+    assert end_of_part({SliceState.FAILED: 2}, Counts()) is JobState.FAILED
+    assert end_of_part({SliceState.COMPLETED: 1}, Counts(read=2, failed=2)) is JobState.FAILED
+    assert end_of_part({SliceState.COMPLETED: 1, SliceState.FAILED: 1}, Counts()) is JobState.COMPLETED_WITH_ERRORS
+    counts = Counts(read=2, written=1, failed=1)
+    assert end_of_part({SliceState.COMPLETED: 1}, counts) is JobState.COMPLETED_WITH_ERRORS
+    assert end_of_part({SliceState.COMPLETED: 1}, Counts(read=1, skipped=1)) is JobState.COMPLETED
+    assert end_of_part({}, Counts()) is JobState.COMPLETED
+
+
+ends_of_parts = st.sampled_from([None, JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED])
+
+
+@given(st.lists(ends_of_parts, max_size=6))
+def test_a_job_ends_with_its_last_part(parts: list[JobState | None]) -> None:
+    end = end_of_job(parts)
+    assert (end is None) == (None in parts)
+    if end is not None:
+        assert (end is JobState.COMPLETED) == all(each is JobState.COMPLETED for each in parts)
+        assert (end is JobState.FAILED) == (bool(parts) and all(each is JobState.FAILED for each in parts))
+        assert end in JOB_MOVES[JobState.RUNNING]
+
+
+@given(st.uuids(), st.integers(0, 50), st.integers(0, 50_000), st.lists(st.integers(0, 1), max_size=12))
+def test_a_piece_names_every_slice_that_it_was_split_from(
+    job: uuid.UUID, position: int, index: int, cuts: list[int]
+) -> None:
+    whole = f"{job}.{position}.{index}"
+    line = [whole]
+    for side in cuts:
+        assert len(set(half_ids(line[-1]))) == 2
+        line.append(half_ids(line[-1])[side])
+    assert ancestors_of(line[-1]) == tuple(reversed(line[:-1]))
 
 
 def test_a_transient_error_is_retried_until_the_attempts_are_spent() -> None:

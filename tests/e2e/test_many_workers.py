@@ -185,7 +185,7 @@ def test_scenario_2_who_was_cut_off_for_longer_than_its_lease_is_refused_and_the
 
     results = site.run(engine=pausing(the_others_take_over), background=Still())
     exact(site, [*results, *others])
-    assert any("taken over" in said for said in site.told.said)
+    assert any("took over" in said for said in site.told.said)
     assert len(site.ledger.jobs()) == 1
 
 

@@ -16,19 +16,23 @@ from instep.service.setup import EntitySetup
 
 def recover(context: Context) -> None:
     """Bury who is proved dead on this host, at once; then sweep up who has been silent for too long."""
+    bury_the_dead(context)
+    swept = context.ledger.sweep()
+    for worker_id in swept.workers:
+        context.liveness.forget(worker_id)
+        context.progress.say("workers", f"worker {worker_id[:8]} has been silent for too long; its slices are free")
+    for job_id, state in swept.jobs.items():
+        context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
+
+
+def bury_the_dead(context: Context) -> None:
     ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
     for worker in ledger.workers():
         # Only of this host: on a shared file system a lock held elsewhere may not be seen.
         if worker.host == here and liveness.proved_dead(worker.id):
             slices = ledger.bury_worker(worker.id)
             liveness.forget(worker.id)
-            context.progress.say(worker.host, f"worker {worker.id[:8]} is dead; {slices} slices taken from it")
-    swept = ledger.sweep()
-    for worker_id in swept.workers:
-        liveness.forget(worker_id)
-        context.progress.say("workers", f"worker {worker_id[:8]} has been silent for too long; its slices are free")
-    for job_id, state in swept.jobs.items():
-        context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
+            context.progress.say("workers", f"worker {worker.id[:8]} is dead; {slices} slices taken from it")
 
 
 def misfit(setup: EntitySetup, part: JobPart) -> str | None:

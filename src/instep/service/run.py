@@ -17,7 +17,7 @@ from instep.service.context import Context
 from instep.service.patience import RESUMES, Away
 from instep.service.plan import EntityPlan, Kind, PlanOptions, plan_entity
 from instep.service.promotion import give_up
-from instep.service.recovery import misfit, recover
+from instep.service.recovery import bury_the_dead, misfit, recover
 from instep.service.setup import EntitySetup
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class _Run:
             context.progress.say(holder.ref.entity, f"{_held(holder)}; waiting")
             self._told.add(holder.ref)
         context.clock.sleep(context.timing.poll / 1000)
-        recover(context)
+        bury_the_dead(context)
 
 
 class _Start:

@@ -195,9 +195,12 @@ class Worker:
                 self._outage(each, error)
             return False
         except UserError as error:
-            if self._kind == "run":
+            if self._is_over(key):
+                self._forget(key)
+            elif self._kind == "run":
                 raise
-            self._set_aside(key, error)
+            else:
+                self._set_aside(key, error)
             return False
         if done:
             self._fenced_in_a_row = 0
@@ -268,7 +271,7 @@ class Worker:
         self.refused += 1
         self._fenced_in_a_row += 1
         _, ref = key
-        self._context.progress.say(ref.entity, f"taken over by another worker: {error}")
+        self._context.progress.say(ref.entity, f"let go of what others took over: {error}")
         self._forget(key)
         if self._fenced_in_a_row >= FENCED_IN_A_ROW:
             self._fenced_in_a_row = 0
@@ -279,6 +282,13 @@ class Worker:
             if self._kind == "run":
                 raise problem from error
             self._set_aside(key, problem)
+
+    def _is_over(self, key: PartKey) -> bool:
+        """Whether others have ended the part: then what we miss in the target is no error."""
+        with suppress(Transient, Unknown):
+            job = self._context.ledger.job(key[0])
+            return job is None or job.part(key[1]).state is not None
+        return False
 
     def _begin_anew(self) -> None:
         """Others have buried this worker: it goes on as a new one, with nothing in hand."""

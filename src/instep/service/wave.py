@@ -25,6 +25,8 @@ MAX_CLAIM = 64
 OUTAGE_SECONDS = 30.0
 #: Rows moved under a wave: it is run again on what is there now, so often at most.
 CONFLICTS = 5
+#: The fence of a slice that was split, in the target: it is never claimed again.
+NEVER_AGAIN = 2**31 - 1
 #: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
 HOPELESS = 8
 
@@ -252,8 +254,16 @@ class WaveRunner:
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:
-    """What the target is to be told: these slices, and those they were split from, belong to us now."""
-    return [Mark(each, claim.fence, b"") for claim in claims for each in (claim.slice_id, *claim.ancestors)]
+    """What the target is to be told: these slices belong to us now, and those they were split from to nobody.
+
+    The latter under one fence whoever says so: halves that were claimed more and less often must not refuse
+    each other.
+    """
+    wholes = {each for claim in claims for each in claim.ancestors}
+    return [
+        *(Mark(claim.slice_id, claim.fence, b"") for claim in claims),
+        *(Mark(each, NEVER_AGAIN, b"") for each in sorted(wholes)),
+    ]
 
 
 def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:

@@ -9,7 +9,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lock clean java
+.PHONY: help install demo test check soak bench lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,17 @@ check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q tests/docs/test_documented.py
 
-bench: $(STAMP) ## Compare with a bare script; prints a table
+SECONDS ?= 600
+SCHEDULES ?= 1000000
+
+soak: $(STAMP) ## Kill and stop real servers for SECONDS on each ledger, then simulate SCHEDULES of faults
+	@$(BIN)/python -m tests.soak --ledger all --seconds $(SECONDS) --documents 20000
+	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
+
+bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.claims
+	@$(BIN)/python -m bench.makespan
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 	@$(UV) lock --quiet --upgrade

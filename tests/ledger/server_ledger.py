@@ -312,7 +312,7 @@ class ServerLedger:
         part = running(ledger, plans(4))
         claims = claim_all(ledger)
         before = state_of_everything(ledger, part)
-        for statement in ("UPDATE slices", "INSERT INTO documents"):
+        for statement in ("'COMPLETED'", "INSERT INTO documents"):
             with _killed_at(engine, statement, server), pytest.raises(Transient, match=r"connection .* was lost"):
                 ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
             server.restart()

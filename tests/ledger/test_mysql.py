@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from instep.domain.server_address import server_address
+from instep.errors import UserError
 from instep.ledger.mysql import Mysql
+from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
+from instep.ledger.schema import upgrade
+from instep.ledger.server import server_at
 from tests.contracts.ledger import LedgerContract, VirtualClock
+from tests.ledger.old_ledger import make_old_ledger
 from tests.ledger.server_ledger import ServerLedger
 from tests.servers.ledgers import LedgerDatabase
 
@@ -40,3 +46,33 @@ class TestMariadbServer(ServerLedger):
 
     def impatient(self, database: LedgerDatabase) -> Mysql:
         return Mysql(database.address, answer_seconds=2)
+
+    def test_a_creation_that_was_interrupted_is_begun_anew(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        name = fresh()
+        address = server_address(database.server.url(name))
+        engine = server_at(address).engine(read_only=False)
+        upgrade(engine, "0001")
+        engine.dispose()
+        for torn in (
+            "ALTER TABLE jobs ADD COLUMN configuration TEXT",  # stopped in mid-migration
+            "DROP TABLE failures; DELETE FROM alembic_version",  # stopped before the first was done
+        ):
+            for statement in torn.split("; "):
+                database.server.execute(statement, database=name)
+            ledger = open_ledger(database.server.url(name), clock=VirtualClock())
+            assert ledger.failures() == []
+            ledger.close()
+
+    def test_an_upgrade_that_was_interrupted_is_said_so(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        name = fresh()
+        engine = server_at(server_address(database.server.url(name))).engine(read_only=False)
+        make_old_ledger(engine)
+        engine.dispose()
+        database.server.execute("ALTER TABLE jobs ADD COLUMN configuration TEXT", database=name)
+        with pytest.raises(UserError, match="upgrade of the ledger was interrupted"):
+            open_ledger(database.server.url(name), clock=VirtualClock())
+        assert database.server.execute("SELECT COUNT(*) FROM jobs", database=name) == [(3,)]

@@ -10,7 +10,19 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pymysql
-from sqlalchemy import URL, BigInteger, Connection, Engine, bindparam, create_engine, event, inspect, text
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Connection,
+    Engine,
+    bindparam,
+    create_engine,
+    event,
+    inspect,
+    literal,
+    select,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -118,13 +130,15 @@ class Mysql:
                 connection.execute(text(f"SELECT RELEASE_LOCK({name})"))
 
     def clear_torn_schema(self, engine: Engine) -> None:
-        """Here every CREATE TABLE is a transaction of its own. What stands before the first version is recorded
-        is of a creation that was interrupted: it holds nothing, and would be in the way.
+        """Here every CREATE TABLE is a transaction of its own. Tables without a single row are of a creation that
+        was interrupted, or may as well be: they are dropped, to be made anew.
         """
-        with engine.connect() as connection:
-            if not inspect(connection).has_table("alembic_version"):
-                return
-            metadata.drop_all(connection)
+        with engine.begin() as connection:
+            there = set(inspect(connection).get_table_names())
+            ours = [table for table in metadata.sorted_tables if table.name in there]
+            if not any(connection.execute(select(literal(1)).select_from(each).limit(1)).all() for each in ours):
+                metadata.drop_all(connection)
+                connection.execute(text("DROP TABLE IF EXISTS alembic_version"))
 
 
 class MysqlDialect:
@@ -309,6 +323,11 @@ _TROUBLES: Final = {
     1114: Trouble.FULL,
     2026: Trouble.OPTION,  # TLS
     1153: Trouble.TOO_LARGE,
+    # What a migration would make is there already, and what it would drop is not.
+    1050: Trouble.TORN,
+    1060: Trouble.TORN,
+    1061: Trouble.TORN,
+    1091: Trouble.TORN,
 }
 
 

@@ -55,7 +55,7 @@ class Server(Protocol):
         """Keep others from changing the schema of this database meanwhile."""
 
     def clear_torn_schema(self, engine: Engine) -> None:
-        """Remove what a creation of the schema left behind that was interrupted, if that is possible here."""
+        """Remove what an interrupted creation of the schema left behind, where that can be."""
 
 
 def server_at(address: ServerAddress) -> Server:
@@ -130,8 +130,7 @@ def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *
             version = version_of(connection, where)
         if version == HEAD:
             return  # Another process was first.
-        if version is None:
-            server.clear_torn_schema(engine)
+        server.clear_torn_schema(engine)
         # Always by migrations: indexes differ from those of SQLite.
         upgrade(engine)
 
@@ -159,6 +158,7 @@ class Trouble(Enum):
     FULL = auto()
     OPTION = auto()
     TOO_LARGE = auto()
+    TORN = auto()
 
 
 def as_error(trouble: Trouble, where: str, reason: str, *, committing: bool) -> InstepError:
@@ -203,5 +203,9 @@ _MENDABLE: Final = {
     Trouble.TOO_LARGE: (
         "the ledger's server does not take packets of this size",
         "Raise max_allowed_packet of the server, to 64M for example.",
+    ),
+    Trouble.TORN: (
+        "an upgrade of the ledger was interrupted, and cannot be taken up ({reason})",
+        "Restore the ledger's database from a backup, or give Instep an empty one: the next run builds anew.",
     ),
 }

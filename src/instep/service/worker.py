@@ -27,6 +27,8 @@ Setups = Mapping[PartitionRef, EntitySetup]
 #: A part of a job, by the job's id and the partition.
 PartKey = tuple[str, PartitionRef]
 
+#: An idle worker looks for work at least every so many polls' time.
+IDLE = 10
 #: Taken over so often in a row without a wave in between: no other worker explains that.
 FENCED_IN_A_ROW = 10
 
@@ -147,10 +149,18 @@ class Worker:
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
     def serve(self, *, until_idle: bool) -> None:
-        """Whatever there is to do for our entities, for ever; or until nothing is."""
+        """Whatever there is to do for our entities, for ever; or until nothing is.
+
+        The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy.
+        """
+        shortest = self._context.timing.poll / 1000
+        pause = shortest
         while (parts := self._look(self._setups)) or not until_idle:
-            if not self._serve_one(parts):
-                self._context.clock.sleep(self._context.timing.poll / 1000)
+            if self._serve_one(parts):
+                pause = shortest
+            else:
+                self._context.clock.sleep(pause)
+                pause = min(1.5 * pause, IDLE * shortest)
 
     def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """What is to be done, after recovery if that is due. Waits while the ledger is down."""

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.targets.port import DocumentTarget
-from tests.contracts.target import Content, TargetContract, commit_slices
+from tests.contracts.target import TargetContract
+from tests.contracts.target_rows import Content, commit_slices
 from tests.doubles.memory_target import MemoryTarget
 
 

@@ -20,7 +20,8 @@ from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.targets.lance import LanceTarget, upkeep
 from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
 from instep.targets.port import DocumentTarget
-from tests.contracts.target import DIMENSIONS, Content, TargetContract, expected, put, replaced, vector_of
+from tests.contracts.target import TargetContract
+from tests.contracts.target_rows import DIMENSIONS, Content, expected, put, replaced, vector_of
 
 
 def dataset_of(target: LanceTarget, physical: str) -> Any:
@@ -418,7 +419,7 @@ def test_nothing_is_written_to_the_terminal(tmp_path: Path) -> None:
     code = """
 import sys
 from instep.targets.lance import LanceTarget, upkeep
-from tests.contracts.target import *
+from tests.contracts.target_rows import *
 target = LanceTarget(sys.argv[1])
 target.create("D", DIMENSIONS)
 for n in range(3):

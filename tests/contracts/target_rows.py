@@ -1,0 +1,105 @@
+"""What the parts of the targets' contract share: documents, and how they get into an index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+
+from instep.domain.identity import content_hash
+from instep.domain.waves import Mark
+from instep.targets.port import ChunkChanges, DocumentTarget, existing_schema, row_schema
+
+DIMENSIONS = 4
+
+#: (document, chunk text) of every row, as often as it is there.
+Content = Counter[tuple[str, str]]
+
+#: Documents by id, each the texts of its chunks.
+Documents = Mapping[str, Sequence[str]]
+
+
+def vector_of(text: str) -> list[float]:
+    """Some direction that depends on the text."""
+    digest = bytes.fromhex(content_hash(text.encode()))
+    return [byte / 255 + 0.01 for byte in digest[:DIMENSIONS]]
+
+
+def rows_of(documents: Documents, *, epoch: int = 1) -> pa.RecordBatch:
+    rows = [
+        {
+            "document_id": document,
+            "document_hash": content_hash("|".join(texts).encode()),
+            "source_uri": f"file:///{document}",
+            "source_version": "1",
+            "chunk_id": content_hash(f"{document}|{index}".encode()),
+            "chunk_hash": content_hash(text.encode()),
+            "chunk_index": index,
+            "title": document if index else None,
+            "text": text,
+            "vector": vector_of(text),
+            "_ref": "Document@global",
+            "_instance": "i",
+            "_version": epoch,
+        }
+        for document, texts in documents.items()
+        for index, text in enumerate(texts)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=row_schema(DIMENSIONS))
+
+
+def expected(documents: Documents) -> Content:
+    return Counter((document, text) for document, texts in documents.items() for text in texts)
+
+
+NOTHING = existing_schema().empty_table()
+
+
+def replaced(target: DocumentTarget, physical: str, base: int, documents: Documents, *, epoch: int = 1) -> bytes:
+    """Stage these documents in place of whatever is there of them (no texts: delete)."""
+    writer = target.writer(physical, base)
+    stale = writer.existing(list(documents))
+    return writer.stage(iter([ChunkChanges(rows_of(documents, epoch=epoch), stale)]))
+
+
+def put(
+    target: DocumentTarget,
+    physical: str,
+    documents: Documents,
+    *,
+    epoch: int,
+    attempt: str,
+    marks: Sequence[Mark] = (),
+) -> int:
+    """Fence, replace, commit; returns the base."""
+    base = target.fence(physical, epoch, marks)
+    staged = replaced(target, physical, base, documents, epoch=epoch)
+    target.commit(physical, base=base, epoch=epoch, attempt=attempt, staged=[staged], marks=marks)
+    return base
+
+
+def commit_slices(target: DocumentTarget, physical: str, base: int, worker: int, rounds: int) -> None:
+    """What one of several concurrent processes does."""
+    for number in range(rounds):
+        name = f"w{worker}-{number}"
+        documents = {f"doc-{name}": [f"text {name}"], f"shared-{worker}": [f"round {number}"]}
+        base = target.fence(physical, 1)
+        staged = replaced(target, physical, base, documents)
+        mark = Mark(name, 1, name.encode())
+        target.commit(physical, base=base, epoch=1, attempt=name, staged=[staged], marks=[mark])
+
+
+class OnOneIndex:
+    """A part of the contract; see `tests.contracts.target.TargetContract`."""
+
+    physical = "Document__1"
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def index(self, target: DocumentTarget) -> str:
+        target.create(self.physical, DIMENSIONS)
+        return self.physical

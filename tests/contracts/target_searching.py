@@ -1,0 +1,87 @@
+"""What a target promises to those who search it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from instep.domain.identity import content_hash
+from instep.errors import UserError
+from instep.targets.port import DocumentTarget
+from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, vector_of
+
+
+class SearchingContract(OnOneIndex):
+    @pytest.fixture(params=["indexed", "not indexed", "half indexed"])
+    def library(self, request: pytest.FixtureRequest, target: DocumentTarget, index: str) -> str:
+        documents = {
+            "cats": ["The cat sat on the mat.", "Cats sleep all day; sleeping is what they do."],
+            "dogs": ["A dog barks at night.", "Dogs run in the park."],
+            "quotes": ['She said "don\'t" -- and left; DROP TABLE rows.'],
+            "unicode": ["Crème brûlée in Zürich", "数据 索引 同步"],
+        }
+        first, second = dict(list(documents.items())[:2]), dict(list(documents.items())[2:])
+        put(target, index, first, epoch=1, attempt="1")
+        if request.param != "not indexed":
+            target.maintain(index)
+        put(target, index, second, epoch=2, attempt="2")
+        if request.param == "indexed":
+            target.maintain(index, full=True)
+        return index
+
+    def found(self, target: DocumentTarget, physical: str, text: str, mode: Any = "text", limit: int = 10) -> list[str]:
+        hits = target.search(physical, entity="D", text=text, vector=vector_of(text), mode=mode, limit=limit)
+        assert len(hits) <= limit
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert all(hit.entity == "D" for hit in hits)
+        return [hit.text for hit in hits]
+
+    def test_text_search_finds_words(self, target: DocumentTarget, library: str) -> None:
+        assert self.found(target, library, "barks")[0] == "A dog barks at night."
+        assert self.found(target, library, "MAT")[0] == "The cat sat on the mat."
+        assert self.found(target, library, "zurich creme") == ["Crème brûlée in Zürich"]
+        assert self.found(target, library, "数据") == ["数据 索引 同步"]
+        assert self.found(target, library, "absentword") == []
+
+    def test_vector_search_finds_the_nearest(self, target: DocumentTarget, library: str) -> None:
+        for text in ("Dogs run in the park.", "数据 索引 同步"):
+            assert self.found(target, library, text, "vector", 1) == [text]
+        assert len(self.found(target, library, "x", "vector", 100)) == 7
+
+    def test_hybrid_search_puts_first_what_both_find(self, target: DocumentTarget, library: str) -> None:
+        assert self.found(target, library, "A dog barks at night.", "hybrid")[0] == "A dog barks at night."
+        assert len(self.found(target, library, "absentword", "hybrid", 3)) == 3
+
+    def test_hits_say_where_they_come_from(self, target: DocumentTarget, library: str) -> None:
+        (hit,) = target.search(library, entity="D", text="sleeping", vector=None, mode="text", limit=1)
+        assert (hit.document_id, hit.chunk_index, hit.title, hit.source_uri) == ("cats", 1, "cats", "file:///cats")
+        assert hit.chunk_id == content_hash(b"cats|1")
+
+    @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
+    @pytest.mark.parametrize(
+        "text",
+        ["", "   ", "'", '"', "don't", '"cat', "cat AND (", "'; DROP TABLE rows; --", "*", "cat~2^", "text:cat", "\0",
+         "\\", "%_", "😀", "\u202e", "a" * 100_000, "cat " * 5_000, "NOT", "-cat", "$1 {} []"],
+    )  # fmt: skip
+    def test_what_is_typed_is_data(self, target: DocumentTarget, index: str, text: str, mode: Any) -> None:
+        put(target, index, {"cats": ["The cat sat."]}, epoch=1, attempt="1")
+        target.maintain(index)
+        assert set(self.found(target, index, text, mode)) <= {"The cat sat."}
+
+    def test_searching_an_empty_index(self, target: DocumentTarget, index: str) -> None:
+        for mode in ("text", "vector", "hybrid"):
+            assert self.found(target, index, "cat", mode) == []
+        target.maintain(index)
+        assert self.found(target, index, "cat", "hybrid") == []
+
+    def test_limits(self, target: DocumentTarget, library: str) -> None:
+        assert self.found(target, library, "cat", "hybrid", 0) == []
+        assert len(self.found(target, library, "cat dog", "hybrid", 2)) == 2
+        assert len(self.found(target, library, "cat dog", "hybrid", 10**9)) == 7
+
+    def test_vectors_that_cannot_be_searched_for(self, target: DocumentTarget, library: str) -> None:
+        for vector in (None, [1.0], [float("nan")] * DIMENSIONS):
+            with pytest.raises(UserError):
+                target.search(library, entity="D", text="cat", vector=vector, mode="vector", limit=1)
+        assert target.search(library, entity="D", text="", vector=[0.0] * DIMENSIONS, mode="vector", limit=1) == []

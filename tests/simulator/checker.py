@@ -10,6 +10,7 @@ from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.jobs import MAX_ATTEMPTS, Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids
 from instep.domain.refs import PartitionRef
+from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
@@ -26,8 +27,11 @@ BAD_ENDS = ("crash before", "crash after", "pause before", "pause after", "kill 
 class Checker:
     """Watches each call as it has its effect (`watch`), and looks at what is left in the end."""
 
-    def __init__(self, world: World, ledger: Ledger, target: SimTarget, sources: dict[str, Source]) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, target: SimTarget, sources: dict[str, Source], timing: Timing
+    ) -> None:
         self._world = world
+        self._stale = timing.stale
         self._ledger = ledger
         self._target = target
         self._sources = sources
@@ -35,6 +39,7 @@ class Checker:
         self._completed: dict[str, tuple[int, str]] = {}
         self._effects: dict[tuple[str, PartitionRef], Counts] = {}
         self._planned: dict[tuple[str, PartitionRef], int] = {}
+        self._heard: dict[str, float] = {}
 
     def broken(self, what: str) -> None:
         self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
@@ -100,13 +105,14 @@ class Checker:
             self.broken(f"slice {outcome.slice_id} was counted otherwise than it was committed")
 
     def _promoted(self, event: Event) -> None:
-        alias, physical = event.args[0], event.args[1]
+        alias, physical, epoch = event.args
         if self._target.served(alias) != physical:
             return  # An older epoch: nothing happened.
         for job in self._ledger.jobs(100):
             for status in job.parts:
                 part = status.part
-                if part.physical == physical and status.state is None and status.unfinished_slices:
+                here = part.physical == physical and part.epoch == epoch
+                if here and status.state is None and status.unfinished_slices:
                     self.broken(f"{physical} was promoted with open slices in job {job.id}")
 
     def _dropped(self, event: Event) -> None:
@@ -115,7 +121,13 @@ class Checker:
         if self._target.served(alias) == physical:
             self.broken(f"{physical} was dropped while it is served")
 
+    def _beats(self, event: Event) -> None:
+        self._heard[event.args[0]] = event.at
+
     def _swept(self, event: Event) -> None:
+        for worker in event.result.workers:
+            if event.at - self._heard[worker] < self._stale:
+                self.broken(f"worker {worker} was buried though it was heard of {event.at - self._heard[worker]} ms ago")
         if event.result.workers or event.result.slices or event.result.jobs:
             self._world.count("sweeps that found something")
 
@@ -164,8 +176,13 @@ class Checker:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
         for name in self._sources:
             ref = PartitionRef(name)
-            if self._ledger.unfinished_job(ref) is None:
+            if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
                 self._served(ref, exempt=set())
+
+    def _given_up(self, ref: PartitionRef) -> bool:
+        """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""
+        ends = [status for job in self._ledger.jobs(100) for status in job.parts if status.part.ref == ref]
+        return bool(ends) and ends[0].state is JobState.FAILED and not ends[0].part.fresh
 
     def final(self) -> None:
         """After a last run found nothing to do: everything is in the target, once, or in the failure list."""
@@ -273,6 +290,8 @@ _WATCHED: dict[str, Any] = {
     "promote": Checker._promoted,
     "drop": Checker._dropped,
     "sweep": Checker._swept,
+    "register_worker": Checker._beats,
+    "heartbeat": Checker._beats,
     "split": Checker._split,
     "adopt_part": Checker._adopted,
 }

@@ -33,6 +33,9 @@ EFFECTS = (
 #: Those around a commit: half of the schedules look at nothing else.
 HEART = tuple("claim holds fence commit complete begin_finish promote finish_part".split())
 
+#: Calls at which a paused process may wake up.
+ALARMS = (*HEART, "committed", "give_back", "adopt_part", "transfer_lease", "drop", "retire_worker")
+
 
 class Fault(Enum):
     CRASH_BEFORE = auto()
@@ -52,7 +55,7 @@ class Outage(NamedTuple):
     """A store is out of reach of one process (or of all) for a while."""
 
     kind: Kind
-    process: str | None
+    process: int | None
     begin: float
     end: float
 
@@ -73,7 +76,7 @@ class Event(NamedTuple):
 @dataclass
 class Chaos:
     """Which faults happen: each call goes wrong with `rate`, those of `focus` with `focused`, until `until` or
-    until `left` faults were had.
+    until `left` faults were had. A paused process with an alarm goes on as soon as another makes that call.
     """
 
     random: Random
@@ -85,6 +88,7 @@ class Chaos:
     kinds: tuple[Fault, ...] = tuple(Fault)
     outages: tuple[Outage, ...] = ()
     pause: tuple[float, float] = (0.0, 0.0)
+    alarms: dict[Process, str] = field(default_factory=dict)
 
     def fault(self, name: str, now: float) -> Fault | None:
         rate = self.focused if name in self.focus else self.rate
@@ -93,7 +97,7 @@ class Chaos:
         self.left -= 1
         return self.random.choice(self.kinds)
 
-    def down(self, kind: Kind, process: str, now: float) -> bool:
+    def down(self, kind: Kind, process: int, now: float) -> bool:
         return any(
             each.kind == kind and each.begin <= now < each.end and each.process in (None, process)
             for each in self.outages
@@ -144,7 +148,9 @@ class Port:
         process, world = self._process, self._world
         process.step()
         chaos, now = world.chaos, world.scheduler.now
-        if chaos.outages and chaos.down(self._kind, process.name, now):
+        if chaos.alarms:
+            self._ring(name)
+        if chaos.outages and chaos.down(self._kind, process.number, now):
             world.count(f"{self._kind} out of reach")
             raise Transient(f"{self._kind} is out of reach")
         fault = chaos.fault(name, now) if chaos.left else None
@@ -217,8 +223,22 @@ class Port:
         return result
 
     def _pause(self) -> None:
-        self._process.paused_until = self._world.scheduler.now + self._world.chaos.random.uniform(*self._world.chaos.pause)
-        self._process.step()
+        """SIGSTOP, until its time is up; or, after that, until just before or after another's call."""
+        process, chaos, now = self._process, self._world.chaos, self._world.scheduler.now
+        process.paused_until = now + chaos.random.uniform(*chaos.pause)
+        if chaos.random.random() < 0.7:
+            process.paused_until += 10 * chaos.pause[1]
+            process.stopped_until = now + chaos.pause[0]
+            chaos.alarms[process] = chaos.random.choice(ALARMS)
+        process.step()
+
+    def _ring(self, name: str) -> None:
+        now = self._world.scheduler.now
+        for process, call in list(self._world.chaos.alarms.items()):
+            if call == name and process is not self._process and process.stopped_until <= now:
+                del self._world.chaos.alarms[process]
+                process.paused_until = now
+                self._process.give_way()
 
     def _quietly(self, effect: Callable[[], Any]) -> None:
         try:

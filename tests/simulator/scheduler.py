@@ -47,7 +47,11 @@ class Policy(Protocol):
     def switches(self) -> bool:
         """Whether the running task gives way before its next call."""
 
-    def pick(self, ready: list[Task]) -> Task: ...
+    def pick(self, ready: list[Task]) -> Task | None:
+        """None when it did something else (kill one, say), and it is to be looked again."""
+
+    def idle(self) -> bool:
+        """Nobody is ready, now or later: whether the policy has made somebody ready."""
 
 
 @dataclass(eq=False)
@@ -58,11 +62,13 @@ class Process:
     host: str
     scheduler: Scheduler
     entities: tuple[str, ...] = ()
+    number: int = -1
     skew: int = 0
     rate: float = 1.0
     dead: bool = False
     interrupted: bool = False
     paused_until: float = 0.0
+    stopped_until: float = 0.0
     main: Task | None = None
     tasks: list[Task] = field(default_factory=list)
     error: BaseException | None = None
@@ -88,13 +94,19 @@ class Process:
         scheduler = self.scheduler
         if self.dead:
             raise Crash(self.name)
-        scheduler.now += 1
+        scheduler.now += scheduler.tick
         scheduler.steps += 1
         if self.paused_until > scheduler.now or scheduler.policy.switches():
             scheduler.give_way()
             if self.dead:
                 raise Crash(self.name)
         self._heed_interrupt()
+
+    def give_way(self) -> None:
+        """Like a step at which the others may go on, whatever the policy says."""
+        self.scheduler.give_way()
+        if self.dead:
+            raise Crash(self.name)
 
     def sleep(self, milliseconds: float) -> None:
         """For so long by the process's own clock."""
@@ -211,6 +223,7 @@ class Scheduler:
     def __init__(self, policy: Policy, *, most_steps: int = 200_000, oversleep: Callable[[float], float] | None = None):
         self.policy = policy
         self.now: float = 0.0
+        self.tick = 1.0
         self.steps = 0
         self.tasks: list[Task] = []
         self.doomed: list[Process] = []
@@ -238,10 +251,11 @@ class Scheduler:
         """Until it is so. Raises `Stuck` after too many steps, or when the time is up."""
         while not until():
             task = self._next(deadline)
-            self.running = task
-            task.greenlet.switch()
-            if task.greenlet.dead:
-                self._remove(task)
+            if task is not None:
+                self.running = task
+                task.greenlet.switch()
+                if task.greenlet.dead:
+                    self._remove(task)
             if self.doomed:
                 self._bury()
             if self.steps > self._most_steps:
@@ -254,19 +268,18 @@ class Scheduler:
                 task.process.kill()
         self._bury()
 
-    def _next(self, deadline: float) -> Task:
-        tasks = self.tasks
+    def _next(self, deadline: float) -> Task | None:
         now = self.now
-        ready = [each for each in tasks if each.wake <= now and each.process.paused_until <= now]
+        ready = [each for each in self.tasks if each.wake <= now and each.process.paused_until <= now]
         if not ready:
-            if not tasks:
-                raise Stuck("nobody is left")
-            now = min(each.ready_at for each in tasks)
+            now = min((each.ready_at for each in self.tasks), default=math.inf)
+            if now == math.inf and self.policy.idle():
+                return None
             if now > deadline or now == math.inf:
                 raise Stuck(f"nothing more happens in time (next: {now}, deadline: {deadline})")
             self.now = now
-            ready = [each for each in tasks if each.ready_at <= now]
-        return ready[0] if len(ready) == 1 else self.policy.pick(ready)
+            ready = [each for each in self.tasks if each.ready_at <= now]
+        return self.policy.pick(ready)
 
     def _bury(self) -> None:
         while self.doomed:

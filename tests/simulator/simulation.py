@@ -27,12 +27,12 @@ from .checker import Checker
 from .documents import Source
 from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
-from .scheduler import LedgerClock, Process, ProcessClock, Scheduler, Stuck, Task, Turns
+from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .target import SimTarget
 
 MINUTE = 60_000
 #: After the faults have stopped, everything must have come to an end within this time (milliseconds).
-QUIET = 60 * MINUTE
+QUIET = 90 * MINUTE
 #: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
 MENDS = 60
 
@@ -72,8 +72,11 @@ class Chance:
     def switches(self) -> bool:
         return self._random() >= self._eager
 
-    def pick(self, ready: list[Task]) -> Task:
-        return ready[int(self._random() * len(ready))]
+    def pick(self, ready: list[Task]) -> Task | None:
+        return ready[0] if len(ready) == 1 else ready[int(self._random() * len(ready))]
+
+    def idle(self) -> bool:
+        return False
 
 
 class Host:
@@ -122,13 +125,17 @@ class _Ids:
 class Simulation:
     """Builds the world of a seed. `run` plays it and says what was broken."""
 
-    def __init__(self, seed: int, product: Product, *, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, seed: int, product: Product, *, timing: Timing = TIMING, policy: Policy | None = None
+    ) -> None:
         self.seed = seed
         random = self._random = Random(seed)
         self._timing = timing
         stretch = random.choice((4.0, 30.0, 100.0))
-        policy = Chance(random, random.choice((0.0, 0.5, 0.9)))
-        scheduler = self._scheduler = Scheduler(policy, oversleep=lambda asked: _oversleep(asked, stretch, random))
+        chance = Chance(random, random.choice((0.0, 0.5, 0.9)))
+        scheduler = self._scheduler = Scheduler(
+            policy or chance, oversleep=lambda asked: _oversleep(asked, stretch, random)
+        )
         self.world = World(scheduler, Chaos(random))
         self.world.network = Process("network", "nowhere", scheduler)
         self._operator = Process("operator", "nowhere", scheduler)
@@ -145,7 +152,7 @@ class Simulation:
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 1_000.0))
         self._processes: list[Process] = []
-        self._checker = Checker(self.world, self.ledger, self.target, self.sources)
+        self._checker = Checker(self.world, self.ledger, self.target, self.sources, timing)
         self._quiet = False
         self.world.watch = self._checker.watch
 
@@ -174,13 +181,14 @@ class Simulation:
         )
 
     def context(self, process: Process) -> Context:
-        engine = SimEngine(process, self._random, self._random.choice((3_000.0, 30_000.0, 300_000.0)))
+        random = Random(self.seed * 1_000 + process.number)  # Its own: what others do changes none of its ids.
+        engine = SimEngine(process, random, random.choice((8_000.0, 50_000.0, 300_000.0)))
         return Context(
             ledger=Port(self.ledger, "ledger", process, self.world),  # type: ignore[arg-type]  # it passes all on
             clock=ProcessClock(process),
-            ids=_Ids(self._random),
+            ids=_Ids(random),
             background=Turns(process),
-            random=self._random.random,
+            random=random.random,
             timing=self._timing,
             liveness=self._hosts[process.host].of(process),
             progress=Silent(),
@@ -192,7 +200,9 @@ class Simulation:
     def process(self, kind: str, entities: Sequence[str], *, exact: bool = False) -> Process:
         random = self._random
         host = random.choice(sorted(self._hosts))
-        process = Process(f"{kind}-{len(self._processes)}", host, self._scheduler, tuple(entities))
+        process = Process(
+            f"{kind}-{len(self._processes)}", host, self._scheduler, tuple(entities), number=len(self._processes)
+        )
         if not exact:
             process.skew = random.choice((0, 0, -7 * MINUTE, 11 * MINUTE))
             process.rate = random.choice((1.0, 1.0, 0.995, 1.005))
@@ -239,6 +249,7 @@ class Simulation:
         for process in self._processes:
             if not process.over:
                 process.interrupt()
+                process.paused_until = min(process.paused_until, scheduler.now)
         scheduler.run(lambda: all(each.over for each in self._processes), deadline=scheduler.now + QUIET)
         self._checker.at_rest()
         self._mend()
@@ -260,12 +271,16 @@ class Simulation:
         chaos.left = random.choice((1, 3, 6, 12))
         chaos.pause = (self._timing.lease, 3 * self._timing.lease)
         chaos.kinds = tuple(random.sample(list(Fault), random.randint(2, len(Fault))))
+        if random.random() < 0.3:  # Workers that come back from the dead in the middle of a wave.
+            chaos.kinds = (Fault.PAUSE_BEFORE, Fault.PAUSE_BEFORE, Fault.CRASH_BEFORE, Fault.LATE)
+            chaos.focus = frozenset(random.sample(("claim", "fence", "commit", "complete", "promote"), 2))
         outages = []
         while random.random() < 0.3:
             begin = random.uniform(now, now + 3 * MINUTE)
             length = random.choice((2_000, 20_000, 2 * MINUTE, 8 * MINUTE))
             kind: Literal["ledger", "target"] = random.choice(("ledger", "target"))
-            outages.append(Outage(kind, None, begin, min(begin + length, until)))
+            alone = random.choice((None, None, *range(len(self._processes), len(self._processes) + 3)))
+            outages.append(Outage(kind, alone, begin, min(begin + length, until)))
         chaos.outages = tuple(outages)
 
     def _supervise(self, slot: int, until: float) -> None:
@@ -333,6 +348,9 @@ class Simulation:
         """Says when it is quiet: no run goes on, and no job is open that a living worker could do."""
         while True:
             self._operator.sleep(max(20_000.0, until - self._scheduler.now))
+            for process in self.world.chaos.alarms:
+                process.paused_until = min(process.paused_until, self._scheduler.now)
+            self.world.chaos.alarms.clear()
             living = [each for each in self._processes if not each.over]
             if any(each.name.startswith("run") for each in living):
                 continue
@@ -344,6 +362,7 @@ class Simulation:
     def _mend(self) -> None:
         """Without faults, run after run until nothing is left to do."""
         self.world.chaos.left, self.world.chaos.outages = 0, ()
+        self.world.chaos.alarms.clear()
         for _ in range(MENDS):
             process = self.start_run(list(self.sources), wait=3600.0, options=PlanOptions(), exact=True)
             self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + QUIET)

@@ -28,7 +28,7 @@ from instep.ledger.port import Lease, Ledger
 from instep.ledger.schema import upgrade
 from instep.ledger.server import Server as LedgerServer
 from instep.ledger.server import server_at
-from instep.ledger.sql.dialect import Collision
+from instep.ledger.sql.dialect import ClaimRequest, Collision
 from instep.ledger.sql.ledger import SqlLedger
 from instep.ledger.tables import HEAD
 from instep.system import SystemClock
@@ -406,6 +406,21 @@ class ServerLedger:
             assert not isinstance(error.value, Collision)
         other.dispose()
         assert isinstance(ledger.renew_lease(lease), Lease)
+
+    def test_a_claim_locks_no_more_than_it_takes(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, _ = watched
+        running(ledger, plans(100))
+        server = server_at(database.address)
+        request = ClaimRequest("job", str(REF), "ann", enough=30, limit=1_000, after=0, least=0, most=1)
+        other = server.engine(read_only=False)
+        with other.connect() as connection:
+            assert len(server.dialect(None).claim(connection, request)) == 3
+            # Not committed; the next ones are free all the same, and nobody waits.
+            assert [each.rank for each in ledger.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]
+        other.dispose()
+        assert [each.rank for each in ledger.claim("job", REF, "ann", work=20, limit=1_000)] == [0, 1]
 
     def test_servers_share_a_job_and_do_every_slice_once(self, database: LedgerDatabase, ledger: Ledger) -> None:
         part = running(ledger, plans(60))

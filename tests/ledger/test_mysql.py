@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
+from sqlalchemy import Engine
 
 from instep.domain.server_address import server_address
 from instep.errors import UserError
@@ -13,9 +15,11 @@ from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.ledger.schema import upgrade
 from instep.ledger.server import server_at
-from tests.contracts.ledger import LedgerContract, VirtualClock
+from instep.ledger.sql.ledger import SqlLedger
+from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.old_ledger import make_old_ledger
 from tests.ledger.server_ledger import ServerLedger
+from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
 
 
@@ -76,3 +80,20 @@ class TestMariadbServer(ServerLedger):
         with pytest.raises(UserError, match="upgrade of the ledger was interrupted"):
             open_ledger(database.server.url(name), clock=VirtualClock())
         assert database.server.execute("SELECT COUNT(*) FROM jobs", database=name) == [(3,)]
+
+    def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        running(ledger, plans(1))
+        store_slices(database)
+        for work, limit in ((10, 1), (300, 1_000), (10**9, 1_000)):
+            sent = statements_of(engine, partial(ledger.claim, "job", REF, "ann", work=work, limit=limit))
+            assert len(sent) >= 4
+            with engine.connect() as connection:
+                for statement, parameters in sent:
+                    rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings().all()
+                    for row in rows:
+                        if row["table"] in ("slices", "slice_work"):
+                            assert row["key"] in ("slices_pending", "PRIMARY"), row
+                            assert "filesort" not in (row["Extra"] or ""), row

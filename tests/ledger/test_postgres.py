@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from instep.ledger.port import Ledger
 from instep.ledger.postgres import Postgres
-from tests.contracts.ledger import LedgerContract, VirtualClock
+from instep.ledger.sql.ledger import SqlLedger
+from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.server_ledger import ServerLedger
+from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
 
 
@@ -40,3 +46,67 @@ class TestPostgresServer(ServerLedger):
 
     def impatient(self, database: LedgerDatabase) -> Postgres:
         return Postgres(database.address, answer_seconds=2)
+
+    def test_a_claim_reads_the_index_of_what_is_pending_and_sorts_nothing_else(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        running(ledger, plans(1))
+        store_slices(database)
+        database.execute("ANALYZE slices")
+        for work, limit in ((10, 1), (300, 1_000), (10**9, 1_000)):
+            [(statement, parameters)] = statements_of(engine, partial(_claim, ledger, work, limit))
+            with engine.connect() as connection:
+                explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+                _check_plan(explained.scalar_one()[0]["Plan"])
+                # What it would be once the server has prepared it, for any parameters.
+                general, names = _numbered(statement)
+                connection.exec_driver_sql(f"PREPARE claim AS {general}")
+                connection.exec_driver_sql("SET plan_cache_mode = force_generic_plan")
+                given = ", ".join("NULL" if parameters[name] is None else repr(parameters[name]) for name in names)
+                explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) EXECUTE claim ({given})")
+                _check_plan(explained.scalar_one()[0]["Plan"])
+                connection.rollback()
+                connection.exec_driver_sql("DEALLOCATE claim")
+                connection.exec_driver_sql("RESET plan_cache_mode")
+                connection.commit()
+
+    def test_a_large_job_is_in_the_statistics_as_soon_as_it_is_planned(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, _ = watched
+        database.execute("ANALYZE slices")
+        running(ledger, plans(600))
+        assert database.execute("SELECT reltuples FROM pg_class WHERE relname = 'slices'") == [(600.0,)]
+
+
+def _claim(ledger: Ledger, work: int, limit: int) -> None:
+    assert ledger.claim("job", REF, "ann", work=work, limit=limit)
+
+
+def _numbered(statement: str) -> tuple[str, list[str]]:
+    """With $1, $2 … in place of the driver's parameters, and whose place each takes."""
+    names: list[str] = []
+
+    def place(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    return re.sub(r"%\((\w+)\)s", place, statement), names
+
+
+def _check_plan(plan: dict[str, Any]) -> None:
+    """`slices` and `slice_work` are read by index only, and no row of theirs is sorted to be found."""
+    nodes = list(_nodes(plan))
+    assert "slices_pending" in {node.get("Index Name") for node in nodes}, plan
+    for node in nodes:
+        if node["Node Type"] in ("Seq Scan", "Sort"):
+            below = {each.get("Relation Name") for each in _nodes(node)}
+            assert not below & {"slices", "slice_work"}, node
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for each in plan.get("Plans", []):
+        yield from _nodes(each)

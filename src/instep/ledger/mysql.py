@@ -158,7 +158,7 @@ class MysqlDialect:
 
     def claim(self, connection: Connection, request: ClaimRequest, /) -> Sequence[Sequence[Any]]:
         values = {name: getattr(request, name) for name in ClaimRequest.__slots__} | {"now": self._injected()}
-        now, number = connection.execute(_WANTED, values).one()
+        now, number = self._wanted(connection, values)
         if not number:
             return []
         locked = connection.execute(_LOCKED, values | {"number": number}).all()
@@ -173,8 +173,18 @@ class MysqlDialect:
         # Asked once more, now that nobody can change the slices: a job may have been stopped meanwhile.
         rows = connection.execute(_CLAIMED, values | ids).all()
         if rows:
-            connection.execute(_TAKE, ids | {"worker_id": request.worker_id, "now": int(now)})
+            connection.execute(_TAKE, ids | {"worker_id": request.worker_id, "now": now})
         return rows
+
+    def _wanted(self, connection: Connection, values: Mapping[str, Any]) -> tuple[int, int]:
+        """The moment, and how many slices are needed. Few are, as a rule: it is tried with few rows first."""
+        now, number = 0, 0
+        for sight in sorted({min(_FEW, values["limit"]), values["limit"]}):
+            found = connection.execute(_WANTED, {**values, "limit": sight}).one()
+            now, number = int(found[0]), int(found[1] or 0)
+            if number < sight:
+                break
+        return now, number
 
     def complete(self, connection: Connection, request: CompleteRequest, /) -> int:
         values = {
@@ -195,6 +205,9 @@ class MysqlDialect:
             # In order, so that two that write the same wait for each other, not collide.
             ordered = sorted(rows, key=lambda row: (row["instance"], row["document_id"]))
             connection.execute(_REPLACE, ordered)
+
+    def planned(self, connection: Connection, slices: int, /) -> None:
+        """The claim names its index."""
 
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""
@@ -227,6 +240,9 @@ _PENDING: Final = f"""
     WHERE job_id = :job_id AND ref = :ref AND state = 'PENDING' AND `rank` >= :after
       AND attempts BETWEEN :least AND :most AND claimable_at <= {_MOMENT}
 """
+
+#: So many slices are enough for most claims.
+_FEW: Final = 64
 
 #: How many slices are needed, without a lock on any: whatever a claim locks and does not take is missing from
 #: everybody else's.

@@ -173,6 +173,11 @@ class PostgresDialect:
             ordered = [last[key] for key in sorted(last)]
             connection.execute(_REPLACE, {name: [row[name] for row in ordered] for name in _COLUMNS})
 
+    def planned(self, connection: Connection, slices: int, /) -> None:
+        """A job that is not in the statistics yet is taken for one of a few rows: each claim would sort them all."""
+        if slices >= _MANY:
+            connection.execute(text("ANALYZE slices"))
+
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""
         trouble = _trouble(error.orig)
@@ -184,6 +189,9 @@ class PostgresDialect:
         return None if self._clock is None else self._clock.now()
 
 
+#: From so many slices on, a job's first claims would notice.
+_MANY: Final = 500
+
 # Statements.
 
 #: Of this moment, not of the transaction's beginning: it may have waited for a lock since.
@@ -192,7 +200,8 @@ _MOMENT: Final = f"COALESCE(CAST(:now AS BIGINT), {_CLOCK})"
 _NOW: Final = text(f"SELECT {_CLOCK}")
 
 # `state` is a literal, or the planner would not use the partial index. `wanted` finds out how many slices are
-# needed without locking any: whatever a claim locks and does not take is missing from everybody else's.
+# needed without locking any: whatever a claim locks and does not take is missing from everybody else's. An array
+# and a subquery instead of joins, so that no plan reads whole tables whatever the planner thinks of their size.
 _PENDING: Final = """
     FROM slices
     WHERE job_id = :job_id AND ref = :ref AND state = 'PENDING' AND rank >= :after
@@ -217,11 +226,10 @@ chosen AS (
     SELECT id FROM (SELECT id, {_BEFORE} AS before FROM first) AS summed WHERE before < :enough
 )
 UPDATE slices
-SET state = 'PROCESSING', fence = slices.fence + 1, worker_id = :worker_id, claimed_at = moment.now
-FROM chosen, slice_work, moment
-WHERE slices.id = chosen.id AND slice_work.slice_id = chosen.id
-RETURNING slices.id, slices.number, slices.bucket, slices.units, slices.work, slices.attempts,
-    slices.fence, slices.rank, slice_work.payload
+SET state = 'PROCESSING', fence = fence + 1, worker_id = :worker_id, claimed_at = (SELECT now FROM moment)
+WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+RETURNING id, number, bucket, units, work, attempts, fence, rank,
+    (SELECT payload FROM slice_work WHERE slice_work.slice_id = slices.id)
 """).bindparams(bindparam("now", type_=BigInteger))
 
 _COMPLETE: Final = text(f"""

@@ -124,6 +124,9 @@ class SqliteDialect:
     def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         connection.execute(_REPLACE, rows)
 
+    def planned(self, connection: Connection, slices: int) -> None:
+        """The planner finds the right index without statistics."""
+
     def explain(self, error: DBAPIError, *, committing: bool = False) -> InstepError | None:
         """`committing` makes no difference: there is no connection that could be lost."""
         return explain(error.orig, self._where)

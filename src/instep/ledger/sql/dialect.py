@@ -79,6 +79,9 @@ class SqlDialect(Protocol):
     def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
         """Insert manifest rows (columns of `tables.documents`), replacing those of the same document."""
 
+    def planned(self, connection: Connection, slices: int, /) -> None:
+        """A job with so many slices was stored: the database may bring its statistics of the table up to date."""
+
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it; None for an error in Instep itself.
 

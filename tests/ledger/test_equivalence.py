@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from instep.domain.jobs import Claim, JobPart, JobState
+from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import InstepError
@@ -21,15 +21,14 @@ from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
 
-_WORKERS = st.sampled_from(["ann", "bob", "cid"])
+_NAMES = ["ann", "bob", "cid"]
+_WORKERS = st.sampled_from(_NAMES)
 _REFS = st.sampled_from([REF, OTHER])
 _DOCUMENTS = st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True)
-_SLICES = st.lists(st.tuples(_DOCUMENTS, st.integers(1, 30), st.sampled_from([20, 40])), max_size=4)
+_Drawn = tuple[list[int], int, int]
+_SLICES = st.lists(st.tuples(_DOCUMENTS, st.integers(1, 30), st.sampled_from([20, 40])), min_size=3, max_size=6)
 _ENDS = st.sampled_from([JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED])
-#: Just before and just at everything that has an end.
-_TIMES = st.sampled_from(
-    [1, TIMING.stagger // 2, TIMING.heartbeat, TIMING.grace - 1, TIMING.stale - 1_001, TIMING.lease - 1, TIMING.lease]
-)
+_TIMES = st.sampled_from([1, TIMING.stagger // 2, TIMING.grace - 1, TIMING.heartbeat, TIMING.stale - 1, TIMING.lease])
 
 
 class TwoLedgers(RuleBasedStateMachine):
@@ -45,8 +44,12 @@ class TwoLedgers(RuleBasedStateMachine):
         self.parts: list[tuple[str, JobPart]] = []
         self.claims: list[Claim] = []
         self.jobs: list[str] = []
-        for worker in ("ann", "bob"):
+        for worker in _NAMES:
             self._register(worker)
+        # Something to work on from the first step.
+        self._begin("ann", {ref: [([n, n + 1, n + 2], 10 + n, 20) for n in range(5)] for ref in (REF, OTHER)})
+        for worker in _NAMES:
+            self._join("job-1", worker)
 
     def teardown(self) -> None:
         self.sql.close()
@@ -59,10 +62,20 @@ class TwoLedgers(RuleBasedStateMachine):
 
     # Time and workers.
 
-    @rule(milliseconds=_TIMES)
-    def time_passes(self, milliseconds: int) -> None:
+    @rule(data=st.data(), milliseconds=_TIMES, living=st.sets(_WORKERS, min_size=1), swept=st.booleans())
+    def time_passes(self, data: st.DataObject, milliseconds: int, living: set[str], swept: bool) -> None:
         self.clock.advance(milliseconds)
+        known = [claim.slice_id for claim in self.claims[-6:]]
+        running = data.draw(st.sets(st.sampled_from(known))) if known else set()
+        for worker in sorted(living):
+            self._heartbeat(worker, running)
+        if swept:
+            self.both(lambda ledger: ledger.sweep())
 
+    def _heartbeat(self, worker: str, running: set[str]) -> None:
+        self.both(lambda ledger: ledger.heartbeat(worker, running))
+
+    @precondition(lambda self: len(self.memory.workers()) < len(_NAMES))
     @rule(worker=_WORKERS)
     def register(self, worker: str) -> None:
         self._register(worker)
@@ -70,12 +83,7 @@ class TwoLedgers(RuleBasedStateMachine):
     def _register(self, worker: str) -> None:
         self.both(lambda ledger: ledger.register_worker(worker, kind="run", host="here", pid=7))
 
-    @rule(data=st.data(), worker=_WORKERS)
-    def heartbeat(self, data: st.DataObject, worker: str) -> None:
-        known = [claim.slice_id for claim in self.claims[-6:]]
-        running = data.draw(st.sets(st.sampled_from(known))) if known else set()
-        self.both(lambda ledger: ledger.heartbeat(worker, running))
-
+    @precondition(lambda self: self.claims)
     @rule(worker=_WORKERS, what=st.sampled_from(["retire", "bury"]))
     def worker_ends(self, worker: str, what: str) -> None:
         if what == "retire":
@@ -83,40 +91,56 @@ class TwoLedgers(RuleBasedStateMachine):
         else:
             self.both(lambda ledger: ledger.bury_worker(worker))
 
-    @rule()
-    def sweep(self) -> None:
-        self.both(lambda ledger: ledger.sweep())
-
     # Jobs.
 
-    @rule(worker=_WORKERS, refs=st.lists(_REFS, min_size=1, max_size=2, unique=True))
-    def begin(self, worker: str, refs: list[PartitionRef]) -> None:
+    @precondition(lambda self: len(self.memory.open_parts([REF, OTHER])) < 2)
+    @rule(
+        worker=_WORKERS,
+        slices=st.dictionaries(_REFS, st.one_of(_SLICES, _SLICES, st.just([])), min_size=1),
+        fresh=st.booleans(),
+        stagger=st.booleans(),
+        planned=st.sampled_from([True, True, True, False]),
+    )
+    def begin(
+        self, worker: str, slices: dict[PartitionRef, list[_Drawn]], fresh: bool, stagger: bool, planned: bool
+    ) -> None:
+        self._begin(worker, slices, fresh=fresh, stagger=stagger, planned=planned)
+
+    def _begin(
+        self,
+        worker: str,
+        slices: Mapping[PartitionRef, list[_Drawn]],
+        *,
+        fresh: bool = True,
+        stagger: bool = False,
+        planned: bool = True,
+    ) -> None:
         job_id = f"job-{len(self.jobs) + 1}"
         self.jobs.append(job_id)
         self.both(lambda ledger: ledger.begin_job(job_id, worker, {"number": len(self.jobs)}))
-        for ref in refs:
-            self._acquire(ref, job_id, worker)
+        parts = []
+        for ref, some in slices.items():
+            lease = self._acquire(ref, job_id, worker)
+            if isinstance(lease, Lease):
+                part = part_of(lease, instance=f"{ref.entity} of {job_id if fresh else 'job-1'}", fresh=fresh)
+                parts.append(NewPart(part, [_plan(index, each) for index, each in enumerate(some)]))
+        if planned:
+            self._plan(job_id, parts, stagger)
 
-    @precondition(lambda self: self.jobs)
-    @rule(data=st.data(), slices=st.lists(_SLICES, min_size=2, max_size=2), fresh=st.booleans(), stagger=st.booleans())
-    def plan(
-        self, data: st.DataObject, slices: list[list[tuple[list[int], int, int]]], fresh: bool, stagger: bool
-    ) -> None:
-        job_id = data.draw(st.sampled_from(self.jobs[-2:]))
-        held = {lease.ref: lease for lease in self.leases if lease.job_id == job_id}
-        parts = [
-            NewPart(
-                part_of(lease, instance=f"{lease.ref.entity} of {job_id if fresh else 'job-1'}", fresh=fresh),
-                [
-                    plan(index, documents, work=work, priority=priority)
-                    for index, (documents, work, priority) in enumerate(some)
-                ],
-            )
-            for lease, some in zip(held.values(), slices, strict=False)
-        ]
-        if parts and self.both(lambda ledger: ledger.plan_job(job_id, parts, stagger=stagger)) is None:
+    def _plan(self, job_id: str, parts: list[NewPart], stagger: bool) -> None:
+        if self.both(lambda ledger: ledger.plan_job(job_id, parts, stagger=stagger)) is None:
             self.parts += [(job_id, new.part) for new in parts]
             self.both(lambda ledger: ledger.start_job(job_id))
+
+    def _join(self, job_id: str, worker: str) -> None:
+        self.both(lambda ledger: ledger.join_job(job_id, worker))
+
+    @precondition(lambda self: self.parts)
+    @rule(data=st.data())
+    def plan_again(self, data: st.DataObject) -> None:
+        """Too late, or by a zombie."""
+        job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
+        self.both(lambda ledger: ledger.plan_job(job_id, [NewPart(part, [])]))
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), worker=_WORKERS, what=st.sampled_from(["join", "leave", "last", "start", "stop", "discard"]))
@@ -165,6 +189,7 @@ class TwoLedgers(RuleBasedStateMachine):
         lease = data.draw(st.sampled_from(self.leases[-2:]))
         self._adopt(lease)
 
+    @precondition(lambda self: self.parts)
     @rule(ref=_REFS, worker=_WORKERS)
     def take_over(self, ref: PartitionRef, worker: str) -> None:
         """As a service would: continue what is unfinished."""
@@ -213,17 +238,22 @@ class TwoLedgers(RuleBasedStateMachine):
         claim = data.draw(st.sampled_from(self.claims[-6:]))
         self.both(lambda ledger: ledger.split(claim, worker))
 
-    @precondition(lambda self: self.parts)
-    @rule(data=st.data(), worker=_WORKERS, spent=st.booleans())
-    def work(self, data: st.DataObject, worker: str, spent: bool) -> None:
-        """A worker's turn that goes well, so that parts come to their end, or badly."""
-        job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
-        claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=99, limit=9))
+    @precondition(lambda self: self.memory.open_parts([REF, OTHER]))
+    @rule(data=st.data(), worker=_WORKERS, how=st.sampled_from(["with failures", "badly", "split", "claim", "well"]))
+    def work(self, data: st.DataObject, worker: str, how: str) -> None:
+        """A turn at what there is to do, so that parts come to their end."""
+        found = data.draw(st.sampled_from(self.memory.open_parts([REF, OTHER])))
+        job_id, part = found.job_id, found.part
+        self._join(job_id, worker)
+        claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=20, limit=3))
         self.claims += claims
-        if spent:
+        if how == "badly":
             self.both(lambda ledger: ledger.give_back(claims, worker, error="out of memory", spent=True))
-        else:
-            self.both(lambda ledger: ledger.complete(part, worker, list(map(outcome, claims)), job_id=job_id))
+        elif how == "split" and claims:
+            self.both(lambda ledger: ledger.split(claims[0], worker))
+        elif how != "claim":
+            outcomes = [outcome(claim, fail=range(6) if "failures" in how else ()) for claim in claims]
+            self.both(lambda ledger: ledger.complete(part, worker, outcomes, job_id=job_id))
 
     # Parts.
 
@@ -262,12 +292,17 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @invariant()
     def holders_are_the_same(self) -> None:
-        pairs = [(claim, worker) for claim in self.claims[-6:] for worker in ("ann", "bob", "cid")]
+        pairs = [(claim, worker) for claim in self.claims[-6:] for worker in _NAMES]
         self.both(lambda ledger: [ledger.holds([claim], worker) for claim, worker in pairs])
 
     @invariant()
     def counts_balance(self) -> None:
         assert all(job.counts.balanced for job in self.memory.jobs())
+
+
+def _plan(index: int, drawn: _Drawn) -> SlicePlan:
+    documents, work, priority = drawn
+    return plan(index, documents, work=work, priority=priority)
 
 
 def _answer(call: Callable[[Ledger], Any], ledger: Ledger) -> Any:

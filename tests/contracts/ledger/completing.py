@@ -113,6 +113,15 @@ class Completing(Fixtures):
         assert state_of_everything(ledger, part) == before
         assert ledger.holds([claim], "ann")
 
+    def test_a_slice_is_completed_under_its_own_part(self, ledger: Ledger) -> None:
+        part, other = running_two(ledger, plans(1), plans(1))
+        claims = claim_all(ledger)
+        before = state_of_everything(ledger, part)
+        with pytest.raises(Fenced):
+            ledger.complete(other, "ann", list(map(outcome, claims)), job_id="job")
+        assert state_of_everything(ledger, part) == before
+        assert ledger.manifest(other.instance) == {}
+
     def test_counts_that_do_not_add_up_are_refused(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))
         (claim,) = claim_all(ledger)

@@ -36,7 +36,7 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     row = job.parts.get(lease.ref)
     if row is None or row.state is not None:
         raise Conflict(f"job {job.id} has no open part on {lease.ref}")
-    row.part, row.finisher = replace(row.part, epoch=lease.epoch), None
+    row.part = replace(row.part, epoch=lease.epoch)
     for _, orphan in sorted(row.processing.items()):
         slices.bad_end(tables, orphan, "its worker died")
     # Whoever was to finish stopping is gone. The lease stays: its holder is about to start the job.

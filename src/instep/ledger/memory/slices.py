@@ -82,7 +82,7 @@ def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[S
     for outcome in new:
         demand_balance(outcome)
         row = held(tables, outcome.slice_id, outcome.fence, worker_id)
-        if row is None or row.job_id != job_id:
+        if row is None or (row.job_id, row.ref) != (job_id, part.ref):
             raise Fenced(f"slice {outcome.slice_id} was taken over")
         rows.append(row)
     for row, outcome in zip(rows, new, strict=True):

@@ -46,6 +46,7 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
     for position, new in enumerate(parts):
         _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
     _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
+    tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
     moves.set_state(tx, job_id, JobState.READY)
 
 
@@ -203,7 +204,7 @@ def adopt(tx: Transaction, lease: Lease) -> JobPart:
         moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
     else:
         moves.touch(tx, job_id)
-    _update(tx, job_id, lease.ref, epoch=lease.epoch, finisher=None)
+    _update(tx, job_id, lease.ref, epoch=lease.epoch)
     here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
     slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
     adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))

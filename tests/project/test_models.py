@@ -95,6 +95,36 @@ def test_only_relative_sqlite_paths_are_resolved(ledger: str, url: str) -> None:
     assert project(ledger=ledger).ledger_url == url
 
 
+@pytest.mark.parametrize(
+    ("ledger", "says"),
+    [
+        ("ledger.db", "must be a database URL"),
+        ("oracle://ann:hunter2@h/db", "must begin with sqlite:///"),
+        ("sqlite+aiosqlite:///hunter2.db", "must begin with sqlite:///"),
+        ("postgresql://ann:hunt/er2@h/db", "as %-codes"),
+        ("mariadb://ann:hunt@er2@h/db", "as %-codes"),
+        ("mysql://ann:hunter2@h", "must look like"),
+    ],
+)
+def test_a_ledger_url_that_cannot_be_used_is_refused_without_repeating_it(ledger: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says) as refused:
+        project(ledger=ledger)
+    assert "er2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "label"),
+    [
+        ("sqlite:///.instep/a@b.db?timeout=3", "sqlite:///.instep/a@b.db"),
+        ("postgresql://ann:hunter2@h:6543/db?sslmode=require", "postgresql://h:6543/db"),
+        ("mariadb+pymysql://ann:hunt%40er2@h/db", "mariadb://h/db"),
+        ("postgres:///db?host=/run/pg", "postgres:///db"),
+    ],
+)
+def test_a_ledgers_label_is_fit_to_be_shown(ledger: str, label: str) -> None:
+    assert project(ledger=ledger).ledger_label == label
+
+
 def test_secrets_are_neither_shown_nor_dumped() -> None:
     built = project(
         ledger="postgresql://user:hunter2@host/db?password=hunter2",

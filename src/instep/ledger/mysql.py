@@ -86,6 +86,17 @@ class Mysql:
         # SQLAlchemy asks for the count of rows found rather than changed (CLIENT.FOUND_ROWS).
         engine = create_engine(url, isolation_level="READ COMMITTED", connect_args=ours, **POOL)
 
+        @event.listens_for(engine, "do_connect")
+        def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> Any:
+            try:
+                return pymysql.connect(*arguments, **named)
+            except RuntimeError as error:
+                raise UserError(
+                    f"the driver cannot log in the way that the ledger's server asks for: {error}",
+                    where=address.label,
+                    hint="Install that package, or have the user log in another way; docs/ledgers.md says more.",
+                ) from error
+
         # Before SQLAlchemy looks at the settings itself.
         @event.listens_for(engine, "connect", insert=True)
         def prepare(connection: pymysql.Connection[Any], _: ConnectionPoolEntry) -> None:

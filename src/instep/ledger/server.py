@@ -60,16 +60,16 @@ class Server(Protocol):
 
 def server_at(address: ServerAddress) -> Server:
     """Raises `UserError` when its driver is not installed."""
-    module, extra = ("postgres", "postgres") if address.kind == "postgresql" else ("mysql", "mysql")
+    driver, extra = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}[address.kind]
     try:
-        import_module({"postgres": "psycopg", "mysql": "pymysql"}[module])
+        import_module(driver)
     except ImportError as error:
         raise UserError(
             f"the driver for ledgers on {address.scheme} is not installed",
             where=address.label,
             hint=f"Install it with: pip install 'instep[{extra}]'",
         ) from error
-    if module == "postgres":
+    if address.kind == "postgresql":
         from instep.ledger.postgres import Postgres
 
         return Postgres(address)

@@ -1,0 +1,161 @@
+"""Clocks, rows and text of ledgers on any real server, which several processes share."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+import pytest
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import DBAPIError
+
+from instep.domain.jobs import SliceState
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING
+from instep.errors import Transient
+from instep.ledger.open import open_ledger
+from instep.ledger.port import Lease, Ledger
+from instep.ledger.server import server_at
+from instep.ledger.sql.dialect import ClaimRequest, Collision
+from instep.ledger.sql.ledger import SqlLedger
+from instep.system import SystemClock
+from tests.contracts.ledger import (
+    REF,
+    VirtualClock,
+    claim_all,
+    end,
+    job_of,
+    lease_of,
+    outcome,
+    plans,
+    register,
+    running,
+)
+from tests.ledger.server_fixtures import ServerFixtures
+from tests.servers.ledgers import LedgerDatabase
+
+
+def _claim_and_complete(url: str, worker: str) -> list[str]:
+    """As a worker on a server of its own would."""
+    ledger = open_ledger(url, clock=SystemClock())
+    ledger.register_worker(worker, kind="worker", host=worker, pid=1)
+    ledger.join_job("job", worker)
+    part = job_of(ledger).part(REF).part
+    done: list[str] = []
+    while claims := ledger.claim("job", REF, worker, work=30, limit=10):
+        ledger.heartbeat(worker, [claim.slice_id for claim in claims])
+        ledger.sweep()
+        ledger.complete(part, worker, list(map(outcome, claims)), job_id="job")
+        done += [claim.slice_id for claim in claims]
+    ledger.close()
+    return done
+
+
+class ServerSharing(ServerFixtures):
+    def test_the_clock_is_the_servers_whatever_the_hosts_says(self, database: LedgerDatabase) -> None:
+        ledger = open_ledger(database.url, clock=VirtualClock())  # far in the past
+        before = time.time_ns() // 1_000_000
+        part = running(ledger, plans(1))
+        lease = ledger.acquire_lease(REF, "job", "ann")
+        [claim] = claim_all(ledger)
+        ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+        job = job_of(ledger)
+        [worker] = ledger.workers()
+        [stamps] = database.execute("SELECT claimed_at, finished_at FROM slices")
+        now = ledger.now()
+        after = time.time_ns() // 1_000_000
+        held_at = lease.expires_at - TIMING.lease
+        moments = [job.created_at, held_at, job.started_at, *stamps, now]
+        assert before <= worker.started_at
+        assert all(isinstance(each, int) and before <= each <= after for each in moments), moments
+        ledger.close()
+
+    # Others on the same rows.
+
+    def test_a_deadlock_is_a_collision(self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]) -> None:
+        ledger, engine = watched
+        register(ledger, "ann", "bob")
+        met = threading.Barrier(2)
+        failed: list[DBAPIError] = []
+
+        def lock(*names: str) -> None:
+            with engine.connect() as connection:
+                try:
+                    for name in names:
+                        connection.execute(text(f"SELECT 1 FROM workers WHERE id = '{name}' FOR UPDATE"))
+                        if name == names[0]:
+                            met.wait(30)
+                except DBAPIError as error:
+                    failed.append(error)
+
+        other = threading.Thread(target=lock, args=("bob", "ann"))
+        other.start()
+        lock("ann", "bob")
+        other.join()
+        [error] = failed
+        assert isinstance(server_at(database.address).dialect(None).explain(error, committing=False), Collision)
+
+    def test_a_lock_that_is_not_given_back_is_transient(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        lease = lease_of(ledger, "ann")
+        ledger.close()
+
+        @event.listens_for(engine, "begin")
+        def hurry(connection: Connection) -> None:
+            connection.exec_driver_sql(self.be_impatient)
+
+        other = server_at(database.address).engine(read_only=False)
+        with other.connect() as connection:
+            connection.execute(text("SELECT 1 FROM leases FOR UPDATE"))
+            with pytest.raises(Transient) as error:
+                ledger.renew_lease(lease)
+            assert not isinstance(error.value, Collision)
+        other.dispose()
+        assert isinstance(ledger.renew_lease(lease), Lease)
+
+    def test_a_claim_locks_no_more_than_it_takes(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, _ = watched
+        running(ledger, plans(100))
+        server = server_at(database.address)
+        request = ClaimRequest("job", str(REF), "ann", enough=30, limit=1_000, after=0, least=0, most=1)
+        other = server.engine(read_only=False)
+        with other.connect() as connection:
+            assert len(server.dialect(None).claim(connection, request)) == 3
+            # Not committed; the next ones are free all the same, and nobody waits.
+            assert [each.rank for each in ledger.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]
+        other.dispose()
+        assert [each.rank for each in ledger.claim("job", REF, "ann", work=20, limit=1_000)] == [0, 1]
+
+    def test_servers_share_a_job_and_do_every_slice_once(self, database: LedgerDatabase, ledger: Ledger) -> None:
+        part = running(ledger, plans(60))
+        with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+            done = list(pool.map(_claim_and_complete, [database.url] * 3, ["bob", "cid", "dan"]))
+        assert sorted(itertools.chain(*done)) == sorted(f"job.0.{number}" for number in range(60))
+        assert job_of(ledger).slices == {SliceState.COMPLETED: 60}
+        assert len(ledger.manifest("instance-1")) == 120
+        end(ledger, part)
+
+    # Text.
+
+    def test_names_that_differ_in_case_only_are_different(self, ledger: Ledger) -> None:
+        upper, lower = PartitionRef.parse("Document@global"), PartitionRef.parse("document@global")
+        first, second = (lease_of(ledger, "ann", ref, job_id=str(ref)) for ref in (upper, lower))
+        assert (first.epoch, second.epoch) == (1, 1)
+        assert ledger.renew_lease(second).job_id == "document@global"
+
+    def test_text_comes_back_as_it_was(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(1))
+        [claim] = claim_all(ledger)
+        odd = "żółw 🦊 'quoted' \"twice\" back\\slash %s :name {x} \t ~ " + "long " * 2_000
+        done = outcome(claim, fail=[0])
+        done = replace(done, failures=[each._replace(reason=odd) for each in done.failures])
+        ledger.complete(part, "ann", [done], job_id="job")
+        assert [each.reason for each in ledger.failures()] == [odd]

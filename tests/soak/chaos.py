@@ -1,0 +1,243 @@
+"""The soak: jobs one after another on servers that are killed and stopped all the time; then peace."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tests.soak.fleet import PATIENCE, Event, Fleet, ServerProcess, fleet
+from tests.soak.records import Records
+from tests.soak.site import Site
+from tests.soak.toll import Toll
+from tests.soak.verdict import Verdict, judge
+from tests.soak.witness import POINTS
+
+#: How much faster than in production all times pass: the lease lasts 3 s then.
+FASTER = 100.0
+SERVERS = 3
+#: Seconds between two actions of the murderer.
+KILL_EVERY = (0.5, 5.0)
+PAUSE_SHARE = 0.15
+#: A pause lasts so many leases.
+PAUSE_LEASES = (1.1, 2.0)
+#: Seconds between two ambushes.
+AMBUSH_EVERY = (1.0, 5.0)
+#: Documents that change, go and come between two jobs: several in each slice, which a few kills cannot
+#: make fail one by one.
+EDIT = (300, 20, 20)
+#: How a run may end in bad times: it was told of, and the next one resumes (EX_TEMPFAIL).
+AWAY = 75
+
+
+class Ambusher:
+    """Makes sure that what must be refused happens: has a server stand still at a point of a wave, waits until
+    others have its slices, lets it go on, and waits until it was refused. Then the next point.
+    """
+
+    def __init__(self, rng: random.Random, servers: Fleet) -> None:
+        self._rng = rng
+        self._servers = servers
+        self._points = [*POINTS]
+        self._next = time.monotonic()
+        self._victim: ServerProcess | None = None
+        self._still: Event | None = None
+        self._freed = False
+        self.sprung: Counter[str] = Counter()
+
+    @property
+    def protected(self) -> ServerProcess | None:
+        """Who must not be killed or stopped meanwhile."""
+        return self._victim
+
+    @property
+    def complete(self) -> bool:
+        """Every point at least once."""
+        return all(self.sprung[point] for point in POINTS)
+
+    def step(self, *, begin: bool) -> None:
+        victim = self._victim
+        if victim is None:
+            if begin and time.monotonic() >= self._next:
+                self._begin()
+        elif victim.ended:
+            self._end()  # A run that was done before it could be caught.
+        elif self._still is None:
+            self._still = next((event for event in victim.events if event.name == "still"), None)
+        elif not self._freed:
+            if _taken_over(self._servers, victim, self._still):
+                self._free(victim)
+        elif any(event.name == "refused" and event.at > self._still.at for event in victim.events):
+            self.sprung[self._points[0]] += 1
+            self._points.append(self._points.pop(0))
+            self._end()
+
+    def leave(self) -> None:
+        """The time is over: nobody is caught any more; who stands still already is let go as ever."""
+        if self._victim is not None:
+            self._victim.call_off()
+
+    @property
+    def at_work(self) -> bool:
+        return self._still is not None
+
+    def _begin(self) -> None:
+        """Slot 0 is for the run that the source waits for; any other may stand still."""
+        waiting = [each for each in self._servers.servers.values() if each.slot and not each.ended and not each.stopped]
+        if waiting:
+            self._victim = self._rng.choice(waiting)
+            self._victim.ambush(self._points[0])
+
+    def _free(self, victim: ServerProcess) -> None:
+        if victim.stands_still():
+            victim.resume()
+            self._freed = True
+
+    def _end(self) -> None:
+        self._victim = self._still = None
+        self._freed = False
+        self._next = time.monotonic() + self._rng.uniform(*AMBUSH_EVERY)
+
+
+def _taken_over(servers: Fleet, victim: ServerProcess, still: Event) -> bool:
+    """Whether another server has shown the target a higher fence for one of these slices."""
+    fences = dict(still.slices)
+    return any(
+        fence > fences.get(slice_id, fence)
+        for server in (*servers.past, *servers.servers.values())
+        if server is not victim
+        for event in server.events
+        if event.name == "fenced" and event.at > still.at
+        for slice_id, fence in event.slices
+    )
+
+
+class Soak:
+    """Slot 0 always has a run: when it is done, the index is compared and the source edited. The others are
+    workers, now and then another run.
+    """
+
+    def __init__(self, site: Site, servers: Fleet, seed: int, report: Callable[[str], None]) -> None:
+        self._site = site
+        self._servers = servers
+        self._rng = random.Random(seed)
+        self._report = report
+        self._ambusher = Ambusher(random.Random(seed + 1), servers)
+        self._resume_at: dict[int, float] = {}
+        self._next_action = time.monotonic() + self._rng.uniform(*KILL_EVERY)
+        self._runs = 0
+        self._peaceful = False
+        self.toll = Toll()
+
+    def run(self, seconds: float) -> None:
+        began = time.monotonic()
+        for slot in range(SERVERS):
+            self._start(slot)
+        while time.monotonic() - began < seconds or not self._ambusher.complete:
+            self._servers.read()
+            self._look_after()
+            self._murder()
+            self._ambusher.step(begin=True)
+            if time.monotonic() - began > seconds + PATIENCE:
+                raise AssertionError(f"caught only {dict(self._ambusher.sprung)} in {time.monotonic() - began:.0f} s")
+            time.sleep(0.02)
+        self._peace()
+
+    # In bad times.
+
+    def _start(self, slot: int, role: str | None = None) -> None:
+        drawn = "run" if slot == 0 or self._rng.random() < 0.25 else "worker"
+        self._servers.start(slot, role or drawn)
+        self.toll.starts += 1
+
+    def _look_after(self, role: str | None = None) -> None:
+        """Who ended is started again; a run that was done first has its work looked at."""
+        for slot, server in list(self._servers.servers.items()):
+            if not server.ended:
+                continue
+            server.read()
+            if not server.killed:
+                self._ended(server)
+            self._start(slot, role)
+
+    def _ended(self, server: ServerProcess) -> None:
+        code = server.process.returncode
+        if code == AWAY:
+            self.toll.gave_up += 1
+        elif code != 0:
+            self.toll.problems.append(f"server {server.name} ({server.role}) ended with {code}: {server.last_words()}")
+        elif server.slot == 0:
+            self._runs += 1
+            self._compare(f"after run {self._runs}")
+            if not self._peaceful:
+                self._site.edit(*EDIT)
+
+    def _compare(self, when: str) -> None:
+        wrong = self._site.wrong()
+        self._report(f"{when}: {self._site.documents} documents, {wrong.total} rows wrong, {self.toll.kills} kills")
+        if wrong.total:
+            self.toll.problems.append(f"{when}: {wrong}")
+
+    def _murder(self) -> None:
+        now = time.monotonic()
+        for slot, due in list(self._resume_at.items()):
+            if now >= due:
+                del self._resume_at[slot]
+                self._servers.servers[slot].resume()
+        if now < self._next_action:
+            return
+        # Drawn whether they can be done or not: the same seed draws the same actions.
+        self._next_action = now + self._rng.uniform(*KILL_EVERY)
+        slot, kind, leases = self._rng.randrange(SERVERS), self._rng.random(), self._rng.uniform(*PAUSE_LEASES)
+        server = self._servers.servers[slot]
+        if server.ended or server.stopped or server is self._ambusher.protected:
+            slot = (slot + 1) % SERVERS
+            server = self._servers.servers[slot]
+        if server.ended or server.stopped or server is self._ambusher.protected:
+            return
+        if kind < PAUSE_SHARE:
+            server.stop()
+            self._resume_at[slot] = now + leases * self._servers.timing.lease / 1000
+            self.toll.pauses += 1
+        else:
+            server.kill()
+            self.toll.kills += 1
+
+    # In peace.
+
+    def _peace(self) -> None:
+        """Nothing happens to anybody any more: all must come to its end."""
+        for slot in self._resume_at:
+            self._servers.servers[slot].resume()
+        self._resume_at.clear()
+        self._ambusher.leave()
+        self._peaceful = True
+        runs, deadline = self._runs, time.monotonic() + PATIENCE
+        while self._runs == runs or self._ambusher.at_work or self._remains():
+            self._servers.read()
+            self._look_after(None if self._runs == runs else "worker")
+            self._ambusher.step(begin=False)
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no end in {PATIENCE:.0f} s of peace:\n{self._servers.last_words()}")
+            time.sleep(0.05)
+        self._servers.end()
+
+    def _remains(self) -> bool:
+        """Whether the ledger still has open jobs, or workers that do not live."""
+        records = Records(self._site.engine)
+        return bool(records.open_jobs()) or not records.workers() <= self._servers.workers()
+
+
+def soak(
+    site: Site, *, seconds: float, documents: int, seed: int, report: Callable[[str], None] = lambda _: None
+) -> Verdict:
+    """Bad times for so long, and what came of it."""
+    site.prepare(documents)
+    with fleet(site, faster=FASTER) as servers:
+        began = time.monotonic()
+        run = Soak(site, servers, seed, report)
+        run.run(seconds)
+        last = servers.start(0, "run")
+        servers.wait(lambda: last.ended, "one more run")
+        return judge(site, servers, run.toll, seconds=time.monotonic() - began)

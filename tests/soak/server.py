@@ -1,0 +1,168 @@
+"""One server of the soak: the product with faster times, its own state folder, and a diary.
+
+    python -m tests.soak.server PROJECT HOME --role run|worker|runs
+
+`run` is `instep run`, `worker` is `instep worker`; `runs` runs once for every line of standard input. Ends
+when its standard input does: no server outlives its harness (unless it was stopped: that is killed by it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import instep
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING, Timing
+from instep.engine.choice import EngineChoice
+from instep.engine.port import Engine
+from instep.errors import Fenced, UserError
+from instep.ledger.port import Ledger
+from instep.service import wave as waves
+from instep.service.compose import Workshop
+from instep.service.context import Context
+from instep.service.keeper import Keeper
+from instep.service.liveness import LockFiles
+from instep.service.plan import PlanOptions
+from instep.service.run import run_entities
+from instep.service.setup import EntitySetup
+from instep.service.worker import serve
+from instep.system import Threads
+from instep.targets.port import DocumentTarget
+from tests.soak.witness import Ambush, Diary, watched_engine, watched_ledger, watched_target
+
+#: Looking for work does not get faster with the rest: it would keep the processors busy.
+POLL_MS = 50
+#: The name of the file in a server's home that says where it is to stand still.
+AMBUSH = "ambush"
+
+
+def timing_of(faster: float) -> Timing:
+    return replace(TIMING.faster(faster), poll=POLL_MS)
+
+
+class Uninterrupted(Threads):
+    """Heartbeats that an ambush does not cut in two."""
+
+    def __init__(self, ambush: Ambush) -> None:
+        self._ambush = ambush
+
+    def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
+        def whole() -> bool:
+            with self._ambush.heartbeat:
+                return task()
+
+        return super().every(seconds, whole, name)
+
+
+@dataclass(frozen=True)
+class Server:
+    setups: Sequence[EntitySetup]
+    context: Context
+    diary: Diary
+
+    def run(self) -> None:
+        results = run_entities(self.setups, self.context, PlanOptions(), wait_seconds=600)
+        self.diary.note("result", states=[str(each.state) if each.state else None for each in results])
+
+    def work(self) -> None:
+        serve(self.setups, self.context)
+
+
+def open_server(project: Path, home: Path, ledger: Ledger, workshop: Workshop, diary: Diary) -> Server:
+    ambush = Ambush(home / AMBUSH, diary)
+    _note_own_refusals(diary)
+
+    def engine(choice: EngineChoice) -> Engine:
+        return cast("Engine", watched_engine(workshop.engine(choice), diary, ambush))
+
+    seen = cast("Ledger", watched_ledger(ledger, diary, ambush))
+    context = replace(
+        workshop.context(seen, diary),
+        # Nobody else has these files: who dies is found out by its silence, as on another host.
+        liveness=LockFiles(home / "workers"),
+        background=Uninterrupted(ambush),
+        engine=engine,
+    )
+    setups = [
+        replace(each, target=cast("DocumentTarget", watched_target(each.target, diary, ambush)))
+        for each in workshop.setups()
+    ]
+    return Server(setups, context, diary)
+
+
+def _note_own_refusals(diary: Diary) -> None:
+    """A worker that cannot prove its heartbeat or lease refuses itself."""
+    real = Keeper.require
+
+    def require(keeper: Keeper, ref: PartitionRef) -> None:
+        try:
+            real(keeper, ref)
+        except Fenced as error:
+            diary.note("refused", by="itself", call="require", why=str(error))
+            raise
+
+    Keeper.require = require  # type: ignore[method-assign, assignment]  # to be told of it, for all keepers
+
+
+def _lines() -> queue.SimpleQueue[str]:
+    """Of standard input, read aside; its end is the end of this process."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        # Not by sys.stdin: its lock would be held when the interpreter ends.
+        while text := os.read(0, 1024):
+            for _ in range(text.count(b"\n")):
+                lines.put("run")
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return lines
+
+
+def _serve(server: Server, role: str, lines: queue.SimpleQueue[str]) -> None:
+    server.diary.note("ready")
+    if role == "worker":
+        server.work()
+    elif role == "run":
+        server.run()
+    else:
+        while lines.get():
+            server.run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("project", type=Path)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--role", choices=["run", "worker", "runs"], required=True)
+    parser.add_argument("--faster", type=float, required=True)
+    parser.add_argument("--claim", type=int, required=True, help="slices in one wave")
+    options: Any = parser.parse_args(arguments)
+    options.home.mkdir(parents=True, exist_ok=True)
+    diary, lines = Diary(options.home / "diary"), _lines()
+    waves.MAX_CLAIM = options.claim
+    try:
+        workshop = Workshop(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            _serve(open_server(options.project, options.home, ledger, workshop, diary), options.role, lines)
+    except KeyboardInterrupt:
+        diary.note("ended", why="interrupted")
+    except UserError as error:
+        diary.note("ended", why=str(error), code=error.exit_code)
+        return error.exit_code
+    else:
+        diary.note("ended", why="done")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

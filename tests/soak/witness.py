@@ -1,0 +1,157 @@
+"""What a server tells the harness: a line of JSON for each thing that matters, and where it stands still."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from instep.errors import Fenced, Transient, Unknown
+
+#: A slice under the fence of one claim.
+Held = tuple[str, int]
+
+#: Where a server can be told to stand still, in the order in which a wave passes them: its rows are
+#: staged; it was proved to hold its slices and the target's commit begins; the ledger's completion begins.
+STAGED: Final = "staged"
+COMMIT: Final = "commit"
+COMPLETE: Final = "complete"
+POINTS: Final = (STAGED, COMMIT, COMPLETE)
+
+
+class Diary:
+    """Each line is written at once and whole: SIGKILL takes none of them back."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def note(self, event: str, **facts: Any) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        line = {"at": time.monotonic(), "event": event, "main": main, **facts}
+        os.write(self._file, f"{json.dumps(line)}\n".encode())
+
+    def say(self, entity: str, message: str) -> None:
+        self.note("said", entity=entity, message=message)
+
+    # The rest of `service.progress.Progress`.
+
+    def listing(self, entity: str, found: int) -> None: ...
+
+    def begin(self, entity: str, total: int) -> None: ...
+
+    def advance(self, entity: str, units: int) -> None: ...
+
+    def end(self, entity: str) -> None: ...
+
+
+class Ambush:
+    """Stops this process by SIGSTOP at a point that the harness wrote into a file; it alone continues it."""
+
+    def __init__(self, file: Path, diary: Diary) -> None:
+        self._file = file
+        self._diary = diary
+        #: Held during heartbeats: SQLite is locked for all while a transaction of a stopped process is open.
+        self.heartbeat = threading.Lock()
+
+    def passes(self, point: str, slices: Iterable[Held]) -> None:
+        try:
+            wanted = self._file.read_text()
+        except FileNotFoundError:
+            return
+        if wanted != point:
+            return
+        self._file.unlink(missing_ok=True)
+        with self.heartbeat:
+            self._diary.note("still", point=point, slices=sorted(slices))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Stands in front of a port; notes what it refuses and what fails. `before` and `after` are called
+    around the methods that they name, the latter with the result.
+    """
+
+    inner: Any
+    name: str
+    diary: Diary
+    before: Mapping[str, Callable[..., None]]
+    after: Mapping[str, Callable[..., None]]
+
+    def __getattr__(self, method: str) -> Any:
+        real = getattr(self.inner, method)
+        if not callable(real):
+            return real
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if method in self.before:
+                self.before[method](*args, **kwargs)
+            try:
+                result = real(*args, **kwargs)
+            except Fenced as error:
+                self.diary.note("refused", by=self.name, call=method, why=str(error))
+                raise
+            except (Transient, Unknown) as error:
+                self.diary.note("failed", by=self.name, call=method, why=str(error))
+                raise
+            if method in self.after:
+                self.after[method](result, *args, **kwargs)
+            return result
+
+        return call
+
+
+def watched_ledger(ledger: Any, diary: Diary, ambush: Ambush) -> Watched:
+    def claimed(claims: Any, *_: Any, **__: Any) -> None:
+        if claims:
+            diary.note("claimed", slices=_held(claims))
+
+    def held(answer: bool, *_: Any, **__: Any) -> None:
+        if not answer:
+            diary.note("refused", by="ledger", call="holds", why="others have the slices")
+
+    def completing(_part: Any, _worker: str, outcomes: Any, **__: Any) -> None:
+        ambush.passes(COMPLETE, _held(outcomes))
+
+    def completed(_: None, _part: Any, _worker: str, outcomes: Any, **__: Any) -> None:
+        diary.note("completed", slices=_held(outcomes))
+
+    def registered(_: None, worker_id: str, **__: Any) -> None:
+        diary.note("worker", id=worker_id)
+
+    return Watched(
+        ledger,
+        "ledger",
+        diary,
+        {"complete": completing},
+        {"claim": claimed, "holds": held, "complete": completed, "register_worker": registered},
+    )
+
+
+def watched_target(target: Any, diary: Diary, ambush: Ambush) -> Watched:
+    def committing(*_: Any, marks: Any, **__: Any) -> None:
+        diary.note("commit", slices=_held(marks))
+        ambush.passes(COMMIT, _held(marks))
+
+    def fenced(_: int, _physical: str, _epoch: int, marks: Any = (), **__: Any) -> None:
+        if marks:
+            diary.note("fenced", slices=_held(marks))
+
+    return Watched(target, "target", diary, {"commit": committing}, {"fence": fenced})
+
+
+def watched_engine(engine: Any, diary: Diary, ambush: Ambush) -> Watched:
+    def staged(_: Any, wave: Any, *__: Any, **___: Any) -> None:
+        ambush.passes(STAGED, _held(wave.slices))
+
+    return Watched(engine, "engine", diary, {}, {"run": staged})
+
+
+def _held(slices: Iterable[Any]) -> list[Held]:
+    return [(each.slice_id, each.fence) for each in slices]

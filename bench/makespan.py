@@ -50,31 +50,23 @@ _JOB, _REF = "job", PartitionRef("Document")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Work of each slice, speed of each worker (work per second), and whether slices may be cut."""
+    """Work of each slice, and speed of each worker (work per second)."""
 
     name: str
     works: Sequence[int]
     speeds: Sequence[float]
-    cut: bool
 
     @property
     def goal(self) -> float | None:
-        """What is promised; the other cases show what unequal workers, and cutting, make of it."""
-        return GOAL if len(set(self.speeds)) == 1 and not self.cut else None
+        """What is promised; the other case shows what unequal workers make of it."""
+        return GOAL if len(set(self.speeds)) == 1 else None
 
     @property
     def bound(self) -> float:
-        """Seconds. Workers of different speed: the k largest slices need at least the k fastest workers
-        (Horvath, Lam & Sethi 1977). Slices that may be cut: only all work on all workers says anything.
-        """
-        total = sum(self.works) / sum(self.speeds)
-        if self.cut:
-            return total
+        """Seconds. Of workers of different speed only all work on all of them says anything: slices may be cut."""
         if len(set(self.speeds)) == 1:
             return lpt_bound(self.works, len(self.speeds)) / self.speeds[0]
-        largest = itertools.accumulate(sorted(self.works, reverse=True))
-        fastest = itertools.accumulate(sorted(self.speeds, reverse=True))
-        return max(total, *(work / speed for work, speed in zip(largest, fastest, strict=False)))
+        return sum(self.works) / sum(self.speeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +99,9 @@ def cases(workers: int, slices: int, seed: int = 1) -> list[Case]:
     equal = [SPEED] * workers
     unequal = [SPEED * chance.lognormvariate(0, 0.5) for _ in range(workers)]
     return [
-        Case("lognormal works, equal speeds", lognormal, equal, cut=False),
-        Case("Zipf works, equal speeds", zipf, equal, cut=False),
-        Case("lognormal works, unequal speeds", lognormal, unequal, cut=False),
-        Case("lognormal works, equal speeds, cut", lognormal, equal, cut=True),
-        Case("lognormal works, unequal speeds, cut", lognormal, unequal, cut=True),
+        Case("lognormal works, equal speeds", lognormal, equal),
+        Case("Zipf works, equal speeds", zipf, equal),
+        Case("lognormal works, unequal speeds", lognormal, unequal),
     ]
 
 
@@ -216,7 +206,8 @@ class Simulation:
             return
         worker.after = max(claim.rank for claim in claims)
         self._waits.append(answered - worker.wants)
-        kept = self._without_the_too_long(worker, claims)
+        idle = part.pending - len(claims) < part.workers - 1
+        kept = self._without_the_too_long(worker, claims, idle)
         if not kept:
             worker.wants = answered
             self._at(answered, self._look, worker)
@@ -224,13 +215,11 @@ class Simulation:
         seconds = sum(claim.work for claim in kept) / worker.speed
         self._at(answered + seconds, self._finish, worker, kept, seconds)
 
-    def _without_the_too_long(self, worker: _Worker, claims: Sequence[Claim]) -> list[Claim]:
-        if not self._case.cut:
-            return list(claims)
+    def _without_the_too_long(self, worker: _Worker, claims: Sequence[Claim], idle: bool) -> list[Claim]:
         kept = [
             claim
             for claim in claims
-            if not too_long(claim.work, claim.units, worker.pace) or not self._ledger.split(claim, worker.id)
+            if not too_long(claim.work, claim.units, worker.pace, idle=idle) or not self._ledger.split(claim, worker.id)
         ]
         if len(kept) < len(claims):
             self._wake()

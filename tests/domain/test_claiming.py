@@ -130,10 +130,11 @@ def test_pace_follows_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize("start", [0.0, 60.0])
-def test_a_slice_of_over_two_waves_is_too_long_unless_it_cannot_be_cut(start: float) -> None:
+@pytest.mark.parametrize(("idle", "waves"), [(True, 2), (False, 15)])
+def test_a_slice_of_several_waves_is_too_long_unless_it_cannot_be_cut(start: float, idle: bool, waves: int) -> None:
     pace = Pace(start, 1_000)
-    limit = round(2 * WAVE_SECONDS * 1_000)
-    assert not too_long(limit, 2, pace)
-    assert too_long(limit + 1, 2, pace)
-    assert not too_long(limit * 100, 1, pace)
-    assert not too_long(limit * 100, 0, pace)
+    limit = round(waves * WAVE_SECONDS * 1_000)
+    assert not too_long(limit, 2, pace, idle=idle)
+    assert too_long(limit + 1, 2, pace, idle=idle)
+    assert not too_long(limit * 100, 1, pace, idle=idle)
+    assert not too_long(limit * 100, 0, pace, idle=idle)

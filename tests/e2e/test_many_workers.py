@@ -332,7 +332,7 @@ def test_slices_that_prove_too_long_are_split_and_the_split_is_recorded(
 ) -> None:
     asked: list[str] = []
 
-    def once(work: int, units: int, pace: object) -> bool:
+    def once(work: int, units: int, pace: object, *, idle: bool) -> bool:
         return units > 1 and len(asked) < 3
 
     def split(real: Callable[..., bool], claim: Any, worker_id: str) -> bool:

@@ -19,6 +19,10 @@ MAX_SLICES_PER_JOB = 50_000
 WAVE_SECONDS = 10.0
 
 
+#: A slice is cut when it would take longer than so many waves; `IDLE` when others wait for work. Fifteen waves are half
+#: the time after which a silent worker is given up.
+LONG_WAVES, LONG_WAVES_IDLE = 15, 2
+
 #: Too many slices: each further try to cut makes them at least so much larger.
 _GROWTH = 1.1
 
@@ -167,9 +171,12 @@ def learned_pace(pace: Pace, work: int, seconds: float) -> Pace:
     return Pace(pace.start_seconds, (pace.work_per_second + measured) / 2)
 
 
-def too_long(work: int, units: int, pace: Pace) -> bool:
-    """Whether a slice alone would take more than two waves' time, and can be cut.
+def too_long(work: int, units: int, pace: Pace, *, idle: bool) -> bool:
+    """Whether a slice alone would take too long, and can be cut: over two waves' time when other workers find
+    nothing to do (`idle`), else over fifteen. Cutting costs claims, and only idle workers gain by it; but
+    a crash should not cost much more than the time it takes to notice it.
 
     What a start costs does not count: halves would pay it twice.
     """
-    return units > 1 and work > 2 * WAVE_SECONDS * pace.work_per_second
+    waves = LONG_WAVES_IDLE if idle else LONG_WAVES
+    return units > 1 and work > waves * WAVE_SECONDS * pace.work_per_second

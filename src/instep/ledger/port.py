@@ -236,8 +236,8 @@ class Ledger(Protocol):
         """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
 
         No worker was left in the job when the lease was taken, so slices still PROCESSING have ended badly.
-        A job left STOPPING becomes STOPPED. Raises `Fenced` without the lease, `Conflict` when the job has
-        ended otherwise, or the part has.
+        A job left STOPPING becomes STOPPED. Who was elected to finish it still is, while it takes part. Raises
+        `Fenced` without the lease, `Conflict` when the job has ended otherwise, or the part has.
         """
 
     def begin_finish(self, job_id: str, ref: PartitionRef, worker_id: str) -> bool:

@@ -80,7 +80,8 @@ class WaveRunner:
         ids = [claim.slice_id for claim in claims]
         self._keeper.begin(ids)
         try:
-            self._run_or_halve(self._without_the_too_long(claims), progress)
+            idle = open_part.pending - len(claims) < open_part.workers - 1
+            self._run_or_halve(self._without_the_too_long(claims, idle), progress)
         finally:
             self._keeper.end(ids)
         work = sum(claim.work for claim in claims)
@@ -100,7 +101,7 @@ class WaveRunner:
         self._after = max((claim.rank for claim in claims), default=0)
         return claims
 
-    def _without_the_too_long(self, claims: Sequence[Claim]) -> list[Claim]:
+    def _without_the_too_long(self, claims: Sequence[Claim], idle: bool) -> list[Claim]:
         """Cut what would keep the others waiting at the end. Only slices that nobody worked on before:
         what may be in the target already is looked up as a whole.
         """
@@ -108,7 +109,7 @@ class WaveRunner:
             claim
             for claim in claims
             if claim.fence > 1
-            or not too_long(claim.work, claim.units, self._pace)
+            or not too_long(claim.work, claim.units, self._pace, idle=idle)
             or not self._ledger.split(claim, self._worker)
         ]
 

@@ -47,7 +47,6 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
         _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
     _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
     tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
-    tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
     moves.set_state(tx, job_id, JobState.READY)
 
 

@@ -156,7 +156,9 @@ class Ledger(Protocol):
     # Jobs.
 
     def begin_job(self, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
-        """A new job, INITIALIZING; the worker takes part in it. Again it changes nothing."""
+        """A new job, INITIALIZING; the worker takes part in it. Again it changes nothing. Raises `Fenced` for a
+        worker that is not registered.
+        """
 
     def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         """Store parts and slices; INITIALIZING → READY, in one transaction. Shows each part's epoch.
@@ -213,7 +215,8 @@ class Ledger(Protocol):
         """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
 
         It is free when no job has it, when it has expired (`now >= expires_at`), or when no worker takes
-        part in its job any more. A job's own live lease is not free either: join the job instead.
+        part in its job any more. A job's own live lease is not free either: join the job instead. Raises
+        `Fenced` for a worker that is not registered, `Conflict` for a job that does not exist.
         """
 
     def renew_lease(self, lease: Lease) -> Lease:
@@ -223,8 +226,8 @@ class Ledger(Protocol):
         """Free it. A lease that was taken over is left alone."""
 
     def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
-        """Hand a lease to another job under a new epoch, in one statement; it is never free in between.
-        Raises `Fenced` when it was taken over or has expired.
+        """Hand a lease to another job (or the same) under a new epoch, in one statement; it is never free in
+        between. Raises `Fenced` when it was taken over or has expired, `Conflict` for a job that does not exist.
         """
 
     # Parts.

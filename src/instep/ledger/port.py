@@ -150,7 +150,7 @@ class Ledger(Protocol):
           whatever is in work: these slices go back to PENDING without a spent attempt.
         * Jobs INITIALIZING in which no worker takes part are FAILED.
 
-        Ended jobs free their leases. Finished slices are left alone.
+        Ended jobs free their leases, and nobody takes part in them. Finished slices are left alone.
         """
 
     # Jobs.
@@ -261,7 +261,8 @@ class Ledger(Protocol):
         """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
         the partition's checkpoint in the same transaction; manifest rows of the instance it replaces are
         dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
-        not served is dropped. The last part to end ends the job (`end_of_job`); its state is returned.
+        not served is dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part
+        then; its state is returned.
         Again with the same state (a lost reply) it changes nothing.
 
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,

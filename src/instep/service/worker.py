@@ -110,7 +110,7 @@ class Worker:
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
-        ledger, since = self._context.ledger, self._context.clock.monotonic()
+        ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
         try:
             ledger.join_job(job_id, self.id)
             lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
@@ -118,7 +118,8 @@ class Worker:
             return False
         self.keeper.keep(lease, since=since)
         self.take(part, lease)
-        self._tell(part.ref, f"takes part in job {job_id[:8]}")
+        if not again:
+            self._tell(part.ref, f"takes part in job {job_id[:8]}")
         return True
 
     def adopt(self, job_id: str, ref: PartitionRef) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep.domain.jobs import JobState
-from instep.ledger.memory import leases, slices
+from instep.ledger.memory import leases, slices, workers
 from instep.ledger.memory.tables import JobRow, Tables
 
 
@@ -23,3 +23,5 @@ def end(tables: Tables, job: JobRow, state: JobState, *, error: str | None) -> N
     move(tables, job, state)
     job.finished_at, job.error = job.updated_at, error
     leases.free_all_of(tables, job.id)
+    for worker_id in list(job.workers):
+        workers.leave(tables, job, worker_id)

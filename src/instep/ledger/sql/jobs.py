@@ -16,7 +16,7 @@ from instep.errors import Conflict
 from instep.ledger.sql import leases, moves, workers
 from instep.ledger.sql.slices import PROCESSING
 from instep.ledger.sql.transaction import Transaction
-from instep.ledger.tables import job_parts, jobs, slices
+from instep.ledger.tables import job_parts, job_workers, jobs, slices
 
 _UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
 _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
@@ -107,9 +107,10 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
 
 
 def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
-    """The job has ended: nobody holds anything for it any more."""
+    """The job has ended: nobody holds anything for it or takes part in it any more."""
     moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
     leases.free_all(tx, job_id)
+    tx.connection.execute(delete(job_workers).where(job_workers.c.job_id == job_id))
 
 
 def in_work(tx: Transaction, job_id: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from instep.domain.clock import Clock
 from instep.domain.server_address import ServerAddress, server_address
@@ -18,12 +18,29 @@ from tests.servers.postgres import running_postgres
 from tests.servers.process import Server
 
 
+class _Kept:
+    """A server with one engine, which outlives the ledgers that use it one after the other."""
+
+    def __init__(self, server: LedgerServer) -> None:
+        self._engine = server.engine(read_only=False)
+        self.dialect = server.dialect
+        self.demand_version = server.demand_version
+        self.lock = server.lock
+        self.clear_torn_schema = server.clear_torn_schema
+
+    def engine(self, *, read_only: bool) -> Engine:
+        assert not read_only
+        return self._engine
+
+
 class LedgerDatabase:
     """May be used in every test of a process; they must close the ledgers that they open."""
 
     def __init__(self, server: Server, name: str = "ledger") -> None:
         self.server = server
         self.name = name
+        self._kept: list[_Kept] = []
+        self._opened = 0
         server.execute(f"CREATE DATABASE {name}")
         self.open().close()
         self._engine = server_at(self.address).engine(read_only=False)
@@ -40,11 +57,20 @@ class LedgerDatabase:
         self, clock: Clock | None = None, *, timing: Timing = TIMING, server: LedgerServer | None = None
     ) -> Ledger:
         """With the server's clock, unless another one is given."""
-        ledger = open_server(self.address, clock=clock, timing=timing, server=server)
+        ledger = open_server(self.address, clock=clock, timing=timing, server=server or self._next())
         assert ledger is not None
         return ledger
 
+    def _next(self) -> LedgerServer:
+        """Connections of its own for every ledger that a test opens, but not statements compiled anew for each."""
+        if self._opened == len(self._kept):
+            self._kept.append(_Kept(server_at(self.address)))
+        self._opened += 1
+        return self._kept[self._opened - 1]
+
     def empty(self) -> None:
+        """For the next test; the ledgers of the one before are closed."""
+        self._opened = 0
         with self._engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(table.delete())

@@ -179,3 +179,4 @@ def test_reasons_are_short_and_one_line() -> None:
     assert cleaned("a\n  b\tc") == "a b c"
     assert len(cleaned("word " * 1_000)) == 300
     assert cleaned("lone \ud800").encode() == b"lone ?"
+    assert cleaned("nul \0") == "nul ?"

@@ -26,5 +26,6 @@ def cleaned(reason: str) -> str:
     text = " ".join(reason[:4_000].split())
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
-    text = text.encode("utf-8", "replace").decode()
+    # Lone surrogates are not text, and PostgreSQL stores no NUL.
+    text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return text if len(text) <= REASON else text[: REASON - 1] + "…"

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.documents.reasons import cleaned
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.planning import PlanTooLarge, check_limits
@@ -149,7 +150,7 @@ class _Run:
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:
-            worker.end(stop="stopped by the user" if isinstance(error, KeyboardInterrupt) else str(error)[:500])
+            worker.end(stop="stopped by the user" if isinstance(error, KeyboardInterrupt) else cleaned(str(error)))
             if isinstance(error, (Transient, Unknown)):
                 raise Away(str(error), hint=RESUMES) from error
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from instep.documents.reasons import cleaned
 from instep.documents.rows import decode_outcome, encode_outcome
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.manifest import decode_changes
@@ -123,7 +124,7 @@ class WaveRunner:
             raise
         except Exception as error:
             self._failed_in_a_row += 1
-            reason = f"{type(error).__name__}: {error}"[:500]
+            reason = cleaned(f"{type(error).__name__}: {error}")
             if self._failed_in_a_row >= HOPELESS:
                 self._give_back(claims, reason)
                 raise UserError(
@@ -153,7 +154,7 @@ class WaveRunner:
                 tried += 1
                 if isinstance(error, Outage) or not self._waited(error, began, tried):
                     # Whether a commit happened that nobody knows of is looked up by who claims them next.
-                    self._give_back(claims, str(error)[:500], delay=round(self._circuit.wait() * 1000))
+                    self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
                     raise Outage(str(error)) from error
             else:
                 self._circuit.succeeded()
@@ -166,7 +167,7 @@ class WaveRunner:
         pause = max(self._pauses.pause(tried), self._circuit.wait())
         if self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
             return False
-        self._notes.append(f"tried again after: {str(error)[:200]}")
+        self._notes.append(f"tried again after: {cleaned(str(error))}")
         self._clock.sleep(pause)
         return True
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+from instep.documents.reasons import cleaned
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
@@ -329,7 +330,7 @@ class Worker:
             self._forget(other)
         self._jobs.discard(job_id)
         with suppress(Transient, Unknown):
-            self._context.ledger.leave_job(job_id, self.id, stop=str(error)[:500])
+            self._context.ledger.leave_job(job_id, self.id, stop=cleaned(str(error)))
 
     def _forget(self, key: PartKey) -> None:
         self._desks.pop(key, None)

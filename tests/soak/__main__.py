@@ -12,21 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.servers.ledgers import mariadb_ledger, postgres_ledger
 from tests.soak.chaos import soak
+from tests.soak.ledgers import LEDGERS, url_of
 from tests.soak.site import Site
 from tests.soak.verdict import Verdict
-
-LEDGERS = ("sqlite", "postgres", "mariadb")
-
-
-def url_of(ledger: str, folder: Path) -> str:
-    """An empty ledger: a file in `folder`, or a database of a server of this process."""
-    if ledger == "sqlite":
-        return f"sqlite:///{folder / 'ledger.db'}"
-    database = postgres_ledger() if ledger == "postgres" else mariadb_ledger()
-    database.empty()
-    return database.url
 
 
 def one(ledger: str, *, seconds: float, documents: int, seed: int, verbose: bool) -> Verdict:

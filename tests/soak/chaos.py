@@ -44,6 +44,7 @@ class Ambusher:
         self._victim: ServerProcess | None = None
         self._still: Event | None = None
         self._freed = False
+        self._began = 0.0
         self.sprung: Counter[str] = Counter()
 
     @property
@@ -64,11 +65,11 @@ class Ambusher:
         elif victim.ended:
             self._end()  # A run that was done before it could be caught.
         elif self._still is None:
-            self._still = next((event for event in victim.events if event.name == "still"), None)
+            self._still = next(iter(victim.named("still", after=self._began)), None)
         elif not self._freed:
             if _taken_over(self._servers, victim, self._still):
                 self._free(victim)
-        elif any(event.name == "refused" and event.at > self._still.at for event in victim.events):
+        elif victim.named("refused", after=self._still.at):
             self.sprung[self._points[0]] += 1
             self._points.append(self._points.pop(0))
             self._end()
@@ -86,6 +87,7 @@ class Ambusher:
         """Slot 0 is for the run that the source waits for; any other may stand still."""
         waiting = [each for each in self._servers.servers.values() if each.slot and not each.ended and not each.stopped]
         if waiting:
+            self._began = time.monotonic()
             self._victim = self._rng.choice(waiting)
             self._victim.ambush(self._points[0])
 

@@ -80,7 +80,12 @@ class ServerProcess:
         """It need not stand still after all (but may: it may have been just about to)."""
         (self.home / AMBUSH).unlink(missing_ok=True)
 
+    def named(self, name: str, *, after: float = 0.0) -> list[Event]:
+        """Its events of this name, those after a moment (monotonic)."""
+        return [event for event in self.events if event.name == name and event.at > after]
+
     def stands_still(self) -> bool:
+        """In an ambush, or stopped by us."""
         return not self.ended and psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
 
     def line(self) -> None:
@@ -124,14 +129,16 @@ class Fleet:
         self.past: list[ServerProcess] = []
         self._started = 0
 
-    def start(self, slot: int, role: str) -> ServerProcess:
-        """In an empty slot, or after the one that has ended there."""
+    def start(self, slot: int, role: str, *, ambush: str | None = None) -> ServerProcess:
+        """In an empty slot, or after the one that has ended there. `ambush`: where it is to stand still."""
         if slot in self.servers:
             self._retire(slot)
         self._started += 1
         name = f"{slot}-{self._started:04d}"
         home = self._site.folder / "servers" / name
         home.mkdir(parents=True)
+        if ambush:
+            (home / AMBUSH).write_text(ambush)
         command: list[str | Path] = [
             *(sys.executable, "-m", "tests.soak.server", self._site.project, home),
             *("--role", role, "--faster", str(self._faster), "--claim", str(self._claim)),
@@ -168,16 +175,9 @@ class Fleet:
                 raise AssertionError(f"waited in vain for {what}; servers:\n{self.last_words()}")
             time.sleep(0.02)
 
-    def wait_for(self, name: str, what: str, matches: Callable[[Event], bool] = lambda _: True) -> Event:
-        """The first such event of any server."""
-        found: list[Event] = []
-
-        def happened() -> bool:
-            found.extend(event for event in self.events if event.name == name and matches(event))
-            return bool(found)
-
-        self.wait(happened, what)
-        return found[0]
+    def wait_until_still(self, *servers: ServerProcess) -> None:
+        """Each of them stands where its ambush was."""
+        self.wait(lambda: all(each.named("still") and each.stands_still() for each in servers), "ambushes")
 
     def workers(self) -> set[str]:
         """Ids under which those that live have registered."""
@@ -193,7 +193,7 @@ class Fleet:
         """All of them by Ctrl-C, once they can be: that is how a server ends."""
         for server in self.servers.values():
             if not server.ended:
-                self.wait(lambda server=server: server.ended or _names(server, "ready"), f"{server.name} being ready")  # type: ignore[misc]  # bound at once
+                self.wait(lambda server=server: server.ended or server.named("ready"), f"{server.name} being ready")  # type: ignore[misc]  # bound at once
                 server.process.send_signal(signal.SIGINT)
                 server.resume()
         self.wait(lambda: all(server.ended for server in self.servers.values()), "all servers to end")
@@ -215,10 +215,6 @@ class Fleet:
             f"{each.name} {each.role} {'ended' if each.ended else 'lives'}: {each.last_words()}"
             for each in self.servers.values()
         )
-
-
-def _names(server: ServerProcess, name: str) -> bool:
-    return any(event.name == name for event in server.events)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 
 import instep
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine.inline import InlineEngine
@@ -29,6 +30,7 @@ from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
 from instep.service.run import EntityResult, run_entities
 from instep.service.worker import serve
+from instep.targets.lance import LanceTarget
 from tests.doubles.clock import VirtualClock
 
 from . import corpus
@@ -269,6 +271,28 @@ def test_what_was_committed_but_never_recorded_is_found_by_the_next_one_and_coun
     with pytest.raises((UserError, Gone)):
         site.run(ledger=frozen)
     exact(site, site.run())
+
+
+def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site) -> None:
+    """The served index has its rows: unless the ledger knows, it could never be trusted again."""
+    site.run()
+    path = corpus.path(site.place.docs, 1)
+    path.write_text(path.read_text() + "\n## More\n\nA new ending.\n")
+    frozen = Through(site.ledger, complete=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        site.run(ledger=frozen, background=Still())
+    site.clock.sleep(TIMING.lease / 1000)
+
+    def broken(*_: Any) -> None:
+        raise UserError("the alias cannot be written")
+
+    with pytest.raises(UserError, match="alias"):
+        site.run(options=PlanOptions(full_refresh=True), target=lambda real: Through(real, promote=broken))
+    served = site.ledger.checkpoint(PartitionRef("Document"))
+    assert served is not None
+    target = LanceTarget(str(site.place.index))
+    assert target.rows(served.physical) == site.ledger.totals(served.instance)[1]
+    assert site.place.wrong() == ""
 
 
 def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:

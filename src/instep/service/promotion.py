@@ -67,7 +67,13 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) ->
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
-    """End a part that cannot be continued (its transform changed, say); what it had begun is dropped."""
+    """End a part that cannot be continued (its transform changed, say). What it had begun is dropped; what it
+    had committed in an index that stays is recorded first.
+    """
+    if not part.fresh and setup.target.exists(part.physical):
+        from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
+
+        record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}")
     if part.fresh and setup.target.served(setup.alias) != part.physical:
         setup.target.drop(part.physical)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave, WaveSlice
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.ledger.port import Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.patience import Circuit, T, backoff, patiently
@@ -192,16 +194,11 @@ class WaveRunner:
             self._base = self._setup.target.fence(self._part.physical, self._part.epoch, _fences(suspects))
         if not suspects:
             return list(claims)
-        ids = [claim.slice_id for claim in suspects]
-        try:
-            found = self._setup.target.committed(self._part.physical, self._part.base, ids)
-        except Unknown as error:
-            raise UserError(f"{self._setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
-        self._record(
-            [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
-        )
-        progress(sum(claim.units for claim in suspects if claim.slice_id in found))
-        return [claim for claim in claims if claim.slice_id not in found]
+        outcomes = _committed(self._setup, self._part, suspects)
+        self._record(outcomes)
+        done = {outcome.slice_id for outcome in outcomes}
+        progress(sum(claim.units for claim in suspects if claim.slice_id in done))
+        return [claim for claim in claims if claim.slice_id not in done]
 
     def _demand(self, claims: Sequence[Claim]) -> None:
         """The last look before the commit. What happens after it is fenced by the target."""
@@ -253,6 +250,28 @@ class WaveRunner:
         )
         part = self._part
         return Wave(self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
+
+
+def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str) -> None:
+    """Complete what workers that are gone had committed without recording it, and do nothing else.
+
+    The slices that are left over are in work here; they are cancelled with the part.
+    """
+    ledger.start_job(job_id)
+    while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=MAX_CLAIM):
+        suspects = [claim for claim in claims if claim.fence > 1]
+        if suspects:
+            setup.target.fence(part.physical, part.epoch, _fences(suspects))
+            ledger.complete(part, worker_id, _committed(setup, part, suspects), job_id=job_id)
+
+
+def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> list[SliceOutcome]:
+    """Outcomes of those of these slices that the target has in its commits."""
+    try:
+        found = setup.target.committed(part.physical, part.base, [claim.slice_id for claim in suspects])
+    except Unknown as error:
+        raise UserError(f"{setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
+    return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:

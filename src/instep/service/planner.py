@@ -1,0 +1,44 @@
+"""Plans that may be run: made with one set of options, and checked against a saved plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from instep.domain.refs import PartitionRef
+from instep.errors import UserError
+from instep.service.context import Context
+from instep.service.plan import EntityPlan, PlanOptions, plan_entity
+from instep.service.setup import EntitySetup
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """`expected` maps references to digests of a saved plan: refused when the world has moved since."""
+
+    setups: Mapping[PartitionRef, EntitySetup]
+    context: Context
+    options: PlanOptions
+    expected: Mapping[str, str]
+
+    def plan(self, ref: PartitionRef, *, again: bool = False) -> EntityPlan:
+        """Raises `UserError` when the plan may not be run. `again`: after a job of ours, so the world has moved."""
+        setup, context = self.setups[ref], self.context
+        if context.ledger.checkpoint(ref) is None:
+            context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
+        plan = plan_entity(
+            setup,
+            context.ledger,
+            self.options,
+            choose=context.choose,
+            listing=lambda found: context.progress.listing(ref.entity, found),
+        )
+        digest = self.expected.get(str(ref))
+        if digest is not None and not again and plan.digest != digest:
+            raise UserError(
+                f"the saved plan for {ref} is out of date: source, index or project have changed since",
+                hint="Plan again: instep plan -o plan.json",
+            )
+        if plan.blocked:
+            raise UserError(plan.blocked, where=str(ref), hint="If that is right, run again with --allow-deletes.")
+        return plan

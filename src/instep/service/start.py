@@ -1,0 +1,185 @@
+"""The beginning of a run's round: leases, jobs joined and resumed, and a job for what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.jobs import JobPart
+from instep.domain.planning import PlanTooLarge, check_limits
+from instep.domain.refs import PartitionRef, instance_id
+from instep.errors import InstepError, UserError
+from instep.ledger.port import Holder, Lease, NewPart
+from instep.service.plan import EntityPlan, Kind
+from instep.service.planner import Planner
+from instep.service.promotion import give_up
+from instep.service.recovery import bury_the_dead, misfit
+
+if TYPE_CHECKING:
+    from instep.service.worker import Worker
+
+
+class Busy(UserError):
+    """Another run holds the partition (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+
+    exit_code = 75
+
+
+class Start:
+    """One round's beginning: a lease for everything that is to be done, and a job for what is new.
+
+    `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
+    `settled` those that needed nothing any more.
+    """
+
+    def __init__(
+        self, todo: Mapping[PartitionRef, EntityPlan], planner: Planner, worker: Worker, *, deadline: float
+    ) -> None:
+        self.todo = dict(todo)
+        self.taken: dict[PartitionRef, str] = {}
+        self.created: set[PartitionRef] = set()
+        self.settled: set[PartitionRef] = set()
+        self._planner = planner
+        self._worker = worker
+        self._deadline = deadline
+        self._context = planner.context
+        self._ledger = planner.context.ledger
+        self._job_id = planner.context.ids.new()
+        self._told: set[PartitionRef] = set()
+        self._leases: dict[PartitionRef, Lease] = {}
+
+    def get(self) -> None:
+        """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
+        self._ledger.begin_job(self._job_id, self._worker.id, self._configuration())
+        try:
+            waited = False
+            while not (self.taken or self._leases or self.settled):
+                holders = [holder for ref in self.todo if (holder := self._try(ref, waited=waited))]
+                if len(holders) == len(self.todo):
+                    self._wait(holders[0])
+                    waited = True
+            self._plan_job()
+        except BaseException:
+            with suppress(InstepError):
+                self._ledger.discard_job(self._job_id)
+            raise
+
+    def _wait(self, holder: Holder) -> None:
+        """Before the next try. Raises `Busy` when the time for waiting is over."""
+        context = self._context
+        if context.clock.monotonic() >= self._deadline:
+            raise Busy(f"{_held(holder)}", hint="Wait for it, or run again with a longer --wait.")
+        if holder.ref not in self._told:
+            context.progress.say(holder.ref.entity, f"{_held(holder)}; waiting")
+            self._told.add(holder.ref)
+        context.clock.sleep(context.timing.poll / 1000)
+        bury_the_dead(context)
+
+    def _configuration(self) -> dict[str, Any]:
+        return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options)}
+
+    def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
+        """Get the partition's lease or join its job; else say who holds it."""
+        answer = self._acquire(ref, self._job_id)
+        if isinstance(answer, Holder):
+            return None if self._join(answer) else answer
+        resumed, answer = self._take_over(ref, answer)
+        if resumed or isinstance(answer, Holder):
+            return answer if isinstance(answer, Holder) else None
+        if waited or self._world_moved(ref):
+            self.todo[ref] = self._planner.plan(ref)
+        if self.todo[ref].pending:
+            self._leases[ref] = answer
+        else:
+            self._ledger.release_lease(answer)
+            self._worker.keeper.drop(ref)
+            self.settled.add(ref)
+        return None
+
+    def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
+        since = self._context.clock.monotonic()
+        answer = self._ledger.acquire_lease(ref, job_id, self._worker.id)
+        if isinstance(answer, Lease):
+            self._worker.keeper.keep(answer, since=since)
+        return answer
+
+    def _join(self, holder: Holder) -> bool:
+        """Take part in the job that holds the partition, if it does what this run would do."""
+        job = self._ledger.job(holder.job_id)
+        status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
+        if self._planner.options.full_refresh or status is None or status.state is not None:
+            return False
+        if misfit(self._planner.setups[holder.ref], status.part) or not self._worker.join(holder.job_id, status.part):
+            return False
+        self._context.progress.say(holder.ref.entity, f"{_held(holder)}; joining it")
+        self.taken[holder.ref] = holder.job_id
+        return True
+
+    def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
+        """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
+        left = self._ledger.unfinished_job(ref)
+        if left is None:
+            return False, lease
+        setup, since = self._planner.setups[ref], self._context.clock.monotonic()
+        lease = self._ledger.transfer_lease(lease, left.id)
+        self._worker.keeper.keep(lease, since=since)
+        self._ledger.join_job(left.id, self._worker.id)
+        part = self._ledger.adopt_part(lease)
+        why = "a full refresh was asked" if self._planner.options.full_refresh else misfit(setup, part)
+        if why is None:
+            self._ledger.start_job(left.id)
+            self._worker.take(part, lease)
+            self.taken[ref] = left.id
+            return True, lease
+        give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
+        return False, self._acquire(ref, self._job_id)
+
+    def _world_moved(self, ref: PartitionRef) -> bool:
+        """Whether another run did something between our plan and our lease."""
+        plan = self.todo[ref]
+        return plan.resumes is not None or self._ledger.checkpoint(ref) != plan.checkpoint
+
+    def _plan_job(self) -> None:
+        """Store what is new as a job; forget it if nothing is."""
+        if not self._leases:
+            self._ledger.discard_job(self._job_id)
+            return
+        try:
+            check_limits(len(self.todo[ref].slices) for ref in self._leases)
+        except PlanTooLarge as error:
+            raise UserError(str(error)) from error
+        parts = [self._new_part(self.todo[ref], lease) for ref, lease in self._leases.items()]
+        others = any(each.id != self._worker.id for each in self._ledger.workers())
+        self._ledger.plan_job(self._job_id, parts, stagger=others)
+        self._ledger.start_job(self._job_id)
+        for new in parts:
+            self._worker.take(new.part, self._leases[new.part.ref])
+            self.taken[new.part.ref] = self._job_id
+            self.created.add(new.part.ref)
+
+    def _new_part(self, plan: EntityPlan, lease: Lease) -> NewPart:
+        setup, checkpoint = self._planner.setups[plan.ref], plan.checkpoint
+        if plan.kind is Kind.REFRESH and checkpoint:
+            instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
+            base = setup.target.fence(physical, lease.epoch) if setup.target.exists(physical) else -1
+            if base < 0:
+                raise UserError(
+                    f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
+                    hint="Build it again: instep run --full-refresh",
+                )
+        else:
+            instance = str(instance_id(setup.ref, self._ledger.next_sequence(setup.ref)))
+            physical, fresh, base = setup.physical(instance), True, 0
+        part = JobPart(setup.ref, instance, physical, setup.fingerprint, setup.buckets, lease.epoch, base, fresh)
+        return NewPart(part, plan.slices)
+
+
+def _held(holder: Holder) -> str:
+    who = holder.workers[0]
+    more = f" and {len(holder.workers) - 1} more" if len(holder.workers) > 1 else ""
+    return (
+        f"{holder.ref} is being indexed by process {who.pid} on {who.host}{more} "
+        f"(worker {who.id[:8]}, job {holder.job_id[:8]})"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from random import Random
 
@@ -69,6 +69,15 @@ class Source:
                 del self.documents[uri]
         if random.random() < 0.5:
             self._add()
+
+    def shrink(self, most: int) -> None:
+        """To its first documents, each small."""
+        while len(self.documents) < most:
+            self._add()
+        for uri, document in list(self.documents.items())[:most]:
+            self.documents[uri] = self.versions[uri, "1"] = replace(document, size=300, poison=None)
+        for uri in list(self.documents)[most:]:
+            del self.documents[uri]
 
     def truth(self, keep: Callable[[Document], bool] = lambda _: True) -> Rows:
         return sum((rows_of(each) for each in self.documents.values() if keep(each)), Counter())

@@ -8,30 +8,47 @@ reached before (the stores, and all that each worker was answered) is not gone o
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from instep.domain.timing import TIMING
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.memory.tables import Tables
+from instep.service.plan import PlanOptions
 from instep.service.worker import serve
 
-from .faults import Event
-from .scheduler import Process, Stuck, Task
+from .faults import HEART, Event
+from .scheduler import Process, Task
 from .simulation import Product, Simulation
 
-#: Polling is slower than in real life, so that fewer polls pass while a stalled worker is waited for.
-TIMES = replace(TIMING, poll=50_000)
+#: Nothing is left to chance here; it only names the documents' chunks.
+SEED = 0
+
+#: Polling is so slow here that an idle worker sees at its next look that a stalled one is stale.
+TIMES = replace(TIMING, poll=TIMING.stale + 10_000)
 
 
 class Scope(NamedTuple):
-    """How much may go wrong. `attempts` are spent on the slice before: with 2 the next bad end splits it."""
+    """How much may go wrong. `attempts` are spent on the slice before: with 2 the next bad end splits it.
+
+    `switches`: how often at most a worker is left for another that could go on itself (None: always, that is all
+    orders).
+    """
 
     documents: int = 1
     attempts: int = 0
-    crashes: int = 1
-    stalls: int = 1
+    crashes: int = 0
+    stalls: int = 0
+    switches: int | None = None
     one_host: bool = False
+
+
+#: Calls before which anything may happen: those by which slices and parts change hands, in ledger and target. All
+#: else goes with the call before it: reads (made early they are as stale as they can be), and coming and going.
+TURNS = frozenset(HEART) | {"committed", "acquire_lease", "transfer_lease", "adopt_part", "give_back", "drop", "leave_job"}
 
 
 class Pruned(Exception):
@@ -56,12 +73,16 @@ class Path:
     passed: list[list[Choice]] = field(default_factory=list)
     stalled: list[Process] = field(default_factory=list)
     simulation: Duel = None  # type: ignore[assignment]  # set right after it is made
+    stale_at: float = 0.0
+    switched: int = 0
     on: bool = False
     last: int = 0
 
-    def switches(self) -> bool:
+    def switches(self, call: str) -> bool:
         running = self.simulation._scheduler.running
-        return self.on and running is running.process.main
+        if not self.on:
+            return True
+        return call in TURNS and running is running.process.main
 
     def idle(self) -> bool:
         if not self.stalled:
@@ -91,11 +112,14 @@ class Path:
     def _choices(self, ready: list[Task]) -> list[Choice]:
         numbers = sorted((each.process.number for each in ready), key=lambda number: (number != self.last, number))
         choices = [Choice("go", number) for number in numbers]
-        choices += [Choice("wake", each.number) for each in self.stalled]
+        if self.switched == self.scope.switches and numbers[0] == self.last:
+            del choices[1:]
+        if self.simulation._scheduler.now >= self.stale_at:  # Before that it is only slow.
+            choices += [Choice("wake", each.number) for each in self.stalled]
         done = [each.what for each in self.taken]
         if done.count("kill") < self.scope.crashes:
             choices += [Choice("kill", number) for number in numbers]
-        if done.count("stall") < self.scope.stalls and len(numbers) > 1:
+        if done.count("stall") < self.scope.stalls and not self.stalled:
             choices += [Choice("stall", number) for number in numbers]
         return choices
 
@@ -103,6 +127,7 @@ class Path:
         what, number = choice
         process = self.simulation._processes[number]
         if what == "go":
+            self.switched += number != self.last and any(each.process.number == self.last for each in ready)
             self.last = number
             return next(each for each in ready if each.process is process)
         if what == "kill":
@@ -110,6 +135,7 @@ class Path:
         elif what == "stall":
             process.paused_until = float("inf")
             self.stalled.append(process)
+            self.stale_at = self.simulation._scheduler.now + TIMES.stale
         else:
             process.paused_until = 0.0
             self.stalled.remove(process)
@@ -118,35 +144,39 @@ class Path:
 
 
 class Duel(Simulation):
-    """Two workers that were started when the job had just been planned, by a run that is gone."""
+    """Two workers that start when a job has just been planned, by a run that is gone."""
 
     def __init__(self, path: Path, product: Product) -> None:
-        super().__init__(0, product, timing=TIMES, policy=path)
+        super().__init__(SEED, product, timing=TIMES, policy=path)
         path.simulation = self
         self._path = path
         self._answers: dict[str, bytes] = {}
-        watch = self.world.watch
-
-        def noted(event: Event) -> None:
-            before = self._answers.get(event.process, b"")
-            told = repr((event.name, event.result, event.error)).encode()
-            self._answers[event.process] = blake2b(before + told, digest_size=16).digest()
-            watch(event)
-
-        self.world.watch = noted
+        self.world.told = self._told
         self._scheduler.tick = 0.0
         self._scheduler.oversleep = lambda milliseconds: milliseconds
-        self._weight = 1.0
+        self._weight, self._buckets = 1.0, 1
         for name in list(self.sources)[1:]:
             del self.sources[name]
         self.sources["Document"].shrink(path.scope.documents)
 
+    def _told(self, event: Event) -> None:
+        """What a worker knows is what it was answered so far, as its code is always the same."""
+        before = self._answers.get(event.process, b"")
+        told = repr((event.name, event.result, event.error)).encode()
+        self._answers[event.process] = blake2b(before + told, digest_size=16).digest()
+
     def _play(self) -> None:
         scheduler, scope = self._scheduler, self._path.scope
-        planner = self.start_planner()
-        scheduler.run(lambda: planner.over)
-        for row in self.ledger._tables.slices.values():  # type: ignore[attr-defined]  # the ledger in memory
-            row.attempts = scope.attempts
+        planner = self.start_run(["Document"], wait=0.0, options=PlanOptions(), exact=True)
+        scheduler.run(lambda: planner.over or any(each.name == "start_job" for each in self.world.history))
+        planner.kill()
+        (gone,) = (each.args[0] for each in self.world.history if each.name == "register_worker")
+        self.ledger.retire_worker(gone)
+        (row,) = self._tables.slices.values()
+        row.attempts = scope.attempts
+        pending = self._tables.part_of(row).pending
+        pending.clear()
+        pending.add(row)
         workers = [self._worker() for _ in range(2)]
         self._path.on = True
         scheduler.run(lambda: all(each.over for each in workers), deadline=scheduler.now + 24 * 3_600_000)
@@ -157,9 +187,6 @@ class Duel(Simulation):
         self.ledger.sweep()
         self._checker.final()
 
-    def start_planner(self) -> Process:
-        """A run that ends as soon as it has planned, leaving the job to others."""
-
     def _worker(self) -> Process:
         process = self.process("worker", ["Document"], exact=True)
         process.host = "alpha" if self._path.scope.one_host or process.number % 2 else "beta"
@@ -167,11 +194,59 @@ class Duel(Simulation):
         process.start(lambda: serve(setups, context, until_idle=True))
         return process
 
+    @property
+    def _tables(self) -> Tables:
+        assert isinstance(self.ledger, MemoryLedger)
+        return self.ledger._tables
+
     def state(self, path: Path) -> bytes:
-        """All that what happens from here on depends on."""
-        stores = pickle.dumps((self.ledger._tables.__reduce_ex__(4) and _plain(self.ledger), self.target.indexes))
-        return stores
+        """All that decides what can happen from here on."""
+        scheduler, target = self._scheduler, self.target
+        rows = [getattr(self._tables, name) for name in _ROWS]
+        stores = rows, target.indexes, target.aliases, len(target.dropped), target.staged
+        workers = [
+            (each.number, each.dead, each.paused_until, each.steps, self._answers.get(each.name))
+            for each in self._processes
+        ]
+        turns = sorted((each.process.number, each.name, max(each.wake - scheduler.now, 0)) for each in scheduler.tasks)
+        left = [sum(each.what == what for each in path.taken) for what in ("kill", "stall")]
+        if path.scope.switches is not None:
+            left += [path.switched, path.last]
+        return blake2b(pickle.dumps((stores, workers, turns, left, scheduler.now)), digest_size=16).digest()
 
 
-def _plain(ledger: Any) -> Any:
-    return ledger._tables
+_ROWS = [each.name for each in fields(Tables) if each.name not in ("clock", "timing")]
+
+
+class Found(NamedTuple):
+    """What an exploration came to. `broken` says which choices led to it."""
+
+    runs: int
+    states: int
+    broken: Sequence[tuple[Sequence[Choice], Sequence[str]]]
+    counters: Counter[str]
+
+
+def explore(scope: Scope, product: Product | None = None, *, most: int | None = None) -> Found:
+    """Every order of calls, each state once; ends early after `most` runs or when something is broken."""
+    seen: set[bytes] = set()
+    waiting: list[tuple[Choice, ...]] = [()]
+    broken: list[tuple[Sequence[Choice], Sequence[str]]] = []
+    counters: Counter[str] = Counter()
+    runs = 0
+    while waiting and not broken and (most is None or runs < most):
+        given = waiting.pop()
+        path = Path(given, scope, seen)
+        duel = Duel(path, product or Product())
+        runs += 1
+        try:
+            report = duel.run()
+        except Pruned:
+            duel._scheduler.close()
+        else:
+            counters.update(report.counters)
+            if report.broken:
+                broken.append((path.taken, report.broken))
+        for place in range(len(given), len(path.passed)):
+            waiting += [(*path.taken[:place], choice) for choice in path.passed[place]]
+    return Found(runs, len(seen), broken, counters)

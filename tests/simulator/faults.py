@@ -106,7 +106,10 @@ class Chaos:
 
 @dataclass
 class World:
-    """What the processes share: the scheduler, the faults to come, and what has happened."""
+    """What the processes share: the scheduler, the faults to come, and what has happened.
+
+    `watch` sees each call that has an effect or is refused; `told`, if it is set, reads as well.
+    """
 
     scheduler: Scheduler
     chaos: Chaos
@@ -115,6 +118,7 @@ class World:
     broken: list[str] = field(default_factory=list)
     network: Process = None  # type: ignore[assignment]  # set right after the scheduler is there
     watch: Callable[[Event], None] = lambda _: None
+    told: Callable[[Event], None] | None = None
 
     def count(self, what: str) -> None:
         self.counters[what] = self.counters.get(what, 0) + 1
@@ -146,7 +150,7 @@ class Port:
 
     def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         process, world = self._process, self._world
-        process.step()
+        process.step(name)
         chaos, now = world.chaos, world.scheduler.now
         if chaos.alarms:
             self._ring(name)
@@ -166,11 +170,14 @@ class Port:
             error = caught
         if name == "committed" and result:
             self._world.count("found committed")
-        if error is not None or name not in READS:
-            world = self._world
+        world = self._world
+        if error is not None or name not in READS or world.told is not None:
             event = Event(world.scheduler.now, self._process.name, self._kind, name, args, kwargs, result, error)
-            world.history.append(event)
-            world.watch(event)
+            if error is not None or name not in READS:
+                world.history.append(event)
+                world.watch(event)
+            if world.told is not None:
+                world.told(event)
         if error is not None:
             raise error
         return result

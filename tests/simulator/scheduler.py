@@ -44,7 +44,7 @@ class Task:
 class Policy(Protocol):
     """Decides who goes on; `ready` is never empty."""
 
-    def switches(self) -> bool:
+    def switches(self, call: str) -> bool:
         """Whether the running task gives way before its next call."""
 
     def pick(self, ready: list[Task]) -> Task | None:
@@ -63,6 +63,7 @@ class Process:
     scheduler: Scheduler
     entities: tuple[str, ...] = ()
     number: int = -1
+    steps: int = 0
     skew: int = 0
     rate: float = 1.0
     dead: bool = False
@@ -89,14 +90,15 @@ class Process:
 
         self.main = self.scheduler.spawn(self, "main", run)
 
-    def step(self) -> None:
-        """A yield point: others may go on before what comes next."""
+    def step(self, call: str = "") -> None:
+        """A yield point: others may go on before what comes next (`call`, of a port)."""
         scheduler = self.scheduler
         if self.dead:
             raise Crash(self.name)
         scheduler.now += scheduler.tick
         scheduler.steps += 1
-        if self.paused_until > scheduler.now or scheduler.policy.switches():
+        self.steps += 1
+        if self.paused_until > scheduler.now or scheduler.policy.switches(call):
             scheduler.give_way()
             if self.dead:
                 raise Crash(self.name)
@@ -116,6 +118,7 @@ class Process:
         task = scheduler.running
         task.wake = scheduler.now + max(0.0, milliseconds) / self.rate
         scheduler.steps += 1
+        self.steps += 1
         scheduler.give_way()
         if self.dead:
             raise Crash(self.name)

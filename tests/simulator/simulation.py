@@ -69,7 +69,7 @@ class Chance:
         self._random = random.random
         self._eager = eager
 
-    def switches(self) -> bool:
+    def switches(self, call: str) -> bool:
         return self._random() >= self._eager
 
     def pick(self, ready: list[Task]) -> Task | None:

@@ -16,19 +16,28 @@ from typing import Any, Protocol
 import psycopg
 
 from instep.domain.counts import Counts
+from instep.domain.identity import document_id
 from instep.domain.jobs import JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger, Lease, NewPart
+from instep.ledger.port import Lease, Ledger, NewPart
 from instep.system import SystemClock
 
-#: What a slice of one document brings with it.
-PAYLOAD = encode_changes(
-    [DocumentChange(Action.INSERT, "doc_0123456789abcdef", "file:///corpus/0/one.md", 6_800, "17", 0, "", "new")]
-)
+#: Documents of the smallest slice that is planned (1,000 rows), and so of the smallest payload: 3.5 KB.
+DOCUMENTS = 87
+
 _REF = PartitionRef("Document")
+
+
+def _change(number: int) -> DocumentChange:
+    uri = f"file:///corpus/{number:06d}.md"
+    return DocumentChange(Action.INSERT, document_id(uri), uri, 6_800 + number, f"17900000{number}", 0, "", "new")
+
+
+#: What a worker needs to know to begin: the same for all sides.
+PAYLOAD = encode_changes([_change(number) for number in range(DOCUMENTS)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class ServerOutages(ServerFixtures):
             ledger.sweep,
         ]
         for call in calls:
-            with pytest.raises(Transient, match=rf"127\.0\.0\.1:{server.port}/ledger: .*cannot be reached") as error:
+            with pytest.raises(Transient, match=rf"127\.0\.0\.1:{server.port}/ledger: .*(cannot be reached|was lost)") as error:
                 call()
             assert server.password not in str(error.value)
         server.restart()
@@ -111,7 +111,7 @@ class ServerOutages(ServerFixtures):
         part = running(ledger, plans(2))
         server.pause()
         with pytest.raises(Transient):
-            claim_all(ledger)
+            ledger.jobs()
         server.resume()
         complete_all(ledger, part)
         end(ledger, part)

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import re
+import select
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from operator import attrgetter
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
-from sqlalchemy import URL, BigInteger, Connection, Engine, bindparam, create_engine, event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.types import TypeEngine
 
@@ -37,7 +40,13 @@ T = TypeVar("T")
 #: Of advisory locks, which are the database's: any number that others do not use. ("instep")
 _LOCK: Final = 0x696E73746570
 
+#: A connection that was silent for so long may be gone without a word.
+_SILENT_SECONDS: Final = 30.0
+
 _SESSION: Final = {
+    # Every statement is made for the plan that it shall have. Planned anew for the values of each call, a claim
+    # takes five to ten times as long.
+    "plan_cache_mode": "force_generic_plan",
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": f"{STATEMENT_SECONDS}s",
     # A process that hangs in mid-transaction must not keep others waiting for what it locked.
@@ -66,7 +75,9 @@ class Postgres:
             "keepalives_count": 3,
             "tcp_user_timeout": 60_000,
         }
-        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args=ours | dict(address.options), **POOL)
+        # Not asked before each use whether it still lives: that is a round trip for each claim.
+        pool = POOL | {"pool_pre_ping": False}
+        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args=ours | dict(address.options), **pool)
 
         @event.listens_for(engine, "do_connect")
         def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -82,6 +93,19 @@ class Postgres:
             each = ", ".join("set_config(%s, %s, false)" for _ in settings)
             connection.execute(f"SELECT {each}", [part for pair in settings.items() for part in pair])
             connection.autocommit = False
+
+        @event.listens_for(engine, "checkin")
+        def remember(_: psycopg.Connection[Any] | None, record: ConnectionPoolEntry) -> None:
+            record.info["used"] = time.monotonic()
+
+        @event.listens_for(engine, "checkout")
+        def demand_alive(connection: psycopg.Connection[Any], record: ConnectionPoolEntry, _: object) -> None:
+            used = record.info.get("used")  # not yet, when it has just been made
+            if used is not None and (time.monotonic() - used > _SILENT_SECONDS or _has_word(connection)):
+                try:
+                    engine.dialect.do_ping(cast(DBAPIConnection, connection))
+                except psycopg.Error as error:
+                    raise InvalidatePoolError from error
 
         return engine
 
@@ -108,6 +132,34 @@ class Postgres:
 
     def clear_torn_schema(self, engine: Engine) -> None:
         """The schema is made in one transaction: it is there or it is not."""
+
+
+def _has_word(connection: psycopg.Connection[Any]) -> bool:
+    """Whether something came while nobody listened: that the server went down, or the end of the connection."""
+    sockets = select.poll()
+    sockets.register(connection.pgconn.socket, select.POLLIN)
+    return bool(sockets.poll(0))
+
+
+class _BinaryCursor(psycopg.Cursor[Any]):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.format = psycopg.pq.Format.BINARY
+
+
+@contextmanager
+def _in_binary(connection: Connection) -> Iterator[None]:
+    """What is fetched comes as bytes are: as text a payload is twice as long, and is to be decoded.
+
+    Only where we know what comes: SQLAlchemy reads the server's catalogue as text.
+    """
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, _Impatient)
+    driver.cursor_factory = _BinaryCursor
+    try:
+        yield
+    finally:
+        driver.cursor_factory = psycopg.Cursor
 
 
 class _Impatient(psycopg.Connection[Any]):
@@ -149,7 +201,9 @@ class PostgresDialect:
 
     def claim(self, connection: Connection, request: ClaimRequest, /) -> Sequence[Sequence[Any]]:
         values = {name: getattr(request, name) for name in ClaimRequest.__slots__}
-        return connection.execute(_CLAIM, values | {"now": self._injected()}).all()
+        statement = _CLAIM_ONE if request.limit == 1 else _CLAIM
+        with _in_binary(connection):
+            return connection.exec_driver_sql(statement, values | {"now": self._injected()}).all()
 
     def complete(self, connection: Connection, request: CompleteRequest, /) -> int:
         outcomes = request.outcomes
@@ -159,12 +213,19 @@ class PostgresDialect:
             "epoch": request.epoch,
             "worker_id": request.worker_id,
             "now": self._injected(),
-            "ids": [each.slice_id for each in outcomes],
-            "fences": [each.fence for each in outcomes],
+            "number": len(outcomes),
+            "ids": _texts(each.slice_id for each in outcomes),
+            "fences": _numbers(each.fence for each in outcomes),
         }
-        for name in COUNT_FIELDS:
-            values[f"b_{name}"] = [getattr(each.counts, name) for each in outcomes]
-        return connection.execute(_COMPLETE, values).rowcount
+        counts = zip(*(_counts(each.counts) for each in outcomes), strict=True)
+        values.update(zip(COUNT_FIELDS, map(_numbers, counts), strict=True))
+        try:
+            connection.exec_driver_sql(_COMPLETE, values)
+        except DBAPIError as error:
+            if isinstance(error.orig, psycopg.errors.DivisionByZero):
+                return 0
+            raise
+        return len(outcomes)
 
     def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
         # A statement may replace a row once only. In order, so that two that write the same wait, not collide.
@@ -194,55 +255,85 @@ _MANY: Final = 500
 
 # Statements.
 
+# Claims and completions are many: they go to the driver as they are.
+
 #: Of this moment, not of the transaction's beginning: it may have waited for a lock since.
 _CLOCK: Final = "CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS BIGINT)"
-_MOMENT: Final = f"COALESCE(CAST(:now AS BIGINT), {_CLOCK})"
+_MOMENT: Final = f"COALESCE(CAST(%(now)s AS BIGINT), {_CLOCK})"
 _NOW: Final = text(f"SELECT {_CLOCK}")
 
-# `state` is a literal, or the planner would not use the partial index. `wanted` finds out how many slices are
-# needed without locking any: whatever a claim locks and does not take is missing from everybody else's. An array
-# and a subquery instead of joins, so that no plan reads whole tables whatever the planner thinks of their size.
+# `state` is a literal, or the planner would not use the partial index. An array and a subquery instead of joins, so
+# that no plan reads whole tables whatever the planner thinks of their size. There is no moment, and so nothing to
+# be seen, for who may not claim.
+_NOW_IF_ALLOWED: Final = f"""
+    SELECT {_MOMENT} AS now
+    WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.id = %(job_id)s AND jobs.state = 'RUNNING')
+      AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = %(ref)s AND leases.job_id = %(job_id)s)
+      AND EXISTS (SELECT 1 FROM workers WHERE workers.id = %(worker_id)s)
+"""
 _PENDING: Final = """
     FROM slices
-    WHERE job_id = :job_id AND ref = :ref AND state = 'PENDING' AND rank >= :after
-      AND attempts BETWEEN :least AND :most
-      AND claimable_at <= (SELECT now FROM moment)
-      AND EXISTS (SELECT 1 FROM jobs WHERE jobs.id = :job_id AND jobs.state = 'RUNNING')
-      AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = :ref AND leases.job_id = :job_id)
-      AND EXISTS (SELECT 1 FROM workers WHERE workers.id = :worker_id)
+    WHERE job_id = %(job_id)s AND ref = %(ref)s AND state = 'PENDING' AND rank >= %(after)s
+      AND attempts BETWEEN %(least)s AND %(most)s
+      AND EXISTS (SELECT 1 FROM moment) AND claimable_at <= (SELECT now FROM moment)
     ORDER BY rank, id
 """
-_BEFORE: Final = "sum(work) OVER (ORDER BY rank, id ROWS UNBOUNDED PRECEDING) - work"
-_CLAIM: Final = text(f"""
-WITH moment AS MATERIALIZED (SELECT {_MOMENT} AS now),
-sight AS MATERIALIZED (SELECT id, rank, work {_PENDING} LIMIT :limit),
-wanted AS MATERIALIZED (
-    SELECT count(*) AS number FROM (SELECT {_BEFORE} AS before FROM sight) AS summed WHERE before < :enough
-),
-first AS MATERIALIZED (
-    SELECT id, rank, work {_PENDING} LIMIT (SELECT number FROM wanted) FOR UPDATE SKIP LOCKED
-),
-chosen AS (
-    SELECT id FROM (SELECT id, {_BEFORE} AS before FROM first) AS summed WHERE before < :enough
-)
+_TAKE: Final = f"""
 UPDATE slices
-SET state = 'PROCESSING', fence = fence + 1, worker_id = :worker_id, claimed_at = (SELECT now FROM moment)
-WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+SET state = 'PROCESSING', fence = fence + 1, worker_id = %(worker_id)s, claimed_at = (SELECT now FROM moment)
+WHERE id = ANY (ARRAY(SELECT id {_PENDING} LIMIT {{number}} FOR UPDATE SKIP LOCKED))
 RETURNING id, number, bucket, units, work, attempts, fence, rank,
     (SELECT payload FROM slice_work WHERE slice_work.slice_id = slices.id)
-""").bindparams(bindparam("now", type_=BigInteger))
+"""
+# `wanted` finds out how many slices are needed without locking any: whatever a claim locks and does not take is
+# missing from everybody else's. Sums of BIGINT would be NUMERIC, which is slow.
+_CLAIM: Final = f"""
+WITH moment AS MATERIALIZED ({_NOW_IF_ALLOWED}),
+sight AS (SELECT id, rank, CAST(work AS DOUBLE PRECISION) AS work {_PENDING} LIMIT %(limit)s),
+wanted AS MATERIALIZED (
+    SELECT count(*) AS number
+    FROM (SELECT sum(work) OVER (ORDER BY rank, id ROWS UNBOUNDED PRECEDING) - work AS before FROM sight) AS summed
+    WHERE before < %(enough)s
+)
+{_TAKE.format(number="(SELECT number FROM wanted)")}
+"""
+_CLAIM_ONE: Final = f"WITH moment AS MATERIALIZED ({_NOW_IF_ALLOWED}) {_TAKE.format(number=1)}"
 
-_COMPLETE: Final = text(f"""
-UPDATE slices
-SET state = 'COMPLETED', error = NULL, finished_at = {_MOMENT},
-    {", ".join(f"{name} = done.{name}" for name in COUNT_FIELDS)}
-FROM unnest(CAST(:ids AS VARCHAR[]), CAST(:fences AS BIGINT[]),
-    {", ".join(f"CAST(:b_{name} AS BIGINT[])" for name in COUNT_FIELDS)}
-) AS done (id, fence, {", ".join(COUNT_FIELDS)})
-WHERE slices.id = done.id AND slices.fence = done.fence AND slices.state = 'PROCESSING'
-  AND slices.worker_id = :worker_id AND slices.job_id = :job_id AND slices.ref = :ref
-  AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = :ref AND leases.epoch = :epoch AND leases.job_id = :job_id)
-""").bindparams(bindparam("now", type_=BigInteger))
+# All or nothing in one statement, so that it needs no transaction around it: a division by zero takes it back.
+# IS NOT DISTINCT FROM is what no index serves: slices are looked up by their ids, not sought among all in work.
+_COMPLETE: Final = f"""
+WITH completed AS (
+    UPDATE slices
+    SET state = 'COMPLETED', error = NULL, finished_at = {_MOMENT},
+        {", ".join(f"{name} = done.{name}" for name in COUNT_FIELDS)}
+    FROM unnest(CAST(%(ids)s AS VARCHAR[]), CAST(%(fences)s AS BIGINT[]),
+        {", ".join(f"CAST(%({name})s AS BIGINT[])" for name in COUNT_FIELDS)}
+    ) AS done (id, fence, {", ".join(COUNT_FIELDS)})
+    WHERE slices.id = done.id AND slices.fence = done.fence
+      AND (slices.state, slices.worker_id, slices.job_id, slices.ref)
+        IS NOT DISTINCT FROM ('PROCESSING', %(worker_id)s, %(job_id)s, %(ref)s)
+      AND EXISTS (
+        SELECT 1 FROM leases WHERE leases.ref = %(ref)s AND leases.epoch = %(epoch)s AND leases.job_id = %(job_id)s
+      )
+    RETURNING 1
+)
+SELECT 1 / CAST(count(*) = %(number)s AS INTEGER) FROM completed
+"""
+
+_counts: Final = attrgetter(*COUNT_FIELDS)
+
+
+def _numbers(values: Iterable[int]) -> str:
+    """An array as text: for each list the driver would choose the smallest type that fits, and each mixture of
+    types would be a statement of its own to the server, to be planned anew.
+    """
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _texts(values: Iterable[str]) -> str:
+    """The same for text, which the driver would look at once more."""
+    escaped = (each.replace("\\", r"\\").replace('"', r"\"") for each in values)
+    return "{" + ",".join(f'"{each}"' for each in escaped) + "}"
 
 
 def _array(kind: TypeEngine[Any]) -> str:

@@ -18,6 +18,11 @@ class PartlyDone(Exception):
     """Not every slice could be completed: roll back and look why."""
 
 
+def writes_rows(outcome: SliceOutcome) -> bool:
+    """Whether there is more to write than the slice itself."""
+    return bool(outcome.entries or outcome.removed or outcome.failures)
+
+
 def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
     """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
     if not outcomes:

@@ -38,7 +38,7 @@ class SqlLedger:
         single = {"isolation_level": "AUTOCOMMIT"} if dialect.autocommit else {}
         self._reader = engine.execution_options(**single)
         self._writer = engine.execution_options(write=True)
-        self._claimer = self._writer.execution_options(**single)
+        self._single = self._writer.execution_options(**single)
         self._dialect = dialect
         self._timing = timing
 
@@ -151,15 +151,16 @@ class SqlLedger:
         self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
     ) -> list[Claim]:
         return self._run(
-            self._claimer, lambda tx: slices.claim(tx, job_id, ref, worker_id, work=work, limit=limit, after=after)
+            self._single, lambda tx: slices.claim(tx, job_id, ref, worker_id, work=work, limit=limit, after=after)
         )
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
         return self._read(lambda tx: slices.holds(tx, claims, worker_id))
 
     def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        engine = self._writer if any(map(completion.writes_rows, outcomes)) else self._single
         try:
-            self._write(lambda tx: completion.complete(tx, part, worker_id, outcomes, job_id))
+            self._run(engine, lambda tx: completion.complete(tx, part, worker_id, outcomes, job_id))
         except completion.PartlyDone:
             self._write(lambda tx: completion.complete_rest(tx, part, worker_id, outcomes, job_id))
 
@@ -216,7 +217,7 @@ class SqlLedger:
         try:
             with engine.connect() as connection, connection.begin():
                 # With autocommit every statement is its own commit.
-                committing = engine is self._claimer and self._dialect.autocommit
+                committing = engine is self._single and self._dialect.autocommit
                 result = work(Transaction(connection, self._dialect, self._timing))
                 committing = engine is not self._reader
         except DBAPIError as error:

@@ -39,5 +39,16 @@ def test_a_worker_that_was_never_here_is_not_proved_dead(tmp_path: Path) -> None
 
 
 def test_a_worker_that_ended_in_good_order_leaves_nothing_behind(tmp_path: Path) -> None:
-    LockFiles(tmp_path / "workers").begin("w2")()
+    files = LockFiles(tmp_path / "workers")
+    end = files.begin("w2")
+    files.forget("w2")
+    end()
     assert list((tmp_path / "workers").iterdir()) == []
+
+
+def test_a_worker_that_ended_and_could_not_give_back_what_it_held_is_proved_dead(tmp_path: Path) -> None:
+    files = LockFiles(tmp_path)
+    end = files.begin("w3")
+    assert not files.proved_dead("w3")
+    end()
+    assert files.proved_dead("w3")

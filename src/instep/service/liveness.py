@@ -19,12 +19,14 @@ class Liveness(Protocol):
     """Proofs of life and death of workers."""
 
     def begin(self, worker_id: str) -> Callable[[], None]:
-        """From now on this process proves that the worker lives; the answer ends that."""
+        """From now on this process proves that the worker lives; the answer ends that: from then on it is proved
+        dead, until it is forgotten.
+        """
 
     def proved_dead(self, worker_id: str) -> bool: ...
 
     def forget(self, worker_id: str) -> None:
-        """Clear away the proof of a dead worker, once nothing is held in its name any more."""
+        """Clear away the proof, once nothing is held in the worker's name any more."""
 
 
 class LockFiles:
@@ -35,16 +37,10 @@ class LockFiles:
 
     def begin(self, worker_id: str) -> Callable[[], None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(worker_id)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path(worker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)
 
-        def end() -> None:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-            os.close(file)
-
-        return end
+        return lambda: os.close(file)
 
     def proved_dead(self, worker_id: str) -> bool:
         """True only if the worker's lock file is here and nobody holds it any more."""

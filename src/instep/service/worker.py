@@ -92,10 +92,11 @@ class Worker:
         """
         self._end_beats()
         try:
-            with suppress(Transient, Unknown):  # Then our silence says it.
+            with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
                 for job_id in sorted(self._jobs):
                     self._context.ledger.leave_job(job_id, self.id, stop=stop)
                 self._context.ledger.retire_worker(self.id)
+                self._context.liveness.forget(self.id)
         finally:
             self._end_proof()
 
@@ -307,6 +308,7 @@ class Worker:
         """Others have buried this worker: it goes on as a new one, with nothing in hand."""
         self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")
         self._end_beats()
+        self._context.liveness.forget(self.id)
         self._end_proof()
         self._end_beats = self._end_proof = _nothing
         self._register()

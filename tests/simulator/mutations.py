@@ -1,6 +1,7 @@
 """Seeded bugs: the product with one thing taken out of it. The simulator must notice each of them.
 
-The bugs of ledgers are those of the ledger in memory; what they break is broken alike in every ledger.
+The bugs of ledgers are put into the ledger in memory. Not among them: a keeper that never gives up. What it
+keeps a worker from, claims and fences refuse as well; `tests/service/test_keeper.py` looks after it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import Any
 import pytest
 
 from instep.domain.jobs import JobState, SliceState, end_of_part
+from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, Transient, Unknown
-from instep.ledger.memory import jobs, leases, moves, parts, recovery, slices
+from instep.ledger.memory import leases, moves, parts, recovery, slices
 from instep.ledger.memory.tables import Tables
-from instep.service import promotion, wave
-from instep.service.keeper import Keeper
+from instep.service import promotion, wave, worker
 from instep.service.wave import WaveRunner
+from instep.service.worker import Worker
 
 from . import target as sim_target
+from .exhaustive import Scope
 from .target import SimTarget
 
 Patch = pytest.MonkeyPatch
@@ -28,16 +31,28 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Mutation:
+    """`scope`: the small scope that shows it, where chance would take long to."""
+
     name: str
     apply: Callable[[Patch], None]
+    scope: Scope | None = None
 
 
 ALL: list[Mutation] = []
+Apply = Callable[[Patch], None]
 
 
-def seeded_bug(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+def seeded_bug(apply: Apply) -> Apply:
     ALL.append(Mutation(apply.__name__, apply))
     return apply
+
+
+def seeded_bug_in(**scope: int) -> Callable[[Apply], Apply]:
+    def add(apply: Apply) -> Apply:
+        ALL.append(Mutation(apply.__name__, apply, Scope(**scope)))
+        return apply
+
+    return add
 
 
 # Ledger.
@@ -78,7 +93,7 @@ def lease_taken_from_whoever_has_it(patch: Patch) -> None:
     patch.setattr(leases, "is_kept", is_kept)
 
 
-@seeded_bug
+@seeded_bug_in(documents=2, attempts=2, stalls=1, switches=1)
 def lease_with_the_same_epoch_again(patch: Patch) -> None:
     def grant(tables: Tables, ref: Any, row: Any, job_id: str) -> Any:
         row.epoch = max(0, row.epoch - 1)
@@ -86,11 +101,6 @@ def lease_with_the_same_epoch_again(patch: Patch) -> None:
 
     original = leases._grant
     patch.setattr(leases, "_grant", grant)
-
-
-@seeded_bug
-def lease_never_expires_and_its_holders_count_for_ever(patch: Patch) -> None:
-    patch.setattr(leases, "is_kept", lambda tables, row: True)
 
 
 @seeded_bug
@@ -152,11 +162,8 @@ def a_half_is_cut_anew_and_loses_a_document(patch: Patch) -> None:
         cut = original(whole)
         if cut is None:
             return None
-        changes = slices_changes(cut[1].payload)[1:]
-        return cut[0], replace(cut[1], units=len(changes), payload=slices_payload(changes))
-
-    from instep.domain.manifest import decode_changes as slices_changes
-    from instep.domain.manifest import encode_changes as slices_payload
+        changes = decode_changes(cut[1].payload)[1:]
+        return cut[0], replace(cut[1], units=len(changes), payload=encode_changes(changes))
 
     original = slices.halves
     patch.setattr(slices, "halves", halves)
@@ -202,8 +209,6 @@ def a_part_ends_with_open_slices(patch: Patch) -> None:
 
     def advance(self: Any, each: Any) -> Any:
         return original(self, replace(each, pending=0 if each.head and each.pending == 1 else each.pending))
-
-    from instep.service.worker import Worker
 
     original = Worker._advance
     patch.setattr(Worker, "_advance", advance)
@@ -275,33 +280,25 @@ def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
 
 
-@seeded_bug
+@seeded_bug_in(documents=2, attempts=2, stalls=1, switches=1)
 def the_whole_of_a_half_is_not_fenced(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [Mark(each.slice_id, each.fence, b"") for each in claims])
 
 
-@seeded_bug
+@seeded_bug_in(stalls=1, switches=1)
 def suspects_are_fenced_after_the_look_up(patch: Patch) -> None:
-    """The look-up's answer is that of before the fence."""
-
-    def fence(self: Any, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
-        self.early = {mark.slice_id: self.indexes[physical].notes[:] for mark in marks} if marks else {}
-        return fenced(self, physical, epoch, marks)
-
     def not_yet_committed(self: Any, claims: Any, progress: Any) -> Any:
-        runner, found = self, {}
-        suspects = [claim for claim in claims if claim.fence > 1]
+        setup, found = self._setup, {}
+        suspects = [claim.slice_id for claim in claims if claim.fence > 1]
         if suspects:
-            ids = [claim.slice_id for claim in suspects]
-            found = dict(runner._setup.target.committed(runner._part.physical, runner._part.base, ids))
-        target = runner._setup.target
-        object.__setattr__(runner, "_setup", replace(runner._setup, target=_Answering(target, found)))
+            found = setup.target.committed(self._part.physical, self._part.base, suspects)
+        self._setup = replace(setup, target=_Answering(setup.target, found))
         try:
-            return original(runner, claims, progress)
+            return original(self, claims, progress)
         finally:
-            object.__setattr__(runner, "_setup", replace(runner._setup, target=target))
+            self._setup = setup
 
-    fenced, original = SimTarget.fence, WaveRunner._not_yet_committed
+    original = WaveRunner._not_yet_committed
     patch.setattr(WaveRunner, "_not_yet_committed", not_yet_committed)
 
 
@@ -319,7 +316,7 @@ class _Answering:
         return self._found
 
 
-@seeded_bug
+@seeded_bug_in(stalls=1, switches=1)
 def claims_are_not_looked_at_before_the_commit(patch: Patch) -> None:
     patch.setattr(WaveRunner, "_demand", lambda self, claims: None)
 
@@ -376,8 +373,6 @@ def the_checkpoint_moves_before_the_alias(patch: Patch) -> None:
             setup.target.promote(alias, physical, epoch)
         return notes
 
-    from instep.service import worker
-
     original = promotion.finish
     patch.setattr(worker, "finish", finish)
 
@@ -394,18 +389,13 @@ class _Late:
         self.promoted.append(args)
 
 
-@seeded_bug
+@seeded_bug_in(attempts=2, stalls=1, switches=1)
 def a_part_is_finished_without_a_new_epoch(patch: Patch) -> None:
     def seal(setup: Any, lease: Any, context: Any, keeper: Any) -> Any:
         job = context.ledger.job(lease.job_id)
         return job.part(setup.ref).part
 
     patch.setattr(promotion, "_seal", seal)
-
-
-@seeded_bug
-def the_keeper_never_gives_up(patch: Patch) -> None:
-    patch.setattr(Keeper, "require", lambda self, ref: None)
 
 
 # Target.
@@ -441,5 +431,3 @@ def an_attempt_is_committed_again(patch: Patch) -> None:
     original = SimTarget.commit
     patch.setattr(SimTarget, "commit", commit)
 
-
-_ = jobs

@@ -272,7 +272,7 @@ class Simulation:
         chaos.pause = (self._timing.lease, 3 * self._timing.lease)
         chaos.kinds = tuple(random.sample(list(Fault), random.randint(2, len(Fault))))
         if random.random() < 0.3:  # Workers that come back from the dead in the middle of a wave.
-            chaos.kinds = (Fault.PAUSE_BEFORE, Fault.PAUSE_BEFORE, Fault.CRASH_BEFORE, Fault.LATE)
+            chaos.kinds = (Fault.PAUSE_BEFORE, Fault.PAUSE_BEFORE, Fault.CRASH_BEFORE, Fault.LATE, Fault.TWICE)
             chaos.focus = frozenset(random.sample(("claim", "fence", "commit", "complete", "promote"), 2))
         outages = []
         while random.random() < 0.3:
@@ -290,7 +290,7 @@ class Simulation:
         while True:
             names = list(self.sources) if random.random() < 0.8 else list(self.sources)[:1]
             if kind == "run":
-                options = PlanOptions(full_refresh=random.random() < 0.1)
+                options = PlanOptions(full_refresh=random.random() < 0.3)
                 process = self.start_run(names, wait=random.choice((0.0, 30.0, 3600.0)), options=options)
             else:
                 process = self.start_worker(names)
@@ -313,7 +313,7 @@ class Simulation:
             action = random.choice(actions)
             if action == "edit":
                 self._edit()
-            elif action == "change" and not self._poison and random.random() < 0.2:
+            elif action == "change" and not self._poison and random.random() < 0.5:
                 self._fingerprint["transform"] += "'"
             elif action == "stop":
                 self._request_stop()

@@ -125,7 +125,7 @@ class Path:
 
     def _do(self, choice: Choice, ready: Sequence[Task] = ()) -> Task | None:
         what, number = choice
-        process = self.simulation._processes[number]
+        process = self.simulation.processes[number]
         if what == "go":
             self.switched += number != self.last and any(each.process.number == self.last for each in ready)
             self.last = number
@@ -206,7 +206,7 @@ class Duel(Simulation):
         stores = rows, target.indexes, target.aliases, len(target.dropped), target.staged
         workers = [
             (each.number, each.dead, each.paused_until, each.steps, self._answers.get(each.name))
-            for each in self._processes
+            for each in self.processes
         ]
         turns = sorted((each.process.number, each.name, max(each.wake - scheduler.now, 0)) for each in scheduler.tasks)
         left = [sum(each.what == what for each in path.taken) for what in ("kill", "stall")]

@@ -36,10 +36,6 @@ class Task:
     wake: float
     born: int
 
-    @property
-    def ready_at(self) -> float:
-        return max(self.wake, self.process.paused_until)
-
 
 class Policy(Protocol):
     """Decides who goes on; `ready` is never empty."""
@@ -272,16 +268,17 @@ class Scheduler:
         self._bury()
 
     def _next(self, deadline: float) -> Task | None:
-        now = self.now
-        ready = [each for each in self.tasks if each.wake <= now and each.process.paused_until <= now]
+        now, tasks = self.now, self.tasks
+        ready = [each for each in tasks if each.wake <= now and each.process.paused_until <= now]
         if not ready:
-            now = min((each.ready_at for each in self.tasks), default=math.inf)
+            times = [max(each.wake, each.process.paused_until) for each in tasks]
+            now = min(times, default=math.inf)
             if now == math.inf and self.policy.idle():
                 return None
             if now > deadline or now == math.inf:
                 raise Stuck(f"nothing more happens in time (next: {now}, deadline: {deadline})")
             self.now = now
-            ready = [each for each in self.tasks if each.ready_at <= now]
+            ready = [each for each, time in zip(tasks, times, strict=True) if time <= now]
         return self.policy.pick(ready)
 
     def _bury(self) -> None:

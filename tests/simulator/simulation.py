@@ -131,7 +131,7 @@ class Simulation:
         self.seed = seed
         random = self._random = Random(seed)
         self._timing = timing
-        stretch = random.choice((4.0, 30.0, 100.0))
+        stretch = random.choice((10.0, 60.0, 200.0))
         chance = Chance(random, random.choice((0.0, 0.5, 0.9)))
         scheduler = self._scheduler = Scheduler(
             policy or chance, oversleep=lambda asked: _oversleep(asked, stretch, random)
@@ -151,7 +151,7 @@ class Simulation:
         self._buckets = random.choice((1, 2, 3))
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 1_000.0))
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
         self._checker = Checker(self.world, self.ledger, self.target, self.sources, timing)
         self._quiet = False
         self.world.watch = self._checker.watch
@@ -201,12 +201,12 @@ class Simulation:
         random = self._random
         host = random.choice(sorted(self._hosts))
         process = Process(
-            f"{kind}-{len(self._processes)}", host, self._scheduler, tuple(entities), number=len(self._processes)
+            f"{kind}-{len(self.processes)}", host, self._scheduler, tuple(entities), number=len(self.processes)
         )
         if not exact:
             process.skew = random.choice((0, 0, -7 * MINUTE, 11 * MINUTE))
             process.rate = random.choice((1.0, 1.0, 0.995, 1.005))
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
     def start_run(self, names: Sequence[str], *, wait: float, options: PlanOptions, exact: bool = False) -> Process:
@@ -227,10 +227,10 @@ class Simulation:
         try:
             self._play()
         except Stuck as stuck:
-            self.world.broken.append(f"stuck: {stuck}; alive: {[p.name for p in self._processes if not p.over]}")
+            self.world.broken.append(f"stuck: {stuck}; alive: {[p.name for p in self.processes if not p.over]}")
         finally:
             self._scheduler.close()
-        self._checker.histories(self._processes)
+        self._checker.histories(self.processes)
         trace = tuple((each.at, each.process, each.name) for each in self.world.history)
         return Report(self.seed, tuple(self.world.broken), self.world.counters, self._scheduler.steps, trace)
 
@@ -246,11 +246,11 @@ class Simulation:
         self._spawn("script", lambda: self._script(until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
-        for process in self._processes:
+        for process in self.processes:
             if not process.over:
                 process.interrupt()
                 process.paused_until = min(process.paused_until, scheduler.now)
-        scheduler.run(lambda: all(each.over for each in self._processes), deadline=scheduler.now + QUIET)
+        scheduler.run(lambda: all(each.over for each in self.processes), deadline=scheduler.now + QUIET)
         self._checker.at_rest()
         self._mend()
         # What was delivered late may have left something; any worker's sweep takes it away.
@@ -279,7 +279,7 @@ class Simulation:
             begin = random.uniform(now, now + 3 * MINUTE)
             length = random.choice((2_000, 20_000, 2 * MINUTE, 8 * MINUTE))
             kind: Literal["ledger", "target"] = random.choice(("ledger", "target"))
-            alone = random.choice((None, None, *range(len(self._processes), len(self._processes) + 3)))
+            alone = random.choice((None, None, *range(len(self.processes), len(self.processes) + 3)))
             outages.append(Outage(kind, alone, begin, min(begin + length, until)))
         chaos.outages = tuple(outages)
 
@@ -309,7 +309,7 @@ class Simulation:
             self._operator.sleep(random.expovariate(1 / mean))
             if scheduler.now > until:
                 return
-            living = [each for each in self._processes if not each.over]
+            living = [each for each in self.processes if not each.over]
             action = random.choice(actions)
             if action == "edit":
                 self._edit()
@@ -351,7 +351,7 @@ class Simulation:
             for process in self.world.chaos.alarms:
                 process.paused_until = min(process.paused_until, self._scheduler.now)
             self.world.chaos.alarms.clear()
-            living = [each for each in self._processes if not each.over]
+            living = [each for each in self.processes if not each.over]
             if any(each.name.startswith("run") for each in living):
                 continue
             refs = {PartitionRef(name) for each in living for name in each.entities}
@@ -398,3 +398,8 @@ def _oversleep(asked: float, stretch: float, random: Random) -> float:
 
 def play(seed: int, product: Product = Product()) -> Report:  # noqa: B008  # it is frozen
     return Simulation(seed, product).run()
+
+
+def command(seed: int, ledger: str) -> str:
+    """How to see one schedule again."""
+    return f"python -m tests.simulator --ledger {ledger} --seed {seed} --history"

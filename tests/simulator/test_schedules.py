@@ -1,0 +1,87 @@
+"""Thousands of schedules of the real service code: whatever goes wrong, nothing is lost, double or stale."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .ledgers import server_kept, sqlite_kept
+from .simulation import Product, Report, command, play
+
+#: What must have happened now and then: where it did not, a schedule proves nothing about it.
+SOMETIMES = (
+    "takeovers",
+    "refused by ledger",
+    "refused by target",
+    "unknown commits",
+    "found committed",
+    "lost",
+    "late",
+    "twice",
+    "crash before",
+    "crash after",
+    "pause before",
+    "pause after",
+    "splits",
+    "resumed parts",
+    "sweeps that found something",
+    "ledger out of reach",
+    "target out of reach",
+    "stop asked",
+)
+
+
+def check(seeds: range, ledger: str, product: Product) -> Counter[str]:
+    counters: Counter[str] = Counter()
+    broken: list[Report] = []
+    for seed in seeds:
+        report = play(seed, product)
+        counters.update(report.counters)
+        if report.broken:
+            broken.append(report)
+    told = [f"seed {each.seed}: {'; '.join(each.broken)[:500]}\n  {command(each.seed, ledger)}" for each in broken]
+    assert not broken, "\n".join(told[:10])
+    return counters
+
+
+@pytest.mark.parametrize("first", range(0, 5_000, 1_000))
+def test_schedules_on_the_ledger_in_memory(first: int) -> None:
+    counters = check(range(first, first + 1_000), "memory", Product())
+    assert [each for each in SOMETIMES if not counters[each]] == []
+
+
+def test_schedules_on_sqlite(tmp_path: Path) -> None:
+    kept = sqlite_kept(tmp_path)
+    counters = check(range(200), "sqlite", kept.product)
+    kept.ledger.close()
+    assert counters["takeovers"]
+    assert counters["refused by ledger"]
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mariadb"])
+def test_schedules_on_servers(name: str) -> None:
+    kept = server_kept(name)
+    counters = check(range(SERVER_SCHEDULES), name, kept.product)
+    kept.ledger.close()
+    assert counters["takeovers"]
+    assert counters["refused by ledger"]
+
+
+#: As many as take less than half a minute: each call is a round trip.
+SERVER_SCHEDULES = 60
+
+
+def test_a_seed_is_always_the_same_schedule() -> None:
+    assert [play(seed) for seed in range(20)] == [play(seed) for seed in range(20)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ledgers_give_the_same_schedule(seed: int, tmp_path: Path) -> None:
+    """The same history on SQLite as in memory, to the millisecond."""
+    kept = sqlite_kept(tmp_path)
+    told: Callable[[Report], object] = lambda report: (report.trace, report.counters)  # noqa: E731  # said once
+    assert told(play(seed, kept.product)) == told(play(seed))
+    kept.ledger.close()

@@ -13,9 +13,20 @@ import time
 from pathlib import Path
 
 from tests.soak.chaos import soak
-from tests.soak.ledgers import LEDGERS, url_of
+from tests.soak.ledgers import LEDGERS, server_of, url_of
 from tests.soak.site import Site
 from tests.soak.verdict import Verdict
+
+#: What ten minutes of bad times must have seen on each ledger, at least.
+TEN_MINUTES = {"kills": 150, "takeovers": 50}
+
+
+def too_little(verdict: Verdict, seconds: float) -> list[str]:
+    """Longer soaks must have been hard enough."""
+    if seconds < 600:
+        return []
+    seen = {name: getattr(verdict.numbers, name) for name in TEN_MINUTES}
+    return [f"only {seen[name]} {name}" for name, least in TEN_MINUTES.items() if seen[name] < least * seconds / 600]
 
 
 def one(ledger: str, *, seconds: float, documents: int, seed: int, verbose: bool) -> Verdict:
@@ -27,7 +38,7 @@ def one(ledger: str, *, seconds: float, documents: int, seed: int, verbose: bool
 
     with tempfile.TemporaryDirectory(prefix="instep-soak-") as folder:
         site = Site(Path(folder), url_of(ledger, Path(folder)), seed)
-        return soak(site, seconds=seconds, documents=documents, seed=seed, report=report)
+        return soak(site, seconds=seconds, documents=documents, seed=seed, ledger=server_of(ledger), report=report)
 
 
 def main() -> int:
@@ -44,9 +55,10 @@ def main() -> int:
         print(f"{ledger}, seed {seed}", flush=True)
         verdict = one(ledger, seconds=options.seconds, documents=options.documents, seed=seed, verbose=options.verbose)
         print(verdict.table())
-        for problem in verdict.problems[:50]:
+        problems = [*verdict.problems, *too_little(verdict, options.seconds)]
+        for problem in problems[:50]:
             print(f"PROBLEM: {problem}")
-        failed |= bool(verdict.problems)
+        failed |= bool(problems)
     return int(failed)
 
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from tests.servers.process import Server
 from tests.soak.fleet import PATIENCE, Event, Fleet, ServerProcess, fleet
 from tests.soak.records import Records
 from tests.soak.site import Site
@@ -22,6 +23,9 @@ KILL_EVERY = (0.5, 5.0)
 PAUSE_SHARE = 0.15
 #: A pause lasts so many leases.
 PAUSE_LEASES = (1.1, 2.0)
+#: Share of the actions that hit the ledger's server, if it has one, and how many leases it is away then.
+OUTAGE_SHARE = 0.04
+OUTAGE_LEASES = (0.1, 1.5)
 #: Seconds between two ambushes.
 AMBUSH_EVERY = (1.0, 5.0)
 #: Documents that change, go and come between two jobs: several in each slice, which a few kills cannot
@@ -120,14 +124,19 @@ class Soak:
     workers, now and then another run.
     """
 
-    def __init__(self, site: Site, servers: Fleet, seed: int, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, site: Site, servers: Fleet, seed: int, *, ledger: Server | None, report: Callable[[str], None]
+    ) -> None:
         self._site = site
+        self._ledger = ledger
         self._servers = servers
         self._rng = random.Random(seed)
+        self._roles = random.Random(seed + 2)
         self._report = report
         self._ambusher = Ambusher(random.Random(seed + 1), servers)
         self._resume_at: dict[int, float] = {}
         self._next_action = time.monotonic() + self._rng.uniform(*KILL_EVERY)
+        self._back_at: float | None = None
         self._runs = 0
         self._peaceful = False
         self.toll = Toll()
@@ -149,7 +158,7 @@ class Soak:
     # In bad times.
 
     def _start(self, slot: int, role: str | None = None) -> None:
-        drawn = "run" if slot == 0 or self._rng.random() < 0.25 else "worker"
+        drawn = "run" if slot == 0 or self._roles.random() < 0.25 else "worker"
         self._servers.start(slot, role or drawn)
         self.toll.starts += 1
 
@@ -165,7 +174,7 @@ class Soak:
 
     def _ended(self, server: ServerProcess) -> None:
         code = server.process.returncode
-        if code == AWAY:
+        if code == AWAY or (self.toll.outages and _found_no_ledger(server)):
             self.toll.gave_up += 1
         elif code != 0:
             self.toll.problems.append(f"server {server.name} ({server.role}) ended with {code}: {server.last_words()}")
@@ -183,36 +192,49 @@ class Soak:
 
     def _murder(self) -> None:
         now = time.monotonic()
+        self._let_go(now)
+        if now < self._next_action:
+            return
+        # Drawn whether they can be done or not: the same seed draws the same actions.
+        rng = self._rng
+        self._next_action = now + rng.uniform(*KILL_EVERY)
+        first, kind = rng.randrange(SERVERS), rng.random()
+        pause, outage = rng.uniform(*PAUSE_LEASES), rng.uniform(*OUTAGE_LEASES)
+        if kind >= 1 - OUTAGE_SHARE and self._ledger and self._back_at is None:
+            self._ledger.kill()
+            self._back_at = now + outage * self._servers.timing.lease / 1000
+            self.toll.outages += 1
+            return
+        living = [self._servers.servers[(first + more) % SERVERS] for more in range(2)]
+        victim = next((each for each in living if self._may_be_hit(each)), None)
+        if victim is None:
+            return
+        if kind < PAUSE_SHARE:
+            victim.stop()
+            self._resume_at[victim.slot] = now + pause * self._servers.timing.lease / 1000
+            self.toll.pauses += 1
+        else:
+            victim.kill()
+            self.toll.kills += 1
+
+    def _may_be_hit(self, server: ServerProcess) -> bool:
+        return not (server.ended or server.stopped or server is self._ambusher.protected)
+
+    def _let_go(self, now: float) -> None:
+        """Whose time is over goes on."""
         for slot, due in list(self._resume_at.items()):
             if now >= due:
                 del self._resume_at[slot]
                 self._servers.servers[slot].resume()
-        if now < self._next_action:
-            return
-        # Drawn whether they can be done or not: the same seed draws the same actions.
-        self._next_action = now + self._rng.uniform(*KILL_EVERY)
-        slot, kind, leases = self._rng.randrange(SERVERS), self._rng.random(), self._rng.uniform(*PAUSE_LEASES)
-        server = self._servers.servers[slot]
-        if server.ended or server.stopped or server is self._ambusher.protected:
-            slot = (slot + 1) % SERVERS
-            server = self._servers.servers[slot]
-        if server.ended or server.stopped or server is self._ambusher.protected:
-            return
-        if kind < PAUSE_SHARE:
-            server.stop()
-            self._resume_at[slot] = now + leases * self._servers.timing.lease / 1000
-            self.toll.pauses += 1
-        else:
-            server.kill()
-            self.toll.kills += 1
+        if self._ledger and self._back_at is not None and now >= self._back_at:
+            self._back_at = None
+            self._ledger.restart()
 
     # In peace.
 
     def _peace(self) -> None:
         """Nothing happens to anybody any more: all must come to its end."""
-        for slot in self._resume_at:
-            self._servers.servers[slot].resume()
-        self._resume_at.clear()
+        self._let_go(float("inf"))
         self._ambusher.leave()
         self._peaceful = True
         runs, deadline = self._runs, time.monotonic() + PATIENCE
@@ -231,14 +253,26 @@ class Soak:
         return bool(records.open_jobs()) or not records.workers() <= self._servers.workers()
 
 
+def _found_no_ledger(server: ServerProcess) -> bool:
+    """It said so, and ended: whoever starts it is to do that again."""
+    said = [event.facts for event in server.named("ended")]
+    return any(each["kind"] in ("Transient", "Unknown") or "cannot be reached" in each["why"] for each in said)
+
+
 def soak(
-    site: Site, *, seconds: float, documents: int, seed: int, report: Callable[[str], None] = lambda _: None
+    site: Site,
+    *,
+    seconds: float,
+    documents: int,
+    seed: int,
+    ledger: Server | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Bad times for so long, and what came of it."""
+    """Bad times for so long, and what came of it. `ledger` is the server that has the ledger, to be hit too."""
     site.prepare(documents)
     with fleet(site, faster=FASTER) as servers:
         began = time.monotonic()
-        run = Soak(site, servers, seed, report)
+        run = Soak(site, servers, seed, ledger=ledger, report=report)
         run.run(seconds)
         last = servers.start(0, "run")
         servers.wait(lambda: last.ended, "one more run")

@@ -24,7 +24,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice
 from instep.engine.port import Engine
-from instep.errors import Fenced, UserError
+from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.port import Ledger
 from instep.service import wave as waves
 from instep.service.compose import Workshop
@@ -155,12 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with closing(workshop), closing(workshop.ledger()) as ledger:
             _serve(open_server(options.project, options.home, ledger, workshop, diary), options.role, lines)
     except KeyboardInterrupt:
-        diary.note("ended", why="interrupted")
-    except UserError as error:
-        diary.note("ended", why=str(error), code=error.exit_code)
-        return error.exit_code
+        diary.note("ended", kind="KeyboardInterrupt", why="interrupted")
+    except InstepError as error:
+        # As the command line does.
+        diary.note("ended", kind=type(error).__name__, why=str(error))
+        return error.exit_code if isinstance(error, UserError) else 1
     else:
-        diary.note("ended", why="done")
+        diary.note("ended", kind=None, why="done")
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.chaos import soak
-from tests.soak.ledgers import LEDGERS, url_of
+from tests.soak.ledgers import LEDGERS, server_of, url_of
 from tests.soak.site import Site
 
 SECONDS = 60
@@ -21,6 +21,6 @@ def test_servers_that_are_killed_and_stopped_all_the_time_lose_and_double_nothin
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     site = Site(tmp_path, url_of(ledger, tmp_path), seed)
-    verdict = soak(site, seconds=SECONDS, documents=DOCUMENTS, seed=seed, report=print)
+    verdict = soak(site, seconds=SECONDS, documents=DOCUMENTS, seed=seed, ledger=server_of(ledger), report=print)
     print(verdict.table())
     assert verdict.problems == ()

@@ -11,6 +11,7 @@ class Toll:
 
     kills: int = 0
     pauses: int = 0
+    outages: int = 0
     starts: int = 0
     gave_up: int = 0
     problems: list[str] = field(default_factory=list)

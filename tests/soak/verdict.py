@@ -24,7 +24,8 @@ class Numbers:
     starts: int
     kills: int
     pauses: int
-    runs_away: int
+    outages: int
+    gave_up: int
     jobs: int
     slices: int
     claims: int
@@ -60,7 +61,8 @@ def judge(site: Site, servers: Fleet, toll: Toll, *, seconds: float) -> Verdict:
         starts=toll.starts,
         kills=toll.kills,
         pauses=toll.pauses + sum(event.name == "still" for event in events),
-        runs_away=toll.gave_up,
+        outages=toll.outages,
+        gave_up=toll.gave_up,
         jobs=len(records.jobs()),
         slices=len(records.slices()),
         claims=sum(len(event.slices) for event in events if event.name == "claimed"),

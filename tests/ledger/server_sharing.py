@@ -22,6 +22,7 @@ from instep.ledger.port import Lease, Ledger
 from instep.ledger.server import server_at
 from instep.ledger.sql.dialect import ClaimRequest, Collision
 from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sql.transaction import IN_TRANSACTION
 from instep.system import SystemClock
 from tests.contracts.ledger import (
     REF,
@@ -83,7 +84,7 @@ class ServerSharing(ServerFixtures):
         failed: list[DBAPIError] = []
 
         def lock(*names: str) -> None:
-            with engine.connect() as connection:
+            with engine.connect().execution_options(**IN_TRANSACTION) as connection:
                 try:
                     for name in names:
                         connection.execute(text(f"SELECT 1 FROM workers WHERE id = '{name}' FOR UPDATE"))
@@ -111,7 +112,7 @@ class ServerSharing(ServerFixtures):
             connection.exec_driver_sql(self.be_impatient)
 
         other = server_at(database.address).engine(read_only=False)
-        with other.connect() as connection:
+        with other.connect().execution_options(**IN_TRANSACTION) as connection:
             connection.execute(text("SELECT 1 FROM leases FOR UPDATE"))
             with pytest.raises(Transient) as error:
                 ledger.renew_lease(lease)
@@ -127,7 +128,7 @@ class ServerSharing(ServerFixtures):
         server = server_at(database.address)
         request = ClaimRequest("job", str(REF), "ann", enough=30, limit=1_000, after=0, least=0, most=1)
         other = server.engine(read_only=False)
-        with other.connect() as connection:
+        with other.connect().execution_options(**IN_TRANSACTION) as connection:
             assert len(server.dialect(None).claim(connection, request)) == 3
             # Not committed; the next ones are free all the same, and nobody waits.
             assert [each.rank for each in ledger.claim("job", REF, "ann", work=30, limit=1_000)] == [3, 4, 5]

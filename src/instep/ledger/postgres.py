@@ -76,8 +76,10 @@ class Postgres:
             "tcp_user_timeout": 60_000,
         }
         # Not asked before each use whether it still lives: that is a round trip for each claim.
-        pool = POOL | {"pool_pre_ping": False}
-        engine = create_engine(url, isolation_level="READ COMMITTED", connect_args=ours | dict(address.options), **pool)
+        pool: dict[str, Any] = POOL | {"pool_pre_ping": False}
+        # Connections are switched to transactions for what needs one: most calls are one statement.
+        pool |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+        engine = create_engine(url, connect_args=ours | dict(address.options), **pool)
 
         @event.listens_for(engine, "do_connect")
         def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -89,10 +91,8 @@ class Postgres:
         def prepare(connection: psycopg.Connection, _: ConnectionPoolEntry) -> None:
             # By statement: connection poolers between us and the server refuse most start-up options.
             settings = _SESSION | ({"default_transaction_read_only": "on"} if read_only else {})
-            connection.autocommit = True
             each = ", ".join("set_config(%s, %s, false)" for _ in settings)
             connection.execute(f"SELECT {each}", [part for pair in settings.items() for part in pair])
-            connection.autocommit = False
 
         @event.listens_for(engine, "checkin")
         def remember(_: psycopg.Connection[Any] | None, record: ConnectionPoolEntry) -> None:
@@ -123,7 +123,7 @@ class Postgres:
 
     @contextmanager
     def lock(self, engine: Engine) -> Iterator[None]:
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with engine.connect() as connection:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
             try:
                 yield

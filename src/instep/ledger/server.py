@@ -18,6 +18,7 @@ from instep.ledger.port import Ledger
 from instep.ledger.schema import refuse_newer, upgrade, version_of
 from instep.ledger.sql.dialect import Collision, SqlDialect
 from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sql.transaction import IN_TRANSACTION
 from instep.ledger.tables import HEAD
 
 CONNECT_SECONDS: Final = 10
@@ -132,7 +133,7 @@ def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *
             return  # Another process was first.
         server.clear_torn_schema(engine)
         # Always by migrations: indexes differ from those of SQLite.
-        upgrade(engine)
+        upgrade(engine.execution_options(**IN_TRANSACTION))
 
 
 def _as_user_error(error: InstepError, where: str) -> InstepError:

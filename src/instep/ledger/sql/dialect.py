@@ -52,8 +52,8 @@ class SqlDialect(Protocol):
 
     @property
     def autocommit(self) -> bool:
-        """Whether a transaction of one statement (a claim, most reads) is better run with the driver's
-        autocommit, which spares the round trips of BEGIN and COMMIT.
+        """Whether the engine's connections commit each statement by themselves, which spares claims and most reads
+        the round trips of BEGIN and COMMIT. Then claims and completions must be one statement each, all or nothing.
         """
 
     def now(self, connection: Connection, /) -> int:

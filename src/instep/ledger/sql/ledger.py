@@ -22,7 +22,7 @@ from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, NewPart
 from instep.ledger.sql import completion, jobs, leases, manifest, slices, sweep, workers
 from instep.ledger.sql import parts as part_rows
 from instep.ledger.sql.dialect import Collision, SqlDialect
-from instep.ledger.sql.transaction import Transaction
+from instep.ledger.sql.transaction import IN_TRANSACTION, Transaction
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ class SqlLedger:
     """Implements `port.Ledger`. May be shared by threads."""
 
     def __init__(self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING) -> None:
-        single = {"isolation_level": "AUTOCOMMIT"} if dialect.autocommit else {}
-        self._reader = engine.execution_options(**single)
-        self._writer = engine.execution_options(write=True)
-        self._single = self._writer.execution_options(**single)
+        self._reader = engine
+        self._writer = engine.execution_options(write=True, **(IN_TRANSACTION if dialect.autocommit else {}))
+        # For what is one statement: a write only where a statement is not a transaction of its own.
+        self._single = engine.execution_options() if dialect.autocommit else self._writer
         self._dialect = dialect
         self._timing = timing
 

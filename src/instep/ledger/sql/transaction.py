@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
@@ -12,6 +12,9 @@ from instep.domain.timing import Timing
 from instep.ledger.sql.dialect import SqlDialect
 
 T = TypeVar("T")
+
+#: For engines whose connections commit each statement by themselves: execution options of those that must not.
+IN_TRANSACTION: Final[dict[str, Any]] = {"isolation_level": "READ COMMITTED"}
 
 #: Databases bound the number of parameters of one statement.
 _BATCH: Final = 1_000

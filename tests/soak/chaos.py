@@ -6,11 +6,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tests.servers.process import Server
 from tests.soak.fleet import PATIENCE, Event, Fleet, ServerProcess, fleet
 from tests.soak.records import Records
-from tests.soak.site import Site
+from tests.soak.site import Difference, Site
 from tests.soak.toll import Toll
 from tests.soak.verdict import Verdict, judge
 from tests.soak.witness import POINTS
@@ -138,6 +139,8 @@ class Soak:
         self._next_action = time.monotonic() + self._rng.uniform(*KILL_EVERY)
         self._back_at: float | None = None
         self._runs = 0
+        self._reader = ThreadPoolExecutor(1)
+        self._comparison: Future[Difference] | None = None
         self._peaceful = False
         self.toll = Toll()
 
@@ -167,10 +170,12 @@ class Soak:
         for slot, server in list(self._servers.servers.items()):
             if not server.ended:
                 continue
-            server.read()
-            if not server.killed:
+            if not server.killed and not server.seen:
+                server.read()
                 self._ended(server)
-            self._start(slot, role)
+                server.seen = True
+            if slot or self._is_compared():
+                self._start(slot, role)
 
     def _ended(self, server: ServerProcess) -> None:
         code = server.process.returncode
@@ -180,15 +185,22 @@ class Soak:
             self.toll.problems.append(f"server {server.name} ({server.role}) ended with {code}: {server.last_words()}")
         elif server.slot == 0:
             self._runs += 1
-            self._compare(f"after run {self._runs}")
-            if not self._peaceful:
-                self._site.edit(*EDIT)
+            self._comparison = self._reader.submit(self._site.wrong)
 
-    def _compare(self, when: str) -> None:
-        wrong = self._site.wrong()
+    def _is_compared(self) -> bool:
+        """Meanwhile the others are hit as ever; the source changes only after it."""
+        if self._comparison is None:
+            return True
+        if not self._comparison.done():
+            return False
+        wrong, self._comparison = self._comparison.result(), None
+        when = f"after run {self._runs}"
         self._report(f"{when}: {self._site.documents} documents, {wrong.total} rows wrong, {self.toll.kills} kills")
         if wrong.total:
             self.toll.problems.append(f"{when}: {wrong}")
+        if not self._peaceful:
+            self._site.edit(*EDIT)
+        return True
 
     def _murder(self) -> None:
         now = time.monotonic()
@@ -238,7 +250,7 @@ class Soak:
         self._ambusher.leave()
         self._peaceful = True
         runs, deadline = self._runs, time.monotonic() + PATIENCE
-        while self._runs == runs or self._ambusher.at_work or self._remains():
+        while self._runs == runs or self._comparison or self._ambusher.at_work or self._remains():
             self._servers.read()
             self._look_after(None if self._runs == runs else "worker")
             self._ambusher.step(begin=False)

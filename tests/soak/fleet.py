@@ -50,12 +50,20 @@ class ServerProcess:
     process: subprocess.Popen[bytes]
     stopped: bool = False
     killed: bool = False
+    seen: bool = False
     events: list[Event] = field(default_factory=list)
     _read: int = 0
 
     @property
     def ended(self) -> bool:
         return self.process.poll() is not None
+
+    @property
+    def ready(self) -> bool:
+        """It can be ended by Ctrl-C, and will leave nothing behind."""
+        if self.role == "worker":
+            return any("is ready for jobs" in event.facts["message"] for event in self.named("said"))
+        return bool(self.named("ready"))
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -190,10 +198,11 @@ class Fleet:
         }
 
     def end(self) -> None:
-        """All of them by Ctrl-C, once they can be: that is how a server ends."""
-        for server in self.servers.values():
+        """All of them by Ctrl-C, once they can be: that is how a worker ends. Runs end by themselves."""
+        living = [server for server in self.servers.values() if server.role != "run"]
+        self.wait(lambda: all(server.ended or server.ready for server in living), "all servers being ready")
+        for server in living:
             if not server.ended:
-                self.wait(lambda server=server: server.ended or server.named("ready"), f"{server.name} being ready")  # type: ignore[misc]  # bound at once
                 server.process.send_signal(signal.SIGINT)
                 server.resume()
         self.wait(lambda: all(server.ended for server in self.servers.values()), "all servers to end")

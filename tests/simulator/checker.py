@@ -1,4 +1,4 @@
-"""What must hold whatever went wrong: read from histories, the target and the source, not from the engine's counters."""
+"""What must hold whatever went wrong: read from histories, target and source, not from the engine's counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from .scheduler import Process
 from .target import Index, SimTarget
 
 #: What can make a slice end badly without being at fault itself, as counted by the world.
-BAD_ENDS = ("crash before", "crash after", "pause before", "pause after", "kill from outside", "pause from outside")
+BAD_ENDS = (
+    *("crash before", "crash after", "pause before", "pause after", "kill from outside", "pause from outside"),
+    *("spent before", "kill", "stall"),
+)
 
 
 class Checker:
@@ -126,8 +129,9 @@ class Checker:
 
     def _swept(self, event: Event) -> None:
         for worker in event.result.workers:
-            if event.at - self._heard[worker] < self._stale:
-                self.broken(f"worker {worker} was buried though it was heard of {event.at - self._heard[worker]} ms ago")
+            silent = event.at - self._heard[worker]
+            if silent < self._stale:
+                self.broken(f"worker {worker} was buried though it was heard of {silent} ms ago")
         if event.result.workers or event.result.slices or event.result.jobs:
             self._world.count("sweeps that found something")
 
@@ -177,7 +181,7 @@ class Checker:
         for name in self._sources:
             ref = PartitionRef(name)
             if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
-                self._served(ref, exempt=set())
+                self._served(ref, exempt={each.document_id for each in self._ledger.failures(ref, limit=10_000)})
 
     def _given_up(self, ref: PartitionRef) -> bool:
         """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""

@@ -86,9 +86,7 @@ class SimEngine:
             self._one(change, program.source, existing.get(change.document_id, []), effects)
         return effects
 
-    def _one(
-        self, change: DocumentChange, source: Source, existing: list[tuple[int, Row]], effects: _Effects
-    ) -> None:
+    def _one(self, change: DocumentChange, source: Source, existing: list[tuple[int, Row]], effects: _Effects) -> None:
         effects.add(read=1)
         if change.action is Action.DELETE:
             effects.stale.extend(locator for locator, _ in existing)
@@ -112,9 +110,7 @@ class SimEngine:
         _replace(change, document, existing, effects)
 
 
-def _replace(
-    change: DocumentChange, document: Document, existing: list[tuple[int, Row]], effects: _Effects
-) -> None:
+def _replace(change: DocumentChange, document: Document, existing: list[tuple[int, Row]], effects: _Effects) -> None:
     rows = [Row(change.document_id, place, text) for place, text in enumerate(document.texts)]
     there = [row for _, row in existing]
     fresh = [row for row in rows if row not in there]

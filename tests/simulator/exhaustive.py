@@ -48,7 +48,9 @@ class Scope(NamedTuple):
 
 #: Calls before which anything may happen: those by which slices and parts change hands, in ledger and target. All
 #: else goes with the call before it: reads (made early they are as stale as they can be), and coming and going.
-TURNS = frozenset(HEART) | {"committed", "acquire_lease", "transfer_lease", "adopt_part", "give_back", "drop", "leave_job"}
+TURNS = frozenset(
+    (*HEART, "committed", "acquire_lease", "transfer_lease", "adopt_part", "give_back", "drop", "leave_job")
+)
 
 
 class Pruned(Exception):
@@ -130,6 +132,7 @@ class Path:
             self.switched += number != self.last and any(each.process.number == self.last for each in ready)
             self.last = number
             return next(each for each in ready if each.process is process)
+        self.simulation.world.count(what)
         if what == "kill":
             process.kill()
         elif what == "stall":
@@ -173,7 +176,7 @@ class Duel(Simulation):
         (gone,) = (each.args[0] for each in self.world.history if each.name == "register_worker")
         self.ledger.retire_worker(gone)
         (row,) = self._tables.slices.values()
-        row.attempts = scope.attempts
+        row.attempts = self.world.counters["spent before"] = scope.attempts
         pending = self._tables.part_of(row).pending
         pending.clear()
         pending.add(row)

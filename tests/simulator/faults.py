@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -18,20 +19,24 @@ Kind = Literal["ledger", "target"]
 
 #: Calls that change nothing: their reply can be lost, but there is no effect to be unsure of.
 READS = frozenset(
-    "now workers job jobs unfinished_job open_parts holds checkpoint manifest totals failed_versions failures "
-    "count_failures next_sequence check exists committed served rows leftovers".split()
-)
-
-
-#: Calls whose effect, or the loss of it, decides something: a schedule lets some of them go wrong more often.
-EFFECTS = (
-    "begin_job plan_job discard_job join_job leave_job start_job acquire_lease transfer_lease renew_lease adopt_part "
-    "begin_finish finish_part claim holds complete give_back split register_worker heartbeat bury_worker sweep "
-    "retire_worker create fence commit committed maintain promote drop".split()
+    (
+        *("now", "workers", "job", "jobs", "unfinished_job", "open_parts", "holds", "checkpoint", "manifest", "totals"),
+        *("failed_versions", "failures", "count_failures", "next_sequence"),
+        *("check", "exists", "committed", "served", "rows", "leftovers"),
+    )
 )
 
 #: Those around a commit: half of the schedules look at nothing else.
-HEART = tuple("claim holds fence commit complete begin_finish promote finish_part".split())
+HEART = ("claim", "holds", "fence", "commit", "complete", "begin_finish", "promote", "finish_part")
+
+#: Calls whose effect, or the loss of it, decides something: a schedule lets some of them go wrong more often.
+EFFECTS = (
+    *HEART,
+    *("begin_job", "plan_job", "discard_job", "join_job", "leave_job", "start_job", "give_back", "split"),
+    *("acquire_lease", "transfer_lease", "renew_lease", "adopt_part"),
+    *("register_worker", "heartbeat", "bury_worker", "sweep", "retire_worker"),
+    *("create", "committed", "maintain", "drop"),
+)
 
 #: Calls at which a paused process may wake up.
 ALARMS = (*HEART, "committed", "give_back", "adopt_part", "transfer_lease", "drop", "retire_worker")
@@ -49,6 +54,9 @@ class Fault(Enum):
     NOTHING = auto()  # Unknown: there was none.
     LATE = auto()  # Unknown, and the effect comes later.
     TWICE = auto()  # Delivered twice, the second time much later.
+
+
+_DELAYS = (Fault.PAUSE_BEFORE, Fault.PAUSE_AFTER, Fault.SLOW_BEFORE, Fault.SLOW_AFTER)
 
 
 class Outage(NamedTuple):
@@ -182,7 +190,7 @@ class Port:
             raise error
         return result
 
-    def _faulty(  # noqa: C901  # one short branch for each kind of fault
+    def _faulty(
         self, fault: Fault, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         process, world = self._process, self._world
@@ -191,40 +199,25 @@ class Port:
         world.count(fault.name.lower().replace("_", " "))
         if name == "commit" and fault in (Fault.LOST, Fault.NOTHING, Fault.LATE):
             world.count("unknown commits")
-        if fault is Fault.CRASH_BEFORE:
+        if fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            if fault is Fault.CRASH_AFTER:
+                with suppress(InstepError):
+                    effect()
             process.kill()
             raise Crash(process.name)
-        if fault is Fault.CRASH_AFTER:
-            self._quietly(effect)
-            process.kill()
-            raise Crash(process.name)
-        if fault is Fault.PAUSE_BEFORE:
-            self._pause()
-            return effect()
-        if fault is Fault.PAUSE_AFTER:
-            try:
-                return effect()
-            finally:
-                self._pause()
-        if fault is Fault.SLOW_BEFORE:
-            process.sleep(random.expovariate(1 / 20_000))
-            return effect()
-        if fault is Fault.SLOW_AFTER:
-            try:
-                return effect()
-            finally:
-                process.sleep(random.expovariate(1 / 20_000))
+        if fault in _DELAYS:
+            delay = self._pause if "PAUSE" in fault.name else partial(process.sleep, random.expovariate(1 / 20_000))
+            return _delayed(effect, delay, after=fault.name.endswith("AFTER"))
         if fault is Fault.REFUSED or (name in READS and fault is not Fault.TWICE):
             raise Transient("injected: no effect")
-        if fault is Fault.LOST:
-            effect()
-            raise Unknown("injected: the reply was lost")
         if fault is Fault.NOTHING:
             raise Unknown("injected: it never arrived")
         if fault is Fault.LATE:
             self._later(name, method, args, kwargs, random.expovariate(1 / 60_000))
             raise Unknown("injected: it arrives later")
         result = effect()
+        if fault is Fault.LOST:
+            raise Unknown("injected: the reply was lost")
         if name not in READS:
             self._later(name, method, args, kwargs, random.expovariate(1 / 200_000))
         return result
@@ -247,12 +240,6 @@ class Port:
                 process.paused_until = now
                 self._process.give_way()
 
-    def _quietly(self, effect: Callable[[], Any]) -> None:
-        try:
-            effect()
-        except InstepError:
-            return
-
     def _later(
         self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], delay: float
     ) -> None:
@@ -272,3 +259,13 @@ class Port:
                 world.broken.append(f"late {name}: {type(error).__name__}: {error}")
 
         world.scheduler.spawn(world.network, f"late {name}", deliver, after=delay)
+
+
+def _delayed(effect: Callable[[], Any], delay: Callable[[], None], *, after: bool) -> Any:
+    if not after:
+        delay()
+        return effect()
+    try:
+        return effect()
+    finally:
+        delay()

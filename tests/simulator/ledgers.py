@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 from sqlalchemy import Engine, text
 
@@ -14,18 +15,18 @@ from instep.ledger.port import Ledger
 from instep.ledger.sqlite import sqlite_engine
 from instep.ledger.tables import metadata
 
-from .scheduler import LedgerClock
-from .simulation import Product
+from .scheduler import LedgerClock, Scheduler
+from .simulation import Chance, Product
 
 
 class Handed:
     """Implements `domain.clock.Clock` by that of the schedule that goes on."""
 
     def __init__(self) -> None:
-        self.clock: Clock = None  # type: ignore[assignment]  # set before anything asks for the time
+        self.clock: Clock = LedgerClock(Scheduler(Chance(Random(0), 0.0)))
 
     def now(self) -> int:
-        return self.clock.now() if self.clock else 0
+        return self.clock.now()
 
     def monotonic(self) -> float:
         return self.clock.monotonic()
@@ -71,4 +72,4 @@ def server_kept(name: str) -> Kept:
 
     database = {"postgresql": postgres_ledger, "mariadb": mariadb_ledger}[name]()
     database.empty()
-    return Kept(lambda clock: database.open(clock=clock), lambda: database.empty())
+    return Kept(lambda clock: database.open(clock=clock), database.empty)

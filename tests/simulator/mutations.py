@@ -18,6 +18,8 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, Transient, Unknown
 from instep.ledger.memory import leases, moves, parts, recovery, slices
 from instep.ledger.memory.tables import Tables
+from instep.ledger.port import Swept
+from instep.ledger.retries import halves as halves_of
 from instep.service import promotion, wave, worker
 from instep.service.wave import WaveRunner
 from instep.service.worker import Worker
@@ -47,9 +49,9 @@ def seeded_bug(apply: Apply) -> Apply:
     return apply
 
 
-def seeded_bug_in(**scope: int) -> Callable[[Apply], Apply]:
+def seeded_bug_in(scope: Scope) -> Callable[[Apply], Apply]:
     def add(apply: Apply) -> Apply:
-        ALL.append(Mutation(apply.__name__, apply, Scope(**scope)))
+        ALL.append(Mutation(apply.__name__, apply, scope))
         return apply
 
     return add
@@ -93,7 +95,7 @@ def lease_taken_from_whoever_has_it(patch: Patch) -> None:
     patch.setattr(leases, "is_kept", is_kept)
 
 
-@seeded_bug_in(documents=2, attempts=2, stalls=1, switches=1)
+@seeded_bug_in(Scope(documents=2, attempts=2, stalls=1, switches=1))
 def lease_with_the_same_epoch_again(patch: Patch) -> None:
     def grant(tables: Tables, ref: Any, row: Any, job_id: str) -> Any:
         row.epoch = max(0, row.epoch - 1)
@@ -131,7 +133,7 @@ def sweep_buries_the_living(patch: Patch) -> None:
 
 @seeded_bug
 def sweep_leaves_the_silent_alone(patch: Patch) -> None:
-    patch.setattr(recovery, "sweep", lambda tables: recovery.Swept())
+    patch.setattr(recovery, "sweep", lambda tables: Swept())
 
 
 @seeded_bug
@@ -165,7 +167,7 @@ def a_half_is_cut_anew_and_loses_a_document(patch: Patch) -> None:
         changes = decode_changes(cut[1].payload)[1:]
         return cut[0], replace(cut[1], units=len(changes), payload=encode_changes(changes))
 
-    original = slices.halves
+    original = halves_of
     patch.setattr(slices, "halves", halves)
 
 
@@ -280,12 +282,12 @@ def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
 
 
-@seeded_bug_in(documents=2, attempts=2, stalls=1, switches=1)
+@seeded_bug_in(Scope(documents=2, attempts=2, stalls=1, switches=1))
 def the_whole_of_a_half_is_not_fenced(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [Mark(each.slice_id, each.fence, b"") for each in claims])
 
 
-@seeded_bug_in(stalls=1, switches=1)
+@seeded_bug_in(Scope(stalls=1, switches=1))
 def suspects_are_fenced_after_the_look_up(patch: Patch) -> None:
     def not_yet_committed(self: Any, claims: Any, progress: Any) -> Any:
         setup, found = self._setup, {}
@@ -316,7 +318,7 @@ class _Answering:
         return self._found
 
 
-@seeded_bug_in(stalls=1, switches=1)
+@seeded_bug_in(Scope(stalls=1, switches=1))
 def claims_are_not_looked_at_before_the_commit(patch: Patch) -> None:
     patch.setattr(WaveRunner, "_demand", lambda self, claims: None)
 
@@ -389,7 +391,7 @@ class _Late:
         self.promoted.append(args)
 
 
-@seeded_bug_in(attempts=2, stalls=1, switches=1)
+@seeded_bug_in(Scope(attempts=2, stalls=1, switches=1))
 def a_part_is_finished_without_a_new_epoch(patch: Patch) -> None:
     def seal(setup: Any, lease: Any, context: Any, keeper: Any) -> Any:
         job = context.ledger.job(lease.job_id)
@@ -430,4 +432,3 @@ def an_attempt_is_committed_again(patch: Patch) -> None:
 
     original = SimTarget.commit
     patch.setattr(SimTarget, "commit", commit)
-

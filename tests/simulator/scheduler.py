@@ -201,7 +201,7 @@ class Turns:
             except Exception as error:
                 process.error = error
 
-        turn = scheduler.spawn(process, name, run, after=seconds * 1000)
+        turn = scheduler.spawn(process, name, run)
 
         def stop() -> None:
             nonlocal ended

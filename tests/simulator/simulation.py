@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
+from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
@@ -59,7 +61,7 @@ class Report:
     broken: Sequence[str]
     counters: dict[str, int]
     steps: int
-    trace: tuple[tuple[float, str, str], ...] = field(repr=False, default=())
+    trace: tuple[tuple[float, str, str], ...] = ()
 
 
 class Chance:
@@ -125,13 +127,11 @@ class _Ids:
 class Simulation:
     """Builds the world of a seed. `run` plays it and says what was broken."""
 
-    def __init__(
-        self, seed: int, product: Product, *, timing: Timing = TIMING, policy: Policy | None = None
-    ) -> None:
+    def __init__(self, seed: int, product: Product, *, timing: Timing = TIMING, policy: Policy | None = None) -> None:
         self.seed = seed
         random = self._random = Random(seed)
         self._timing = timing
-        stretch = random.choice((10.0, 60.0, 200.0))
+        stretch = random.choice((40.0, 120.0, 400.0))
         chance = Chance(random, random.choice((0.0, 0.5, 0.9)))
         scheduler = self._scheduler = Scheduler(
             policy or chance, oversleep=lambda asked: _oversleep(asked, stretch, random)
@@ -150,7 +150,7 @@ class Simulation:
         self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
         self._buckets = random.choice((1, 2, 3))
         # How much work a row is: waves of several slices, or slices so long that they are split.
-        self._weight = random.choice((1.0, 40.0, 1_000.0))
+        self._weight = random.choice((1.0, 40.0, 10_000.0))
         self.processes: list[Process] = []
         self._checker = Checker(self.world, self.ledger, self.target, self.sources, timing)
         self._quiet = False
@@ -163,11 +163,15 @@ class Simulation:
 
     def _setup(self, process: Process, name: str, priority: int) -> EntitySetup:
         source = self.sources[name]
+
+        def program(part: JobPart, base: int) -> Any:
+            return Program(source, self.target, part.physical, base)
+
         return EntitySetup(
             ref=PartitionRef(name),
             source=_Listed(process, source),
             source_text=name,
-            target=Port(self.target, "target", process, self.world),  # type: ignore[arg-type]  # it passes all on
+            target=Port(self.target, "target", process, self.world),
             target_name="sim",
             dimensions=1,
             buckets=self._buckets,
@@ -177,14 +181,14 @@ class Simulation:
             has_transform=False,
             fingerprint=dict(self._fingerprint),
             embedder=_no_embedder,
-            program=lambda part, base: Program(source, self.target, part.physical, base),  # type: ignore[arg-type,return-value]  # for the simulator's engine
+            program=program,
         )
 
     def context(self, process: Process) -> Context:
         random = Random(self.seed * 1_000 + process.number)  # Its own: what others do changes none of its ids.
-        engine = SimEngine(process, random, random.choice((8_000.0, 50_000.0, 300_000.0)))
+        engine = SimEngine(process, random, self._weight * random.choice((10.0, 100.0, 1_000.0)))
         return Context(
-            ledger=Port(self.ledger, "ledger", process, self.world),  # type: ignore[arg-type]  # it passes all on
+            ledger=Port(self.ledger, "ledger", process, self.world),
             clock=ProcessClock(process),
             ids=_Ids(random),
             background=Turns(process),
@@ -242,7 +246,7 @@ class Simulation:
         until = scheduler.now + random.uniform(1, 25) * MINUTE
         self._begin_chaos(until)
         for slot in range(random.choice((1, 2, 2, 3))):
-            self._spawn(f"slot {slot}", lambda slot=slot: self._supervise(slot, until), after=random.choice((0, 0, 3_000)))
+            self._spawn(f"slot {slot}", partial(self._supervise, slot, until), after=random.choice((0, 0, 3_000)))
         self._spawn("script", lambda: self._script(until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
@@ -295,7 +299,7 @@ class Simulation:
             else:
                 process = self.start_worker(names)
             while not process.over:
-                operator.sleep(15_000)
+                operator.sleep(60_000)
             operator.sleep(random.choice((500, 20_000, 5 * MINUTE)))
             if scheduler.now > until or random.random() < 0.15:
                 return
@@ -365,7 +369,7 @@ class Simulation:
         self.world.chaos.alarms.clear()
         for _ in range(MENDS):
             process = self.start_run(list(self.sources), wait=3600.0, options=PlanOptions(), exact=True)
-            self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + QUIET)
+            self._scheduler.run(partial(_is_over, process), deadline=self._scheduler.now + QUIET)
             results: Any = process.result
             if results is not None and all(each.state is None for each in results):
                 return
@@ -396,8 +400,12 @@ def _oversleep(asked: float, stretch: float, random: Random) -> float:
     return asked * random.uniform(1.0, stretch) if asked <= 1_000 else asked
 
 
-def play(seed: int, product: Product = Product()) -> Report:  # noqa: B008  # it is frozen
-    return Simulation(seed, product).run()
+def _is_over(process: Process) -> bool:
+    return process.over
+
+
+def play(seed: int, product: Product | None = None) -> Report:
+    return Simulation(seed, product or Product()).run()
 
 
 def command(seed: int, ledger: str) -> str:

@@ -55,7 +55,7 @@ class Index:
         return [each for each in self.notes if each.version > version]
 
     def stored(self) -> Rows:
-        return Counter(tuple(row) for row in self.rows.values())
+        return Counter((row.document_id, row.place, row.text) for row in self.rows.values())
 
     def at(self, base: int, document_ids: Collection[str]) -> list[tuple[int, Row]]:
         live = [(locator, row) for locator, row in self.rows.items() if self.added[locator] <= base]

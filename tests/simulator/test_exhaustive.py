@@ -1,0 +1,30 @@
+"""Two workers on one slice: every order of their store and target calls, with crashes or a stall anywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from .exhaustive import Scope, explore
+
+
+@pytest.mark.parametrize(
+    ("scope", "states"),
+    [
+        (Scope(crashes=2), 3_000),
+        (Scope(crashes=2, one_host=True), 3_000),
+        # A worker is stopped until it is taken for dead, and wakes up before any later call of the other.
+        (Scope(stalls=1, switches=1), 5_000),
+        # The slice is split meanwhile, or given up.
+        (Scope(stalls=1, switches=1, documents=2, attempts=2), 5_000),
+        (Scope(stalls=1, switches=1, attempts=2), 5_000),
+    ],
+    ids=str,
+)
+def test_nothing_breaks_in_a_small_scope(scope: Scope, states: int) -> None:
+    found = explore(scope)
+    told = [f"{[tuple(each) for each in choices]}: {broken}" for choices, broken in found.broken]
+    assert told == []
+    print(f"{scope}: {found.runs:,} runs, {found.states:,} states, {dict(found.counters)}")
+    assert found.states > states, "less was looked at than there was"
+    assert found.counters["takeovers"]
+    assert found.counters["refused by ledger"]

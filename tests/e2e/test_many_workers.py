@@ -294,6 +294,36 @@ def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site)
     assert site.place.wrong() == ""
 
 
+@pytest.mark.parametrize("call", ["begin_job", "acquire_lease", "plan_job"])
+def test_a_run_that_was_silent_for_too_long_while_it_planned_begins_anew(site: Site, call: str) -> None:
+    late: list[int] = []
+
+    def slow(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not late:
+            late.append(1)
+            site.clock.sleep(TIMING.stale / 1000)
+            site.ledger.sweep()
+        return real(*args, **kwargs)
+
+    exact(site, site.run(ledger=Through(site.ledger, **{call: slow}), background=Still()))
+    assert any("begins anew" in said for said in site.told.said)
+
+
+def test_a_run_that_was_silent_while_others_did_its_work_has_nothing_to_do(site: Site) -> None:
+    late: list[int] = []
+
+    def slow(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not late:
+            late.append(1)
+            site.clock.sleep(TIMING.stale / 1000)
+            exact(site, site.run())
+        return real(*args, **kwargs)
+
+    results = site.run(ledger=Through(site.ledger, plan_job=slow), background=Still())
+    assert [each.state for each in results] == [None]
+    assert site.place.wrong() == ""
+
+
 def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:
     site.leave_behind()
     site.serve()

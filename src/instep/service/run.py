@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from instep.documents.reasons import cleaned
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.errors import Transient, Unknown, UserError
+from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.service.context import Context
 from instep.service.patience import RESUMES, Away
 from instep.service.plan import EntityPlan, PlanOptions
@@ -118,11 +118,21 @@ class _Run:
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on what can be had of `todo`; returns what is to be done after that."""
         start = Start(todo, self._planner, worker, deadline=self._deadline)
-        start.get()
+        try:
+            start.get()
+        except (Fenced, Conflict):
+            if not worker.begun_anew():
+                raise
+            return self._planned_anew(todo)
         self._work(start, worker)
         # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
         left = [ref for ref in todo if ref not in start.created and ref not in start.settled]
         plans = [self._planner.plan(ref, again=ref in start.taken) for ref in left]
+        return {plan.ref: plan for plan in plans if plan.pending}
+
+    def _planned_anew(self, todo: Iterable[PartitionRef]) -> dict[PartitionRef, EntityPlan]:
+        """Others took this run for dead while it planned; they may have done its work."""
+        plans = [self._planner.plan(ref, again=ref in self.results) for ref in todo]
         return {plan.ref: plan for plan in plans if plan.pending}
 
     def _work(self, start: Start, worker: Worker) -> None:

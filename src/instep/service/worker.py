@@ -304,6 +304,14 @@ class Worker:
             return job is None or job.part(key[1]).state is not None
         return False
 
+    def begun_anew(self) -> bool:
+        """Ask the ledger whether others have taken this worker for dead; if so, it goes on as a new one."""
+        self.keeper.beat()
+        if not self.keeper.lost:
+            return False
+        self._begin_anew()
+        return True
+
     def _begin_anew(self) -> None:
         """Others have buried this worker: it goes on as a new one, with nothing in hand."""
         self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")

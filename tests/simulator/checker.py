@@ -43,6 +43,8 @@ class Checker:
         self._effects: dict[tuple[str, PartitionRef], Counts] = {}
         self._planned: dict[tuple[str, PartitionRef], int] = {}
         self._heard: dict[str, float] = {}
+        self._attempts: set[str] = set()
+        self._finished: dict[str, int] = {}
 
     def broken(self, what: str) -> None:
         self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
@@ -106,6 +108,17 @@ class Checker:
             self.broken(f"slice {outcome.slice_id} was completed without a commit in the target")
         elif decode_outcome(marks[-1].outcome, fence=0).counts != outcome.counts:
             self.broken(f"slice {outcome.slice_id} was counted otherwise than it was committed")
+
+    def _committed(self, event: Event) -> None:
+        """Once a part is finished, what its target holds is settled: nobody commits under its epoch any more."""
+        physical, epoch, attempt = event.args[0], event.kwargs["epoch"], event.kwargs["attempt"]
+        if attempt not in self._attempts and epoch <= self._finished.get(physical, 0):
+            self.broken(f"{physical}: a commit under epoch {epoch} landed after its part was finished")
+        self._attempts.add(attempt)
+
+    def _finishes(self, event: Event) -> None:
+        part: JobPart = event.args[1]
+        self._finished[part.physical] = max(part.epoch, self._finished.get(part.physical, 0))
 
     def _promoted(self, event: Event) -> None:
         alias, physical, epoch = event.args
@@ -292,6 +305,8 @@ _WATCHED: dict[str, Any] = {
     "claim": Checker._claimed,
     "complete": Checker._completes,
     "promote": Checker._promoted,
+    "commit": Checker._committed,
+    "finish_part": Checker._finishes,
     "drop": Checker._dropped,
     "sweep": Checker._swept,
     "register_worker": Checker._beats,

@@ -95,7 +95,7 @@ def lease_taken_from_whoever_has_it(patch: Patch) -> None:
     patch.setattr(leases, "is_kept", is_kept)
 
 
-@seeded_bug_in(Scope(documents=2, attempts=2, stalls=1, switches=1))
+@seeded_bug_in(Scope(attempts=2, stalls=1, switches=1))
 def lease_with_the_same_epoch_again(patch: Patch) -> None:
     def grant(tables: Tables, ref: Any, row: Any, job_id: str) -> Any:
         row.epoch = max(0, row.epoch - 1)

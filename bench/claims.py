@@ -111,15 +111,16 @@ class Bench:
         ]
         for each in workers:
             each.start()
-        drained = [results.get(timeout=_PATIENCE) for _ in workers]
+        drained: list[Drained | str] = [results.get(timeout=_PATIENCE) for _ in workers]
         for each in workers:
             each.join()
         if failed := [each for each in drained if isinstance(each, str)]:
             raise RuntimeError(f"{queue.name}: a worker failed: {failed[0]}")
-        done = sum(each.jobs for each in drained)
+        ended = [each for each in drained if isinstance(each, Drained)]
+        done = sum(each.jobs for each in ended)
         if done != jobs:
             raise RuntimeError(f"{queue.name}: {done} jobs were done of {jobs}")
-        return jobs / (max(each.ended for each in drained) - min(each.began for each in drained))
+        return jobs / (max(each.ended for each in ended) - min(each.began for each in ended))
 
 
 def _work(queue: Queue, url: str, batch: int, number: int, barrier: Barrier, results: Results[Drained | str]) -> None:
@@ -139,7 +140,8 @@ def measure(bench: Bench, *, batches: Sequence[int], rounds: int, churn: int, ot
     largest = max(batches)
     plan += [(queue, Cell(queue.name, largest, churn=churn)) for queue in (Bare(), Ours())]
     if others:
-        for queue, choices in ((Pgqueuer(), (10, 50, 200)), (Procrastinate(), (1, 10, 50))):
+        known: list[tuple[Queue, Sequence[int]]] = [(Pgqueuer(), (10, 50, 200)), (Procrastinate(), (1, 10, 50))]
+        for queue, choices in known:
             plan.append((queue, Cell(queue.name, bench.best_batch(queue, choices))))
     for number in range(1, rounds + 1):
         for queue, cell in plan:
@@ -157,7 +159,13 @@ def goals(cells: Sequence[Cell]) -> list[Goal]:
             continue
         bare = rates[Bare.name, batch, False]
         if old:
-            found.append(Goal(f"batches of {batch}, old snapshot: share of the bare loop without it", 0.7, rate / bare))
+            found.append(
+                Goal(
+                    f"batches of {batch}, old snapshot: share of the bare loop without it",
+                    GOAL_OLD_SNAPSHOT,
+                    rate / bare,
+                )
+            )
         else:
             found.append(Goal(f"batches of {batch}: share of the bare loop", GOAL, rate / bare))
     best = max(rate for (side, _, old), rate in rates.items() if side == Ours.name and not old)
@@ -195,8 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--churn", type=int, default=CHURN)
+    parser.add_argument("--quick", action="store_true", help="5,000 jobs, one round: for a first look")
     parser.add_argument("--alone", action="store_true", help="beside the bare loop only")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.jobs, options.rounds = 5_000, 1
     server = DurablePostgres()
     try:
         server.start()

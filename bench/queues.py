@@ -28,7 +28,7 @@ from instep.system import SystemClock
 #: Documents of the smallest slice that is planned (1,000 rows), and so of the smallest payload: 3.5 KB.
 DOCUMENTS = 87
 
-_REF = PartitionRef("Document")
+REF = PartitionRef("Document")
 
 
 def _change(number: int) -> DocumentChange:
@@ -83,14 +83,14 @@ class Ours:
 
     def drain(self, url: str, batch: int, worker: int, ready: Callable[[], object]) -> Drained:
         ledger = _ledger(url)
-        part = ledger.open_parts([_REF])[0]
+        part = ledger.open_parts([REF])[0]
         name = f"{part.job_id}-worker{worker}"
         ledger.register_worker(name, kind="worker", host="host", pid=worker)
         ledger.join_job(part.job_id, name)
         ready()
         began = ended = time.monotonic()
         done = after = 0
-        while claims := ledger.claim(part.job_id, _REF, name, work=2**40, limit=batch, after=after):
+        while claims := ledger.claim(part.job_id, REF, name, work=2**40, limit=batch, after=after):
             after = claims[-1].rank
             outcomes = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
             ledger.complete(part.part, name, outcomes, job_id=part.job_id)
@@ -111,11 +111,11 @@ def fill_ledger(ledger: Ledger, job_id: str, slices: int, *, worker: str = "plan
     worker = f"{worker}-{job_id}"
     ledger.register_worker(worker, kind="run", host="host", pid=1)
     ledger.begin_job(job_id, worker, {})
-    for other in ledger.open_parts([_REF]):
+    for other in ledger.open_parts([REF]):
         ledger.request_stop(other.job_id)
-    lease = ledger.acquire_lease(_REF, job_id, worker)
+    lease = ledger.acquire_lease(REF, job_id, worker)
     assert isinstance(lease, Lease), lease
-    part = JobPart(_REF, "instance", "physical", {}, 1, lease.epoch, 0, fresh=True)
+    part = JobPart(REF, "instance", "physical", {}, 1, lease.epoch, 0, fresh=True)
     plans = [SlicePlan(number, 0, "", "", 1, 1, 40, PAYLOAD) for number in range(slices)]
     ledger.plan_job(job_id, [NewPart(part, plans)])
     ledger.start_job(job_id)

@@ -1,0 +1,118 @@
+"""Instances: builds of partitions, each with a UUID of its own that is never used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from instep.domain.counts import Counts
+
+
+class InstanceState(StrEnum):
+    MISSING = "Missing"
+    BUILDING = "Building"
+    LIVE = "Live"
+    REFRESHING = "Refreshing"
+    TAINTED = "Tainted"
+    EXPIRED = "Expired"
+    FAILED = "Failed"
+
+
+INSTANCE_MOVES: Mapping[InstanceState, frozenset[InstanceState]] = {
+    InstanceState.MISSING: frozenset({InstanceState.BUILDING}),
+    InstanceState.BUILDING: frozenset({InstanceState.LIVE, InstanceState.FAILED}),
+    InstanceState.LIVE: frozenset({InstanceState.REFRESHING, InstanceState.TAINTED, InstanceState.EXPIRED}),
+    InstanceState.REFRESHING: frozenset({InstanceState.LIVE}),
+    InstanceState.TAINTED: frozenset(),
+    InstanceState.EXPIRED: frozenset(),
+    InstanceState.FAILED: frozenset(),
+}
+
+
+class Reason(StrEnum):
+    """Why an instance was made."""
+
+    FIRST = "first build"
+    TAINT = "taint"
+    EXPIRY = "expiry"
+    REBUILD = "rebuild"
+    FAILURE = "failure"
+    FINGERPRINT = "fingerprint"
+    GENERATION = "generation"
+    IMPORTED = "imported"
+
+
+class Instance(Struct, frozen=True, gc=False, array_like=True):
+    """One build of a partition, and all that is known of how it was made.
+
+    Of the instances of a partition's generation one is canonical: the one that is Live, or is to be. The others
+    were *left* when a taint, an expiry, a failure or a new build moved the pointer on (`ended_at`); they never
+    change again, until they are collected. `sequence` is the event that made it.
+
+    `floor` and `target` are the window that was built or refreshed last, and `counts` those of the job that did;
+    `watermark` is up to when it is complete. `job` built it, `refreshed_by` is the last of the jobs that refreshed
+    it, or does so now. `waits` are the derivative wants whose partitions its job waits for. `why` says how it was
+    left, in words.
+    """
+
+    uuid: str
+    ref: str
+    generation: str
+    sequence: int
+    previous: str | None
+    reason: Reason
+    state: InstanceState
+    created_at: int
+    by: str = ""
+    job: str | None = None
+    started_at: int | None = None
+    live_at: int | None = None
+    floor: int = 0
+    target: int | None = None
+    watermark: int | None = None
+    fingerprint: Mapping[str, str] | None = None
+    revision: str = ""
+    inputs: tuple[str, ...] = ()
+    physical: str | None = None
+    counts: Counts | None = None
+    refreshed_by: str | None = None
+    refreshes: int = 0
+    waits: tuple[str, ...] = ()
+    error: str | None = None
+    ended_at: int | None = None
+    why: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What one instance is canonical for: partition and generation."""
+        return self.ref, self.generation
+
+    @property
+    def left(self) -> bool:
+        """Whether it is not canonical any more."""
+        return self.ended_at is not None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is complete up to its watermark, whatever is being added to it."""
+        return self.state is InstanceState.LIVE or self.state is InstanceState.REFRESHING
+
+    @property
+    def worked_on_by(self) -> str | None:
+        """The job that builds or refreshes it now."""
+        if self.state is InstanceState.BUILDING:
+            return self.job
+        return self.refreshed_by if self.state is InstanceState.REFRESHING else None
+
+    def state_at(self, time: int) -> InstanceState | None:
+        """What it was at a time; None before it was made. A refresh shows only while it is under way."""
+        if time < self.created_at:
+            return None
+        if self.ended_at is not None and time >= self.ended_at:
+            return self.state
+        if self.live_at is not None and time >= self.live_at:
+            return self.state if self.ended_at is None else InstanceState.LIVE
+        started = self.started_at is not None and time >= self.started_at
+        return InstanceState.BUILDING if started else InstanceState.MISSING

@@ -1,0 +1,132 @@
+"""Snapshots: a state as bytes, so that a replay begins near the end of the log.
+
+A snapshot is only a shortcut: one that cannot be read, or was made under other rules (`FORMAT`), is `Unreadable`, and
+the log is folded from its beginning instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from instep.domain.events import Unreadable
+from instep.domain.instances import Instance
+from instep.domain.state import Served, State
+from instep.domain.wants import Want
+
+#: Grows with every change of what is written here, and of the rules of the fold.
+FORMAT = 1
+
+
+class _Head(Struct, frozen=True, gc=False, array_like=True):
+    """What every format begins with."""
+
+    format: int
+
+
+class _Snapshot(Struct, frozen=True, gc=False, array_like=True):
+    """Fingerprints are written once: `prints` says which of them each instance has."""
+
+    format: int
+    sequence: int
+    fingerprints: list[dict[str, str]]
+    prints: list[int | None]
+    instances: list[Instance]
+    canonical: list[str]
+    served: list[Served]
+    wants: list[Want]
+    skipped: dict[str, int]
+
+
+_decoded = msgspec.msgpack.Decoder(_Snapshot).decode
+_head = msgspec.msgpack.Decoder(_Head).decode
+
+
+def dump(state: State) -> bytes:
+    fingerprints: list[dict[str, str]] = []
+    places: dict[int, int] = {}
+    prints: list[int | None] = []
+    for instance in state.instances.values():
+        # The state keeps equal ones once, so that the object itself is the key.
+        fingerprint = instance.fingerprint
+        if fingerprint is None:
+            prints.append(None)
+            continue
+        if id(fingerprint) not in places:
+            places[id(fingerprint)] = len(fingerprints)
+            fingerprints.append(dict(fingerprint))
+        prints.append(places[id(fingerprint)])
+    return msgspec.msgpack.encode(
+        _Snapshot(
+            FORMAT,
+            state.sequence,
+            fingerprints,
+            prints,
+            [replace(each, fingerprint=None) for each in state.instances.values()],
+            list(state.canonical.values()),
+            list(state.served.values()),
+            list(state.wants.values()),
+            state.skipped,
+        )
+    )
+
+
+def load(snapshot: bytes) -> State | Unreadable:
+    """The state that was dumped; folding the rest of the log on it gives what folding all of it does."""
+    try:
+        found = _head(snapshot).format
+        if found != FORMAT:
+            return Unreadable("unknown-version", f"the snapshot has format {found}, this program reads {FORMAT}")
+        return _state(_decoded(snapshot))
+    except (ValueError, LookupError) as error:
+        return Unreadable("malformed", f"snapshot: {error}")
+
+
+def _state(read: _Snapshot) -> State:
+    state = State(sequence=read.sequence, skipped=read.skipped)
+    for fingerprint in read.fingerprints:
+        state.share(fingerprint, tuple(fingerprint.items()))
+    known: dict[str, str] = {}
+    for instance, place in zip(read.instances, read.prints, strict=True):
+        state.instances[instance.uuid] = _shared(
+            state, known, instance, None if place is None else read.fingerprints[place]
+        )
+    for uuid in read.canonical:
+        state.canonical[state.instances[uuid].key] = state.instances[uuid].uuid
+    for served in read.served:
+        instance = state.instances[served.uuid]
+        state.served[instance.key] = replace(
+            served, ref=instance.ref, generation=instance.generation, uuid=instance.uuid
+        )
+    for want in read.wants:
+        refs = tuple([known.get(each, each) for each in want.refs])
+        state.wants[want.id] = replace(want, refs=refs, instances=_texts(state, want.instances))
+        if not want.state.ended:
+            for ref in refs:
+                state.open.setdefault((ref, want.generation), {})[want.id] = None
+    return state
+
+
+def _shared(state: State, known: dict[str, str], instance: Instance, fingerprint: Mapping[str, str] | None) -> Instance:
+    """The instance with the very texts that others have too: copies of them would take as much room as the rest."""
+    previous = None if instance.previous is None else state.instances.get(instance.previous)
+    return replace(
+        instance,
+        ref=known.setdefault(instance.ref, instance.ref),
+        generation=known.setdefault(instance.generation, instance.generation),
+        previous=instance.previous if previous is None else previous.uuid,
+        fingerprint=fingerprint,
+        revision=state.share(instance.revision, instance.revision),
+        by=state.share(instance.by, instance.by),
+        inputs=_texts(state, instance.inputs),
+    )
+
+
+def _texts(state: State, uuids: tuple[str, ...]) -> tuple[str, ...]:
+    if not uuids:
+        return uuids
+    found = [(state.instances.get(each), each) for each in uuids]
+    return tuple([uuid if instance is None else instance.uuid for instance, uuid in found])

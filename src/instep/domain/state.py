@@ -1,0 +1,105 @@
+"""The state of instances and wants that the ledger's events have led to, and what an event changes in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from instep.domain.instances import Instance
+from instep.domain.wants import Want
+
+Key = tuple[str, str]
+_T = TypeVar("_T")
+
+
+class Canonical(Struct, frozen=True, gc=False):
+    """A change: which instance is canonical for a partition's generation now."""
+
+    ref: str
+    generation: str
+    uuid: str
+
+
+class Served(Struct, frozen=True, gc=False, array_like=True):
+    """Which instance is served for a partition's generation, by which event."""
+
+    ref: str
+    generation: str
+    uuid: str
+    sequence: int
+    at: int
+
+
+class Forgotten(Struct, frozen=True, gc=False):
+    """A change: these instances and wants are not in the state any more."""
+
+    instances: tuple[str, ...]
+    wants: tuple[str, ...]
+
+
+#: What an event changed: the new values, in order. The same one may be there twice; the last is what it is now.
+Change = Instance | Want | Canonical | Served | Forgotten
+
+
+class Rejected(Struct, frozen=True, gc=False):
+    """An event that is not possible now: `name` is what it is counted by, `reason` is for people."""
+
+    name: str
+    reason: str
+
+
+@dataclass(slots=True)
+class State:
+    """All instances and wants after the event `sequence`. `skipped` counts the events that had no effect, by name.
+
+    `open` are the wants that have not ended, by what they wait for, in the order of their creation.
+    """
+
+    sequence: int = 0
+    instances: dict[str, Instance] = field(default_factory=dict)
+    canonical: dict[Key, str] = field(default_factory=dict)
+    served: dict[Key, Served] = field(default_factory=dict)
+    wants: dict[str, Want] = field(default_factory=dict)
+    open: dict[Key, dict[str, None]] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    #: Equal values (fingerprints, revisions, who asked) are kept once.
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def current(self, ref: str, generation: str = "") -> Instance | None:
+        """The canonical instance."""
+        uuid = self.canonical.get((ref, generation))
+        return None if uuid is None else self.instances[uuid]
+
+    def generations(self, ref: str) -> list[str]:
+        """Those that a partition has, the oldest first."""
+        return [generation for each, generation in self.canonical if each == ref]
+
+    def reading(self, ref: str, generation: str | None = None) -> Instance | None:
+        """What a reader of a generation gets; without one, of the generation that was promoted last."""
+        if generation is not None:
+            served = self.served.get((ref, generation))
+        else:
+            ours = [each for each in self.served.values() if each.ref == ref]
+            served = max(ours, key=lambda each: each.sequence, default=None)
+        return None if served is None else self.instances[served.uuid]
+
+    def open_wants(self, ref: str, generation: str = "") -> list[Want]:
+        return [self.wants[each] for each in self.open.get((ref, generation), ())]
+
+    def copy(self) -> State:
+        return State(
+            self.sequence,
+            dict(self.instances),
+            dict(self.canonical),
+            dict(self.served),
+            dict(self.wants),
+            {key: dict(ids) for key, ids in self.open.items()},
+            dict(self.skipped),
+            dict(self.shared),
+        )
+
+    def share(self, value: _T, key: Any) -> _T:
+        found: _T = self.shared.setdefault(key, value)
+        return found

@@ -1,0 +1,137 @@
+"""Wants: standing wishes that partitions be fresh, and how their states follow from instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from instep.domain.instances import Instance, InstanceState
+
+
+class WantState(StrEnum):
+    IDLE = "Idle"
+    BUILDING = "Building"
+    UPSTREAM_BUILDING = "UpstreamBuilding"
+    SUCCESSFUL = "Successful"
+    FAILED = "Failed"
+    UPSTREAM_FAILED = "UpstreamFailed"
+    CANCELED = "Canceled"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+
+_ENDED = frozenset({WantState.SUCCESSFUL, WantState.FAILED, WantState.UPSTREAM_FAILED, WantState.CANCELED})
+
+#: An open want may become whatever its instances are now: they can be replaced at any time. Only what waits for
+#: others can fail because of them, and what fails was being built.
+WANT_MOVES: Mapping[WantState, frozenset[WantState]] = {
+    WantState.IDLE: frozenset(
+        {
+            WantState.BUILDING,
+            WantState.UPSTREAM_BUILDING,
+            WantState.SUCCESSFUL,
+            WantState.CANCELED,
+        }
+    ),
+    WantState.BUILDING: frozenset(
+        {
+            WantState.IDLE,
+            WantState.UPSTREAM_BUILDING,
+            WantState.SUCCESSFUL,
+            WantState.FAILED,
+            WantState.CANCELED,
+        }
+    ),
+    WantState.UPSTREAM_BUILDING: frozenset(
+        {
+            WantState.IDLE,
+            WantState.BUILDING,
+            WantState.SUCCESSFUL,
+            WantState.FAILED,
+            WantState.UPSTREAM_FAILED,
+            WantState.CANCELED,
+        }
+    ),
+    WantState.SUCCESSFUL: frozenset(),
+    WantState.FAILED: frozenset(),
+    WantState.UPSTREAM_FAILED: frozenset(),
+    WantState.CANCELED: frozenset(),
+}
+
+
+# The replay of a long log asks for these very often, and asking an enumeration takes as long as all the rest.
+_LIVE, _REFRESHING, _BUILDING = InstanceState.LIVE, InstanceState.REFRESHING, InstanceState.BUILDING
+_SUCCESSFUL, _IDLE = WantState.SUCCESSFUL, WantState.IDLE
+
+
+class Want(Struct, frozen=True, gc=False, array_like=True):
+    """A wish that partitions (`refs`, of one generation) be there, as of a watermark if it names one.
+
+    `needed` is the least watermark that satisfies it, None when any does. A derivative want was made by a job
+    (`derivative_of`) that missed these partitions; the instances in `blocks` wait for it. `upstream` are the wants that
+    it waits for itself, or the one that it failed by; `instances` those that it succeeded by, in the order of `refs`.
+    """
+
+    id: str
+    refs: tuple[str, ...]
+    generation: str
+    state: WantState
+    created_at: int
+    needed: int | None = None
+    fresh_within: int | None = None
+    as_of: int | None = None
+    by: str = ""
+    derivative_of: str | None = None
+    blocks: tuple[str, ...] = ()
+    upstream: tuple[str, ...] = ()
+    instances: tuple[str, ...] = ()
+    ended_at: int | None = None
+    error: str | None = None
+
+    def satisfied_by(self, instance: Instance | None) -> bool:
+        if instance is None or (instance.state is not _LIVE and instance.state is not _REFRESHING):
+            return False
+        needed = self.needed
+        return needed is None or (instance.watermark is not None and instance.watermark >= needed)
+
+
+def watermark_needed(created_at: int, fresh_within: int | None, as_of: int | None) -> int | None:
+    """The least watermark that satisfies a want; None when any does."""
+    if fresh_within is None:
+        return as_of
+    fresh = created_at - fresh_within
+    return fresh if as_of is None else max(fresh, as_of)
+
+
+def state_of(want: Want, canonical: Sequence[Instance | None]) -> tuple[WantState, tuple[str, ...]]:
+    """The state of an open want, and the wants it waits for, given the canonical instances of its refs. By these
+    rules alone, the first that fits:
+
+    * Successful when all instances satisfy it: they are Live, as of the watermark that it needs. One that is
+      Refreshing and is as fresh as that already does too: it is usable, and of several partitions that are refreshed
+      often there might never be a moment in which none is.
+    * UpstreamBuilding when one that does not satisfy it waits for other wants.
+    * Building when one that does not satisfy it is Building or Refreshing.
+    * Idle otherwise: something is to be started.
+
+    How a want fails is for the fold to say: it takes an event.
+    """
+    satisfied, in_work = True, False
+    waits: tuple[str, ...] = ()
+    for instance in canonical:
+        if want.satisfied_by(instance):
+            continue
+        satisfied = False
+        if instance is not None:
+            if instance.waits:
+                waits = tuple(dict.fromkeys((*waits, *instance.waits)))
+            in_work = in_work or instance.state is _BUILDING or instance.state is _REFRESHING
+    if satisfied:
+        return _SUCCESSFUL, ()
+    if waits:
+        return WantState.UPSTREAM_BUILDING, waits
+    return (WantState.BUILDING if in_work else _IDLE), ()

@@ -130,7 +130,8 @@ class JobPart:
     """What a job builds of one partition; fixed when it is planned.
 
     `epoch` is the fence of the partition's lease; `base` the target's version when the part began.
-    `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end.
+    `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that
+    of version control, if there is one, and `inputs` are the UUIDs of the instances that it is made from.
     """
 
     ref: PartitionRef
@@ -141,6 +142,8 @@ class JobPart:
     epoch: int
     base: int
     fresh: bool
+    revision: str = ""
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

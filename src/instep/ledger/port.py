@@ -16,10 +16,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from instep.domain.events import Event, Recorded
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
+from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+
+#: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
+LogRow = tuple[int, int, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,17 @@ class Swept:
     jobs: Mapping[str, JobState] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What replaying the whole log showed: events in it, those that have no effect counted by name, and in words
+    where the stored projections are not what it leads to.
+    """
+
+    events: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+
+
 class Ledger(Protocol):
     def close(self) -> None: ...
 
@@ -167,6 +185,10 @@ class Ledger(Protocol):
         slices in that order is claimable at once; with `stagger` the rest becomes claimable one by one over
         the stagger time, else at once too. Raises `Fenced` without the leases, `Conflict` if the job is not
         INITIALIZING.
+
+        Appends for each part, in the order given, what its instance becomes: Building for a fresh part, of the window
+        (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is now (never less than
+        the job's `created_at` and the floor). `Conflict`, and no change, when the instance cannot become that.
         """
 
     def discard_job(self, job_id: str) -> None:
@@ -232,8 +254,11 @@ class Ledger(Protocol):
 
     # Parts.
 
-    def next_sequence(self, ref: PartitionRef) -> int:
-        """Number of the next instance of this partition, from 1; grows with every fresh job part."""
+    def new_instance(self, lease: Lease, reason: Reason, *, by: str = "") -> str:
+        """UUID of the instance to build under this lease: the canonical one if that is Missing, else (the partition
+        has none: `reason` is taken for the first build; or it is Live) one that is made for this reason by an
+        `InstanceCreated`. Raises `Fenced` without the lease, `Conflict` when the canonical one is in work.
+        """
 
     def adopt_part(self, lease: Lease) -> JobPart:
         """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
@@ -257,6 +282,7 @@ class Ledger(Protocol):
         worker_id: str,
         promote: bool = False,
         error: str | None = None,
+        retry: bool = False,
     ) -> JobState:
         """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
         the partition's checkpoint in the same transaction; manifest rows of the instance it replaces are
@@ -264,6 +290,13 @@ class Ledger(Protocol):
         not served is dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part
         then; its state is returned.
         Again with the same state (a lost reply) it changes nothing.
+
+        Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the job's
+        `created_at`, never less than the one before): fresh and promoted, it is Live and served; promoted
+        otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by `error` (else by the
+        part's state), whatever `state` says; with `retry`, wants go on waiting for the next one. That is not appended
+        when the instance is not in work by this job any more. When it does not take what is to be promoted (what
+        it waited for has failed, say), the part is FAILED for that reason, nothing is promoted, appended or raised.
 
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
         `Conflict` for open slices in a part that is to be completed or promoted, or a job that was stopped.
@@ -324,3 +357,52 @@ class Ledger(Protocol):
         """Newest first."""
 
     def count_failures(self, ref: PartitionRef) -> int: ...
+
+    # Events, and what follows from them: instances and wants.
+    #
+    # Sequences begin with 1, have no gaps, and become visible in their order, so that nobody who reads what comes
+    # after n ever misses one; `at` never goes back. The projections (canonical, instance, instances, wants, want)
+    # change in the transaction that appends. References in text are normal forms.
+
+    def append(self, events: Sequence[Event]) -> list[Recorded]:
+        """Append events, all or none. They are applied as they will be read from the log again. Raises `Conflict`,
+        with the fold's reason, when one is rejected by what came before it.
+        """
+
+    def events(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        """Those of the log after a sequence, in order."""
+
+    def canonical(self, ref: PartitionRef, generation: str = "") -> Instance | None: ...
+
+    def instance(self, uuid: str) -> Instance | None: ...
+
+    def instances(self, ref: PartitionRef, limit: int = 100) -> list[Instance]:
+        """Of all generations, newest first."""
+
+    def want(self, id: str) -> Want | None: ...
+
+    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
+        """Newest first; of one partition (in any generation), if one is given."""
+
+    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
+        """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very
+        millisecond have happened) or after an event. Every call gives a State of its own.
+        """
+
+    def verify(self) -> Verified:
+        """Replay the whole log, without snapshots, and compare with the projections. Changes nothing."""
+
+    def rebuild_projections(self) -> Verified:
+        """Replay the whole log, and make the projections what it leads to, in one transaction. The differences are
+        those that there were. Snapshots are forgotten.
+        """
+
+    def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+        """The job, and its part, that wrote rows of this `_version`: that which has the least epoch from `epoch` on,
+        because a part's epoch grows while it is worked on.
+        """
+
+    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
+        """Forget instances that were left and wants that have ended, by one `Collected` (none if there is nothing
+        to forget). Raises `Conflict` when one of them is in use (see `domain.lineage.collectable`) or unknown.
+        """

@@ -9,7 +9,7 @@ from instep.domain.jobs import JOB_MOVES, Job, JobState, OpenPart
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.memory import leases, moves, parts, slices, workers
+from instep.ledger.memory import instances, leases, moves, parts, slices, workers
 from instep.ledger.memory.tables import JobRow, SliceRow, Tables
 from instep.ledger.port import NewPart
 
@@ -28,6 +28,7 @@ def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: 
         raise Conflict(f"job {job_id} is {job.state}: it was planned already")
     for new in new_parts:
         leases.demand_epoch(tables, new.part, job_id)
+    instances.begin(tables, job, [new.part for new in new_parts])
     now = tables.now()
     for new in new_parts:
         parts.insert(tables, job, new)

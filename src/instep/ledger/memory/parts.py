@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
+from instep.domain.state import Rejected
 from instep.errors import Conflict, Fenced
-from instep.ledger.memory import documents, leases, moves, slices
+from instep.ledger.memory import documents, instances, leases, moves, slices
 from instep.ledger.memory.tables import JobRow, LeaseRow, PartRow, Tables
 from instep.ledger.port import Checkpoint, Lease, NewPart
 
@@ -77,7 +78,11 @@ def finish(
         return job.state
     _demand_finish(tables, job, row, part, state, worker_id=worker_id, promote=promote)
     if promote:
-        _promote(tables, job, row)
+        rejected = _promote(tables, job, row)
+        if rejected is not None:
+            state, error = JobState.FAILED, rejected.reason
+    else:
+        instances.failed(tables, job, row.part, state, error)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
         documents.forget_unserved(tables, part)
@@ -113,9 +118,14 @@ def _end_of_job(tables: Tables, job: JobRow) -> None:
         moves.end(tables, job, end, error=next((each.error for each in job.parts.values() if each.error), None))
 
 
-def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
+def _promote(tables: Tables, job: JobRow, row: PartRow) -> Rejected | None:
     part = row.part
     replaced = tables.checkpoints.get(part.ref)
+    # A job that waited long for its lease was made before another that has ended since.
+    watermark = max(job.created_at, replaced.watermark) if replaced is not None else job.created_at
+    rejected = instances.promoted(tables, job, row, watermark)
+    if rejected is not None:
+        return rejected
     if replaced is not None and replaced.instance != part.instance:
         tables.documents.pop(replaced.instance, None)
     tables.checkpoints[part.ref] = Checkpoint(
@@ -125,10 +135,11 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
         physical=part.physical,
         fingerprint=dict(part.fingerprint),
         buckets=part.buckets,
-        watermark=job.created_at,
+        watermark=watermark,
         job_id=job.id,
         updated_at=tables.now(),
     )
+    return None
 
 
 def status(row: PartRow) -> PartStatus:
@@ -156,3 +167,13 @@ def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
         held=lease.job_id == job.id and leases.is_kept(tables, lease),
         workers=len(job.workers),
     )
+
+
+def of_epoch(tables: Tables, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+    found = [(job.parts[ref].part, job.id) for job in tables.jobs.values() if ref in job.parts]
+    part, job_id = min(
+        ((each, job_id) for each, job_id in found if each.epoch >= epoch),
+        key=lambda pair: pair[0].epoch,
+        default=(None, ""),
+    )
+    return None if part is None else (job_id, part)

@@ -12,10 +12,11 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory.pending import Pending
-from instep.ledger.port import Checkpoint, FailureRecord
+from instep.ledger.port import Checkpoint, FailureRecord, LogRow
 
 
 @dataclass(slots=True)
@@ -113,7 +114,9 @@ class LeaseRow:
 
 @dataclass(slots=True)
 class Tables:
-    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered."""
+    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered. `state` is what the `log`
+    has led to: the projections of other ledgers.
+    """
 
     clock: Clock
     timing: Timing
@@ -126,6 +129,8 @@ class Tables:
     checkpoints: dict[PartitionRef, Checkpoint] = field(default_factory=dict)
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
     failures: dict[PartitionRef, dict[str, FailureRecord]] = field(default_factory=dict)
+    log: list[LogRow] = field(default_factory=list)
+    state: State = field(default_factory=State)
 
     def now(self) -> int:
         return self.clock.now()

@@ -37,6 +37,7 @@ from tests.contracts.ledger.building import (
 from tests.contracts.ledger.claims import Claims
 from tests.contracts.ledger.completing import Completing
 from tests.contracts.ledger.documents import Documents
+from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
@@ -45,6 +46,7 @@ from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
+from tests.contracts.ledger.verifying import Verifying
 from tests.contracts.ledger.workers import Workers
 
 __all__ = [
@@ -95,5 +97,7 @@ class LedgerContract(
     Takeover,
     BadEnds,
     Recovery,
+    Events,
+    Verifying,
 ):
     """All of it."""

@@ -16,16 +16,8 @@ from instep.ledger.port import Checkpoint, Lease, NewPart
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
     part = new.part
     priority = max((each.priority for each in new.slices), default=0)
-    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority)
+    job.parts[part.ref] = PartRow(part, tables.state.instances[part.instance].sequence, priority)
     tables.open_parts.setdefault(part.ref, {})[job.id] = job
-
-
-def _sequence_of(tables: Tables, part: JobPart) -> int:
-    if part.fresh:
-        tables.sequences[part.ref] = tables.sequences.get(part.ref, 0) + 1
-        return tables.sequences[part.ref]
-    served = tables.checkpoints.get(part.ref)
-    return served.sequence if served else 0
 
 
 def adopt(tables: Tables, lease: Lease) -> JobPart:

@@ -122,7 +122,6 @@ class Tables:
     timing: Timing
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     leases: dict[PartitionRef, LeaseRow] = field(default_factory=dict)
-    sequences: dict[PartitionRef, int] = field(default_factory=dict)
     jobs: dict[str, JobRow] = field(default_factory=dict)
     open_parts: dict[PartitionRef, dict[str, JobRow]] = field(default_factory=dict)
     slices: dict[str, SliceRow] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from instep.domain import events as e
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.jobs import JobPart, JobState
+from instep.domain.jobs import JobPart
 from instep.domain.lineage import history
 from instep.domain.refs import PartitionRef
 from instep.domain.state import Rejected
@@ -68,10 +68,10 @@ def promoted(tables: Tables, job: JobRow, row: PartRow, watermark: int) -> Rejec
     return result if isinstance(result, Rejected) else None
 
 
-def failed(tables: Tables, job: JobRow, part: JobPart, state: JobState, error: str | None) -> None:
+def failed(tables: Tables, job: JobRow, part: JobPart, error: str, *, retry: bool) -> None:
     """The build or the refresh has failed; nothing is said of an instance that is not this job's work any more."""
     kind = e.InstanceFailed if part.fresh else e.RefreshFailed
-    log.attempt(tables, [kind(instance=part.instance, job=job.id, error=error or state.value, retry=True)])
+    log.attempt(tables, [kind(instance=part.instance, job=job.id, error=error, retry=retry)])
 
 
 def of(tables: Tables, ref: PartitionRef, limit: int) -> list[Instance]:

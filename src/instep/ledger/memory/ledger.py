@@ -162,9 +162,12 @@ class MemoryLedger:
         worker_id: str,
         promote: bool = False,
         error: str | None = None,
+        retry: bool = False,
     ) -> JobState:
         with self._lock:
-            return parts.finish(self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error)
+            return parts.finish(
+                self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error, retry=retry
+            )
 
     # Slices.
 

@@ -59,6 +59,7 @@ def finish(
     worker_id: str,
     promote: bool,
     error: str | None,
+    retry: bool,
 ) -> JobState:
     if not state.ended or state is JobState.STOPPED:
         raise ValueError(f"{state} is not an end of a part")
@@ -74,7 +75,7 @@ def finish(
         if rejected is not None:
             state, error = JobState.FAILED, rejected.reason
     else:
-        instances.failed(tables, job, row.part, state, error)
+        instances.failed(tables, job, row.part, error or state.value, retry=retry)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
         documents.forget_unserved(tables, part)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from instep.domain.state import State
-from instep.ledger.differences import differences
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from instep.domain.state import Key, Served, State
 from instep.ledger.memory import log
 from instep.ledger.memory.tables import Tables
 from instep.ledger.port import Verified
@@ -21,4 +24,50 @@ def rebuild(tables: Tables) -> Verified:
 
 
 def _compared(tables: Tables, replayed: State) -> Verified:
-    return Verified(len(tables.log), dict(replayed.skipped), differences(tables.state, replayed))
+    return Verified(len(tables.log), dict(replayed.skipped), _differences(tables.state, replayed))
+
+
+def _differences(stored: State, replayed: State) -> tuple[str, ...]:
+    return (
+        *_values("instance", stored.instances, replayed.instances),
+        *_pointers("canonical", stored.canonical, replayed.canonical),
+        *_pointers("served", _events(stored.served), _events(replayed.served)),
+        *_values("want", stored.wants, replayed.wants),
+        *_waiting(stored.open, replayed.open),
+    )
+
+
+def _values(what: str, stored: Mapping[str, Struct], replayed: Mapping[str, Struct]) -> Iterator[str]:
+    for id in sorted(stored.keys() | replayed.keys()):
+        ours, theirs = stored.get(id), replayed.get(id)
+        if ours is None:
+            yield f"{what} {id} is missing"
+        elif theirs is None:
+            yield f"{what} {id} is stored, and the log has none"
+        elif ours != theirs:
+            names = [each for each in ours.__struct_fields__ if getattr(ours, each) != getattr(theirs, each)]
+            values = [f"{each} is {getattr(ours, each)!r}, by the log {getattr(theirs, each)!r}" for each in names]
+            yield f"{what} {id}: {'; '.join(values)}"
+
+
+def _pointers(what: str, stored: Mapping[Key, str], replayed: Mapping[Key, str]) -> Iterator[str]:
+    for key in sorted(stored.keys() | replayed.keys()):
+        ours, theirs = stored.get(key), replayed.get(key)
+        if ours != theirs:
+            yield f"{_named(key)}: {what} is {ours}, by the log {theirs}"
+
+
+def _events(served: Mapping[Key, Served]) -> dict[Key, str]:
+    return {key: f"{each.uuid} by event {each.sequence} at {each.at}" for key, each in served.items()}
+
+
+def _waiting(stored: Mapping[Key, Mapping[str, None]], replayed: Mapping[Key, Mapping[str, None]]) -> Iterator[str]:
+    for key in sorted(stored.keys() | replayed.keys()):
+        ours, theirs = sorted(stored.get(key, ())), sorted(replayed.get(key, ()))
+        if ours != theirs:
+            yield f"{_named(key)}: wants that wait are {ours}, by the log {theirs}"
+
+
+def _named(key: Key) -> str:
+    ref, generation = key
+    return f"{ref} ({generation})" if generation else ref

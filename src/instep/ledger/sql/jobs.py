@@ -155,6 +155,8 @@ def part_of(row: Row[Any]) -> JobPart:
         epoch=row.epoch,
         base=row.base,
         fresh=row.fresh,
+        revision=row.revision,
+        inputs=tuple(json.loads(row.inputs)),
     )
 
 

@@ -1,0 +1,305 @@
+"""Instances and wants as they are now: rows that follow from the log, changed in the transaction that appends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    Update,
+    bindparam,
+    delete,
+    false,
+    insert,
+    select,
+    true,
+    update,
+)
+
+from instep.domain.instances import Instance
+from instep.domain.refs import PartitionRef
+from instep.domain.state import Canonical, Change, Forgotten, Key, Rejected, Served, State
+from instep.domain.wants import Want
+from instep.errors import UserError
+from instep.ledger.sql.transaction import batches
+from instep.ledger.tables import canonical, instances, served, want_refs, wants
+
+if TYPE_CHECKING:
+    from instep.ledger.sql.stored import Rows, Stored
+
+K = TypeVar("K")
+
+TABLES: Final[tuple[Table, ...]] = (instances, canonical, served, wants, want_refs)
+
+_LONGEST_REF: Final = 255
+_LONGEST_ID: Final = 80
+
+_instance = msgspec.json.Decoder(Instance).decode
+_want = msgspec.json.Decoder(Want).decode
+
+_KEYS: Final[BindParameter[Any]] = bindparam("b_keys", expanding=True)
+_INSTANCES = select(instances.c.uuid, instances.c.body).where(instances.c.uuid.in_(_KEYS))
+_CANONICAL = select(canonical).where(canonical.c.ref.in_(_KEYS))
+_SERVED = select(served).where(served.c.ref.in_(_KEYS))
+_WANTS = select(wants.c.id, wants.c.body).where(wants.c.id.in_(_KEYS))
+_OPEN = select(want_refs).where(want_refs.c.ref.in_(_KEYS), want_refs.c.open == true()).order_by(want_refs.c.sequence)
+
+
+# Bodies.
+
+
+def instance_of(row: Row[Any, Any]) -> Instance:
+    try:
+        return _instance(row.body)
+    except msgspec.MsgspecError as error:
+        raise _torn(f"instance {row.uuid}", error) from error
+
+
+def want_of(row: Row[Any, Any]) -> Want:
+    try:
+        return _want(row.body)
+    except msgspec.MsgspecError as error:
+        raise _torn(f"want {row.id}", error) from error
+
+
+def _torn(what: str, error: Exception) -> UserError:
+    return UserError(
+        f"what the ledger has stored of {what} cannot be read ({error})",
+        hint="Make it anew from the ledger's log: instep ledger rebuild",
+    )
+
+
+# Rows.
+
+
+def instance_row(value: Instance) -> dict[str, Any]:
+    return {
+        "uuid": value.uuid,
+        "ref": value.ref,
+        "generation": value.generation,
+        "sequence": value.sequence,
+        "state": value.state.value,
+        "created_at": value.created_at,
+        "ended_at": value.ended_at,
+        "body": msgspec.json.encode(value).decode(),
+    }
+
+
+def want_row(value: Want, sequence: int) -> dict[str, Any]:
+    return {
+        "id": value.id,
+        "sequence": sequence,
+        "state": value.state.value,
+        "created_at": value.created_at,
+        "ended_at": value.ended_at,
+        "body": msgspec.json.encode(value).decode(),
+    }
+
+
+def ref_rows(value: Want, sequence: int) -> list[dict[str, Any]]:
+    common = {"want_id": value.id, "generation": value.generation, "sequence": sequence, "open": not value.state.ended}
+    return [{"ref": ref} | common for ref in value.refs]
+
+
+def canonical_rows(state: State) -> list[dict[str, Any]]:
+    return [_pointer_row(Canonical(*key, uuid)) for key, uuid in state.canonical.items()]
+
+
+def served_rows(state: State) -> list[dict[str, Any]]:
+    return [_pointer_row(each) for each in state.served.values()]
+
+
+def _pointer_row(value: Canonical | Served) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+# Writing.
+
+
+class Changes:
+    """What events changed: of each thing the last value."""
+
+    def __init__(self) -> None:
+        self._instances: dict[str, Instance] = {}
+        self._canonical: dict[Key, Canonical] = {}
+        self._served: dict[Key, Served] = {}
+        self._wants: dict[str, Want] = {}
+        #: By which event each want changed first. Of a new one, that is what made it.
+        self._since: dict[str, int] = {}
+        self._gone: list[str] = []
+        self._wants_gone: list[str] = []
+
+    def add(self, sequence: int, changes: Iterable[Change]) -> None:
+        for change in changes:
+            match change:
+                case Instance():
+                    self._instances[change.uuid] = change
+                case Want():
+                    self._wants[change.id] = change
+                    self._since.setdefault(change.id, sequence)
+                case Canonical():
+                    self._canonical[change.ref, change.generation] = change
+                case Served():
+                    self._served[change.ref, change.generation] = change
+                case Forgotten():
+                    self._forget(change)
+
+    def _forget(self, forgotten: Forgotten) -> None:
+        for uuid in forgotten.instances:
+            self._instances.pop(uuid, None)
+        for id in forgotten.wants:
+            self._wants.pop(id, None)
+            self._since.pop(id, None)
+        self._gone += forgotten.instances
+        self._wants_gone += forgotten.wants
+
+    def too_long(self) -> Rejected | None:
+        """Servers bound the length of what is in an index."""
+        refs = [*(ref for ref, _ in self._canonical), *(ref for each in self._wants.values() for ref in each.refs)]
+        long = [each for each in refs if len(each) > _LONGEST_REF] or [
+            each for each in self._wants if len(each) > _LONGEST_ID
+        ]
+        return Rejected("malformed", f"{long[0][:40]}… is too long to be stored") if long else None
+
+    def write(self, connection: Connection, stored: Stored) -> None:
+        found = {uuid: instance_row(each) for uuid, each in self._instances.items()}
+        _write(connection, instances, found, stored.instances)
+        pointers = {key: _pointer_row(each) for key, each in self._canonical.items()}
+        _write(connection, canonical, pointers, stored.canonical)
+        _write(connection, served, {key: _pointer_row(each) for key, each in self._served.items()}, stored.served)
+        self._write_wants(connection, stored)
+        _delete(connection, instances.c.uuid, self._gone)
+        _delete(connection, wants.c.id, self._wants_gone)
+        _delete(connection, want_refs.c.want_id, self._wants_gone)
+
+    def _write_wants(self, connection: Connection, stored: Stored) -> None:
+        _write(
+            connection,
+            wants,
+            {id: want_row(each, self._since[id]) for id, each in self._wants.items()},
+            stored.wants,
+            fixed=("sequence",),
+        )
+        new = [each for id, each in self._wants.items() if not stored.wants.stored(id)]
+        rows = [row for each in new for row in ref_rows(each, self._since[each.id])]
+        if rows:
+            connection.execute(insert(want_refs), rows)
+        ended = [id for id, each in self._wants.items() if each.state.ended and stored.wants.stored(id)]
+        for some in batches(ended):
+            connection.execute(update(want_refs).where(want_refs.c.want_id.in_(some)).values(open=false()))
+
+
+def _write(
+    connection: Connection,
+    table: Table,
+    rows: Mapping[K, dict[str, Any]],
+    stored: Rows[K, Any],
+    fixed: Sequence[str] = (),
+) -> None:
+    """Insert what is new, update what is there, all but what never changes."""
+    new = [row for key, row in rows.items() if not stored.stored(key)]
+    old = [row for key, row in rows.items() if stored.stored(key)]
+    if new:
+        connection.execute(insert(table), new)
+    if old:
+        connection.execute(_update(table, fixed), [{f"b_{name}": value for name, value in row.items()} for row in old])
+
+
+def _update(table: Table, fixed: Sequence[str]) -> Update:
+    key = list(table.primary_key)
+    bound = {each.name: bindparam(f"b_{each.name}") for each in table.c if each.name not in fixed}
+    here = [each == bound.pop(each.name) for each in key]
+    return update(table).where(*here).values(bound)
+
+
+def _delete(connection: Connection, column: ColumnElement[str], keys: Iterable[str]) -> None:
+    for some in batches(keys):
+        connection.execute(delete(column.table).where(column.in_(some)))
+
+
+def write_all(connection: Connection, state: State, since: Mapping[str, int]) -> None:
+    """Make the projections this state, whatever they are; `since` says by which event each want was made."""
+    for table in TABLES:
+        connection.execute(delete(table))
+    every: list[tuple[Table, Iterable[dict[str, Any]]]] = [
+        (instances, map(instance_row, state.instances.values())),
+        (canonical, canonical_rows(state)),
+        (served, served_rows(state)),
+        (wants, (want_row(each, since[each.id]) for each in state.wants.values())),
+        (want_refs, (row for each in state.wants.values() for row in ref_rows(each, since[each.id]))),
+    ]
+    for table, rows in every:
+        for some in batches(rows):
+            connection.execute(insert(table), some)
+
+
+# Reading, for the fold.
+
+
+def some_instances(connection: Connection, uuids: Collection[str]) -> dict[str, Instance]:
+    return {row.uuid: instance_of(row) for row in connection.execute(_INSTANCES, {"b_keys": list(uuids)})}
+
+
+def some_canonical(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
+    return {(row.ref, row.generation): row.uuid for row in connection.execute(_CANONICAL, _refs(keys))}
+
+
+def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, Served]:
+    return {(row.ref, row.generation): Served(*row) for row in connection.execute(_SERVED, _refs(keys))}
+
+
+def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:
+    return {row.id: want_of(row) for row in connection.execute(_WANTS, {"b_keys": list(ids)})}
+
+
+def open_wants(connection: Connection, keys: Collection[Key]) -> dict[Key, dict[str, None]]:
+    found: dict[Key, dict[str, None]] = {}
+    for row in connection.execute(_OPEN, _refs(keys)):
+        found.setdefault((row.ref, row.generation), {})[row.want_id] = None
+    return found
+
+
+def _refs(keys: Collection[Key]) -> dict[str, list[str]]:
+    return {"b_keys": list(dict.fromkeys(ref for ref, _ in keys))}
+
+
+# Reading, for others.
+
+
+def instance(connection: Connection, uuid: str) -> Instance | None:
+    return some_instances(connection, [uuid]).get(uuid)
+
+
+def current(connection: Connection, ref: PartitionRef, generation: str = "") -> Instance | None:
+    is_canonical = (canonical.c.ref == str(ref), canonical.c.generation == generation)
+    found = select(instances.c.uuid, instances.c.body).join(canonical, canonical.c.uuid == instances.c.uuid)
+    row = connection.execute(found.where(*is_canonical)).one_or_none()
+    return None if row is None else instance_of(row)
+
+
+def newest(connection: Connection, ref: PartitionRef, limit: int) -> list[Instance]:
+    found = select(instances.c.uuid, instances.c.body).where(instances.c.ref == str(ref))
+    return [instance_of(row) for row in connection.execute(found.order_by(instances.c.sequence.desc()).limit(limit))]
+
+
+def want(connection: Connection, id: str) -> Want | None:
+    return some_wants(connection, [id]).get(id)
+
+
+def newest_wants(connection: Connection, ref: PartitionRef | None, open_only: bool, limit: int) -> list[Want]:
+    found: Select[Any] = select(wants.c.id, wants.c.body)
+    if ref is None:
+        in_order = wants.c.sequence.desc()
+    else:
+        in_order = want_refs.c.sequence.desc()
+        found = found.join(want_refs, want_refs.c.want_id == wants.c.id).where(want_refs.c.ref == str(ref))
+    if open_only:
+        found = found.where(wants.c.ended_at.is_(None) if ref is None else want_refs.c.open == true())
+    return [want_of(row) for row in connection.execute(found.order_by(in_order).limit(limit))]

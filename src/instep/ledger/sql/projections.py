@@ -214,7 +214,7 @@ def _write(
 
 def _update(table: Table, fixed: Sequence[str]) -> Update:
     key = list(table.primary_key)
-    bound = {each.name: bindparam(f"b_{each.name}") for each in table.c if each.name not in fixed}
+    bound: dict[str, Any] = {each.name: bindparam(f"b_{each.name}") for each in table.c if each.name not in fixed}
     here = [each == bound.pop(each.name) for each in key]
     return update(table).where(*here).values(bound)
 

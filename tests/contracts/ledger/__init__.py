@@ -39,6 +39,7 @@ from tests.contracts.ledger.completing import Completing
 from tests.contracts.ledger.documents import Documents
 from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
+from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
 from tests.contracts.ledger.promotion import Promotion
@@ -47,6 +48,7 @@ from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
 from tests.contracts.ledger.verifying import Verifying
+from tests.contracts.ledger.wants import Wants
 from tests.contracts.ledger.workers import Workers
 
 __all__ = [
@@ -98,6 +100,8 @@ class LedgerContract(
     BadEnds,
     Recovery,
     Events,
+    Instances,
+    Wants,
     Verifying,
 ):
     """All of it."""

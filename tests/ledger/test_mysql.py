@@ -17,6 +17,7 @@ from instep.ledger.schema import upgrade
 from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
+from tests.ledger.intruders import SqlIntruder
 from tests.ledger.old_ledger import make_old_ledger
 from tests.ledger.server_ledger import ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
@@ -37,6 +38,12 @@ class TestMariadbLedger(LedgerContract):
         yield another
         for ledger in opened:
             ledger.close()
+
+    @pytest.fixture
+    def intruder(self, mariadb: LedgerDatabase) -> Iterator[SqlIntruder]:
+        engine = server_at(mariadb.address).engine(read_only=False)
+        yield SqlIntruder(engine)
+        engine.dispose()
 
 
 class TestMariadbServer(ServerLedger):

@@ -12,8 +12,10 @@ from sqlalchemy import Engine
 
 from instep.ledger.port import Ledger
 from instep.ledger.postgres import Postgres
+from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
+from tests.ledger.intruders import SqlIntruder
 from tests.ledger.server_ledger import ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
@@ -33,6 +35,12 @@ class TestPostgresLedger(LedgerContract):
         yield another
         for ledger in opened:
             ledger.close()
+
+    @pytest.fixture
+    def intruder(self, postgres: LedgerDatabase) -> Iterator[SqlIntruder]:
+        engine = server_at(postgres.address).engine(read_only=False)
+        yield SqlIntruder(engine)
+        engine.dispose()
 
 
 class TestPostgresServer(ServerLedger):

@@ -77,21 +77,24 @@ class Stored:
     def expect(self, events: Iterable[Event | Unreadable]) -> None:
         """Look up at once what these events are about."""
         uuids: list[str] = []
+        #: Partitions whose instances may change, and with them the wants; and those that are only wanted.
         keys: list[Key] = []
+        wanted: list[Key] = []
         wants: list[str] = []
         for event in events:
             uuids += _named(event, "instance", "instances", "inputs")
             wants += _named(event, "want", "wants")
             generation = getattr(event, "generation", "")
-            keys += [(ref, generation) for ref in _named(event, "ref", "refs", "missing")]
+            keys += [(ref, generation) for ref in _named(event, "ref")]
+            wanted += [(ref, generation) for ref in _named(event, "refs", "missing")]
         self.instances.fetch(uuids)
         keys += [each.key for each in self.instances.values()]
         self.served.fetch(keys)
         self._open.fetch(keys)
         self.wants.fetch([*wants, *(id for ids in self._open.values() for id in ids)])
-        keys += [(ref, want.generation) for want in self.wants.values() for ref in want.refs]
-        self.canonical.fetch(keys)
-        self._open.fetch(keys)
+        wanted += [(ref, want.generation) for want in self.wants.values() for ref in want.refs]
+        self.canonical.fetch([*keys, *wanted])
+        self._open.fetch(wanted)
         self.instances.fetch(self.canonical.values())
 
 

@@ -37,8 +37,7 @@ def begin(tables: Tables, job: JobRow, parts: Sequence[JobPart]) -> None:
 
 
 def _begun(tables: Tables, job: JobRow, part: JobPart) -> e.Event:
-    served = tables.checkpoints.get(part.ref)
-    floor = 0 if part.fresh or served is None else served.watermark
+    floor = watermark(tables, part)
     target = max(tables.now(), job.created_at, floor)
     if part.fresh:
         return e.InstanceBuilding(
@@ -52,18 +51,24 @@ def _begun(tables: Tables, job: JobRow, part: JobPart) -> e.Event:
     return e.InstanceRefreshing(instance=part.instance, job=job.id, floor=floor, target=target, inputs=part.inputs)
 
 
-def promoted(tables: Tables, job: JobRow, row: PartRow, watermark: int) -> Rejected | None:
+def watermark(tables: Tables, part: JobPart) -> int:
+    """Up to when the part's instance is complete already."""
+    served = tables.checkpoints.get(part.ref)
+    return served.watermark if served is not None and served.instance == part.instance else 0
+
+
+def promoted(tables: Tables, job: JobRow, row: PartRow, reached: int) -> Rejected | None:
     """The instance is complete and served now, unless something has happened to it meanwhile."""
     part, events = row.part, list[e.Event]()
     if part.fresh:
         events = [
             e.InstanceLive(
-                instance=part.instance, job=job.id, watermark=watermark, physical=part.physical, counts=row.counts
+                instance=part.instance, job=job.id, watermark=reached, physical=part.physical, counts=row.counts
             ),
             e.InstanceServed(instance=part.instance),
         ]
     else:
-        events = [e.InstanceRefreshed(instance=part.instance, job=job.id, watermark=watermark, counts=row.counts)]
+        events = [e.InstanceRefreshed(instance=part.instance, job=job.id, watermark=reached, counts=row.counts)]
     result = log.attempt(tables, events)
     return result if isinstance(result, Rejected) else None
 

@@ -16,8 +16,15 @@ from instep.ledger.port import Checkpoint, Lease, NewPart
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
     part = new.part
     priority = max((each.priority for each in new.slices), default=0)
-    job.parts[part.ref] = PartRow(part, tables.state.instances[part.instance].sequence, priority)
+    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority)
     tables.open_parts.setdefault(part.ref, {})[job.id] = job
+
+
+def _sequence_of(tables: Tables, part: JobPart) -> int:
+    if part.fresh:
+        return tables.state.instances[part.instance].sequence
+    served = tables.checkpoints.get(part.ref)
+    return served.sequence if served else 0
 
 
 def adopt(tables: Tables, lease: Lease) -> JobPart:
@@ -73,9 +80,9 @@ def finish(
     if promote:
         rejected = _promote(tables, job, row)
         if rejected is not None:
-            state, error = JobState.FAILED, rejected.reason
-    else:
-        instances.failed(tables, job, row.part, error or state.value, retry=retry)
+            state, promote, error = JobState.FAILED, False, rejected.reason
+    if not promote:
+        instances.failed(tables, job, row.part, error or f"its part of job {job_id} is {state}", retry=retry)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
         documents.forget_unserved(tables, part)
@@ -115,7 +122,7 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> Rejected | None:
     part = row.part
     replaced = tables.checkpoints.get(part.ref)
     # A job that waited long for its lease was made before another that has ended since.
-    watermark = max(job.created_at, replaced.watermark) if replaced is not None else job.created_at
+    watermark = max(job.created_at, instances.watermark(tables, part))
     rejected = instances.promoted(tables, job, row, watermark)
     if rejected is not None:
         return rejected

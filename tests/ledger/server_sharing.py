@@ -36,6 +36,7 @@ from tests.contracts.ledger import (
     register,
     running,
 )
+from tests.ledger.appenders import check_appenders
 from tests.ledger.server_fixtures import ServerFixtures
 from tests.servers.ledgers import LedgerDatabase
 
@@ -57,6 +58,9 @@ def _claim_and_complete(url: str, worker: str) -> list[str]:
 
 
 class ServerSharing(ServerFixtures):
+    def test_what_processes_append_is_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
+        check_appenders(database.url)
+
     def test_the_clock_is_the_servers_whatever_the_hosts_says(self, database: LedgerDatabase) -> None:
         ledger = open_ledger(database.url, clock=VirtualClock())  # far in the past
         before = time.time_ns() // 1_000_000

@@ -359,5 +359,6 @@ want_refs = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("open", Boolean, nullable=False),
     Index("want_refs_open", "ref", "open", "sequence"),
+    Index("want_refs_newest", "ref", "sequence"),
     **_OPTIONS,
 )

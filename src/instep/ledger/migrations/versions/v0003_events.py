@@ -148,6 +148,7 @@ def _create_wants() -> None:
         ["want_id", "ref"],
     )
     op.create_index("want_refs_open", "want_refs", ["ref", "open", "sequence"])
+    op.create_index("want_refs_newest", "want_refs", ["ref", "sequence"])
 
 
 def _upgrade_job_parts() -> None:

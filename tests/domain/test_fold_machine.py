@@ -290,6 +290,7 @@ class Machine(RuleBasedStateMachine):
         loaded = load(dump(self.book.state))
         assert isinstance(loaded, State)
         assert loaded == self.book.state
+        assert list(loaded.served) == list(self.book.state.served)
         self.book.state = loaded
 
     @invariant()

@@ -31,7 +31,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from instep.domain import events as e
-from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, instance_id
 from instep.domain.state import Change, Forgotten, Key, Rejected, Served, State
 from instep.domain.step import Step
@@ -213,7 +213,7 @@ def _live(step: Step, event: e.InstanceLive) -> Rejected | None:
             live_at=step.at,
             watermark=old.target if event.watermark == old.target else event.watermark,
             physical=event.physical,
-            counts=event.counts,
+            tally=tally_of(event.counts),
             waits=(),
         )
     )
@@ -272,7 +272,7 @@ def _refreshed(step: Step, event: e.InstanceRefreshed) -> Rejected | None:
             old,
             state=_LIVE,
             watermark=old.target if event.watermark == old.target else event.watermark,
-            counts=event.counts,
+            tally=tally_of(event.counts),
             refreshes=old.refreshes + 1,
             error=None,
             waits=(),
@@ -306,6 +306,7 @@ def _expired(step: Step, event: e.InstanceExpired) -> Rejected | None:
     if isinstance(old, Rejected):
         return old
     why = f"its time to live of {event.ttl} ms was over" if event.ttl else ""
+    why = step.state.share(why, why)
     step.leave(old, InstanceState.EXPIRED, Reason.EXPIRY, why, event.by)
     return None
 
@@ -321,9 +322,10 @@ def _served(step: Step, event: e.InstanceServed) -> Rejected | None:
 
 
 def _serve(step: Step, instance: Instance) -> None:
-    served = Served(instance.ref, instance.generation, instance.uuid, step.sequence, step.at)
-    step.state.served[instance.key] = served
-    step.changes.append(served)
+    # The one that was promoted last comes last.
+    step.state.served.pop(instance.key, None)
+    step.state.served[instance.key] = instance.uuid
+    step.changes.append(Served(instance.ref, instance.generation, instance.uuid))
 
 
 def _collected(step: Step, event: e.Collected) -> Rejected | None:
@@ -334,8 +336,7 @@ def _collected(step: Step, event: e.Collected) -> Rejected | None:
             return Rejected("unknown-instance", f"no instance {uuid} is known")
         if not instance.left:
             return Rejected("in-use", f"instance {uuid} is the canonical one of {instance.ref}")
-        served = state.served.get(instance.key)
-        if served is not None and served.uuid == uuid:
+        if state.served.get(instance.key) == uuid:
             return Rejected("in-use", f"instance {uuid} of {instance.ref} is served")
     for id in event.wants:
         want = state.wants.get(id)
@@ -373,7 +374,7 @@ def _wanted(step: Step, event: e.WantCreated) -> Rejected | None:
             watermark_needed(step.at, event.fresh_within, event.as_of),
             fresh_within=event.fresh_within,
             as_of=event.as_of,
-            by=event.by,
+            by=step.state.share(event.by, event.by),
         )
     )
     return None

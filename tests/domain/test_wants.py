@@ -38,7 +38,7 @@ def test_the_watermark_that_a_want_needs() -> None:
 
 
 def test_a_want_of_what_was_never_made_is_idle() -> None:
-    assert state_of(want(), [None]) == (WantState.IDLE, ())
+    assert state_of(None, [None]) == (WantState.IDLE, ())
 
 
 instances = st.none() | st.builds(
@@ -53,11 +53,11 @@ instances = st.none() | st.builds(
 def test_the_state_follows_from_those_that_do_not_satisfy(current: list[Instance | None], needed: int | None) -> None:
     wish = want(len(current), needed)
     rest = [each for each in current if not wish.satisfied_by(each)]
-    state, waits = state_of(wish, current)
+    state, waits = state_of(needed, current)
     assert (state is WantState.SUCCESSFUL) == (not rest)
     assert (state is WantState.UPSTREAM_BUILDING) == any(each is not None and each.waits for each in rest)
     assert bool(waits) == (state is WantState.UPSTREAM_BUILDING)
     if state is WantState.IDLE:
         assert {each.state for each in rest if each} <= {*NOT_SATISFYING, InstanceState.LIVE} - {InstanceState.BUILDING}
     assert state in (WantState.SUCCESSFUL, WantState.UPSTREAM_BUILDING, WantState.BUILDING, WantState.IDLE)
-    assert state_of(wish, current[::-1])[0] is state
+    assert state_of(needed, current[::-1])[0] is state

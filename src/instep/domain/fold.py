@@ -35,10 +35,12 @@ from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, instance_id
 from instep.domain.state import Change, Forgotten, Key, Rejected, Served, State
 from instep.domain.step import Step
-from instep.domain.wants import Want, WantState, watermark_needed
+from instep.domain.wants import WantState, watermark_needed
 
+# Asking an enumeration for a member takes longer than all that is done with it here.
 _MISSING, _BUILDING = InstanceState.MISSING, InstanceState.BUILDING
 _LIVE, _REFRESHING = InstanceState.LIVE, InstanceState.REFRESHING
+_FIRST, _GENERATION, _REBUILD, _FINGERPRINT = Reason.FIRST, Reason.GENERATION, Reason.REBUILD, Reason.FINGERPRINT
 
 
 def apply(state: State, recorded: e.Recorded) -> tuple[Change, ...] | Rejected:
@@ -113,10 +115,10 @@ def _created(step: Step, event: e.InstanceCreated) -> Rejected | None:
     if wrong is not None:
         return wrong
     old = step.state.current(event.ref, event.generation)
-    if event.reason is Reason.FIRST or event.reason is Reason.GENERATION:
+    if event.reason is _FIRST or event.reason is _GENERATION:
         if old is not None:
             return Rejected("not-allowed", f"{event.ref} has an instance already, and it is {old.state}")
-    elif event.reason is Reason.REBUILD or event.reason is Reason.FINGERPRINT:
+    elif event.reason is _REBUILD or event.reason is _FINGERPRINT:
         if old is None:
             return Rejected("not-allowed", f"{event.ref} has no instance that could be built again")
         if old.state is not _LIVE:
@@ -360,22 +362,22 @@ def _new_want(step: Step, id: str, refs: tuple[str, ...], generation: str) -> Re
     return step.naming(refs, generation)
 
 
+def _once(refs: tuple[str, ...]) -> tuple[str, ...]:
+    return refs if len(refs) == 1 else tuple(dict.fromkeys(refs))
+
+
 def _wanted(step: Step, event: e.WantCreated) -> Rejected | None:
     wrong = _new_want(step, event.want, event.refs, event.generation)
     if wrong is not None:
         return wrong
     step.begin(
-        Want(
-            event.want,
-            tuple(dict.fromkeys(event.refs)),
-            event.generation,
-            WantState.IDLE,
-            step.at,
-            watermark_needed(step.at, event.fresh_within, event.as_of),
-            fresh_within=event.fresh_within,
-            as_of=event.as_of,
-            by=step.state.share(event.by, event.by),
-        )
+        event.want,
+        _once(event.refs),
+        event.generation,
+        watermark_needed(step.at, event.fresh_within, event.as_of),
+        fresh_within=event.fresh_within,
+        as_of=event.as_of,
+        by=step.state.share(event.by, event.by),
     )
     return None
 
@@ -408,21 +410,18 @@ def _missed(step: Step, event: e.DependencyMissed) -> Rejected | None:
     loop = _waiting_for(step.state, missing, {each.key for each in instances})
     if loop is not None:
         return Rejected("cycle", f"{loop[0]} would wait for itself")
-    want = Want(
+    for instance in instances:
+        step.store(replace(instance, waits=(*instance.waits, event.want)))
+    step.begin(
         event.want,
-        tuple(dict.fromkeys(event.missing)),
+        _once(event.missing),
         event.generation,
-        WantState.IDLE,
-        step.at,
         event.as_of,
         as_of=event.as_of,
         by=f"job {event.job}",
         derivative_of=event.job,
         blocks=tuple(each.uuid for each in instances),
     )
-    for instance in instances:
-        step.store(replace(instance, waits=(*instance.waits, want.id)))
-    step.begin(want)
     return None
 
 

@@ -39,6 +39,7 @@ soak: $(STAMP) ## Kill and stop real servers for SECONDS on each ledger, then si
 bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.claims
+	@$(BIN)/python -m bench.coordination
 	@$(BIN)/python -m bench.makespan
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit

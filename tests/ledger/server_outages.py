@@ -52,7 +52,9 @@ class ServerOutages(ServerFixtures):
             ledger.sweep,
         ]
         for call in calls:
-            with pytest.raises(Transient, match=rf"127\.0\.0\.1:{server.port}/ledger: .*(cannot be reached|was lost)") as error:
+            with pytest.raises(
+                Transient, match=rf"127\.0\.0\.1:{server.port}/ledger: .*(cannot be reached|was lost)"
+            ) as error:
                 call()
             assert server.password not in str(error.value)
         server.restart()

@@ -29,16 +29,17 @@ check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -q tests/docs/test_documented.py
 
-SECONDS ?= 600
+SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000
 
-soak: $(STAMP) ## Kill and stop real servers for SECONDS on each ledger, then simulate SCHEDULES of faults
-	@$(BIN)/python -m tests.soak --ledger all --seconds $(SECONDS) --documents 20000
+soak: $(STAMP) ## Kill and stop real servers for SOAK_SECONDS on each ledger, then simulate SCHEDULES of faults
+	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
 
 bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench
 	@$(BIN)/python -m bench.claims
+	@$(BIN)/python -m bench.coordination
 	@$(BIN)/python -m bench.makespan
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit

@@ -324,6 +324,17 @@ def test_a_run_that_was_silent_while_others_did_its_work_has_nothing_to_do(site:
     assert site.place.wrong() == ""
 
 
+def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
+    """Its finisher died between the alias and the ledger; then somebody asked for a full refresh."""
+    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        site.run(ledger=frozen, background=Still())
+    site.clock.sleep(TIMING.lease / 1000)
+    exact(site, site.run(options=PlanOptions(full_refresh=True)))
+    rebuilt, first = site.ledger.jobs()
+    assert (rebuilt.state, first.state) == (JobState.COMPLETED, JobState.COMPLETED)
+
+
 def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:
     site.leave_behind()
     site.serve()

@@ -118,6 +118,8 @@ class Checker:
 
     def _finishes(self, event: Event) -> None:
         part: JobPart = event.args[1]
+        if event.args[2] is JobState.FAILED and not event.kwargs.get("promote"):
+            return  # What it built is dropped, or is mended by the job that follows.
         self._finished[part.physical] = max(part.epoch, self._finished.get(part.physical, 0))
 
     def _promoted(self, event: Event) -> None:

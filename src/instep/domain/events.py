@@ -245,9 +245,15 @@ class Catalogue:
 
     def read(self, rows: Iterable[tuple[int, int, str, int, str]]) -> Iterator[Recorded]:
         """Rows of the log (sequence, at, kind, version, text) as events, those that cannot be read among them."""
-        decode = self.decode
+        decoders, none = self._decoders, (0, None)
         for sequence, at, kind, version, text in rows:
-            yield Recorded(sequence, at, decode(kind, version, text))
+            newest, decoded = decoders.get(kind, none)
+            # Nearly every event is readable as it is; what is not is looked at again, for the reason why.
+            try:
+                event = decoded(text) if decoded and version == newest else self.decode(kind, version, text)
+            except (ValueError, RecursionError):
+                event = self.decode(kind, version, text)
+            yield Recorded(sequence, at, event)
 
     def _upcast(self, kind: str, version: int, text: str) -> Event | Unreadable:
         fields = msgspec.json.decode(text, type=dict[str, Any])

@@ -31,14 +31,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from instep.domain import events as e
-from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, instance_id
 from instep.domain.state import Change, Forgotten, Key, Rejected, Served, State
 from instep.domain.step import Step
-from instep.domain.wants import Want, WantState, watermark_needed
+from instep.domain.wants import WantState, watermark_needed
 
+# Asking an enumeration for a member takes longer than all that is done with it here.
 _MISSING, _BUILDING = InstanceState.MISSING, InstanceState.BUILDING
 _LIVE, _REFRESHING = InstanceState.LIVE, InstanceState.REFRESHING
+_FIRST, _GENERATION, _REBUILD, _FINGERPRINT = Reason.FIRST, Reason.GENERATION, Reason.REBUILD, Reason.FINGERPRINT
 
 
 def apply(state: State, recorded: e.Recorded) -> tuple[Change, ...] | Rejected:
@@ -113,10 +115,10 @@ def _created(step: Step, event: e.InstanceCreated) -> Rejected | None:
     if wrong is not None:
         return wrong
     old = step.state.current(event.ref, event.generation)
-    if event.reason is Reason.FIRST or event.reason is Reason.GENERATION:
+    if event.reason is _FIRST or event.reason is _GENERATION:
         if old is not None:
             return Rejected("not-allowed", f"{event.ref} has an instance already, and it is {old.state}")
-    elif event.reason is Reason.REBUILD or event.reason is Reason.FINGERPRINT:
+    elif event.reason is _REBUILD or event.reason is _FINGERPRINT:
         if old is None:
             return Rejected("not-allowed", f"{event.ref} has no instance that could be built again")
         if old.state is not _LIVE:
@@ -213,7 +215,7 @@ def _live(step: Step, event: e.InstanceLive) -> Rejected | None:
             live_at=step.at,
             watermark=old.target if event.watermark == old.target else event.watermark,
             physical=event.physical,
-            counts=event.counts,
+            tally=tally_of(event.counts),
             waits=(),
         )
     )
@@ -272,7 +274,7 @@ def _refreshed(step: Step, event: e.InstanceRefreshed) -> Rejected | None:
             old,
             state=_LIVE,
             watermark=old.target if event.watermark == old.target else event.watermark,
-            counts=event.counts,
+            tally=tally_of(event.counts),
             refreshes=old.refreshes + 1,
             error=None,
             waits=(),
@@ -306,6 +308,7 @@ def _expired(step: Step, event: e.InstanceExpired) -> Rejected | None:
     if isinstance(old, Rejected):
         return old
     why = f"its time to live of {event.ttl} ms was over" if event.ttl else ""
+    why = step.state.share(why, why)
     step.leave(old, InstanceState.EXPIRED, Reason.EXPIRY, why, event.by)
     return None
 
@@ -321,9 +324,10 @@ def _served(step: Step, event: e.InstanceServed) -> Rejected | None:
 
 
 def _serve(step: Step, instance: Instance) -> None:
-    served = Served(instance.ref, instance.generation, instance.uuid, step.sequence, step.at)
-    step.state.served[instance.key] = served
-    step.changes.append(served)
+    # The one that was promoted last comes last.
+    step.state.served.pop(instance.key, None)
+    step.state.served[instance.key] = instance.uuid
+    step.changes.append(Served(instance.ref, instance.generation, instance.uuid))
 
 
 def _collected(step: Step, event: e.Collected) -> Rejected | None:
@@ -334,8 +338,7 @@ def _collected(step: Step, event: e.Collected) -> Rejected | None:
             return Rejected("unknown-instance", f"no instance {uuid} is known")
         if not instance.left:
             return Rejected("in-use", f"instance {uuid} is the canonical one of {instance.ref}")
-        served = state.served.get(instance.key)
-        if served is not None and served.uuid == uuid:
+        if state.served.get(instance.key) == uuid:
             return Rejected("in-use", f"instance {uuid} of {instance.ref} is served")
     for id in event.wants:
         want = state.wants.get(id)
@@ -359,22 +362,22 @@ def _new_want(step: Step, id: str, refs: tuple[str, ...], generation: str) -> Re
     return step.naming(refs, generation)
 
 
+def _once(refs: tuple[str, ...]) -> tuple[str, ...]:
+    return refs if len(refs) == 1 else tuple(dict.fromkeys(refs))
+
+
 def _wanted(step: Step, event: e.WantCreated) -> Rejected | None:
     wrong = _new_want(step, event.want, event.refs, event.generation)
     if wrong is not None:
         return wrong
     step.begin(
-        Want(
-            event.want,
-            tuple(dict.fromkeys(event.refs)),
-            event.generation,
-            WantState.IDLE,
-            step.at,
-            watermark_needed(step.at, event.fresh_within, event.as_of),
-            fresh_within=event.fresh_within,
-            as_of=event.as_of,
-            by=event.by,
-        )
+        event.want,
+        _once(event.refs),
+        event.generation,
+        watermark_needed(step.at, event.fresh_within, event.as_of),
+        fresh_within=event.fresh_within,
+        as_of=event.as_of,
+        by=step.state.share(event.by, event.by),
     )
     return None
 
@@ -407,21 +410,18 @@ def _missed(step: Step, event: e.DependencyMissed) -> Rejected | None:
     loop = _waiting_for(step.state, missing, {each.key for each in instances})
     if loop is not None:
         return Rejected("cycle", f"{loop[0]} would wait for itself")
-    want = Want(
+    for instance in instances:
+        step.store(replace(instance, waits=(*instance.waits, event.want)))
+    step.begin(
         event.want,
-        tuple(dict.fromkeys(event.missing)),
+        _once(event.missing),
         event.generation,
-        WantState.IDLE,
-        step.at,
         event.as_of,
         as_of=event.as_of,
         by=f"job {event.job}",
         derivative_of=event.job,
         blocks=tuple(each.uuid for each in instances),
     )
-    for instance in instances:
-        step.store(replace(instance, waits=(*instance.waits, want.id)))
-    step.begin(want)
     return None
 
 

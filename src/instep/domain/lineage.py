@@ -117,7 +117,7 @@ def collectable(state: State, now: int, keep: int, in_use: Collection[str] = ())
     inputs and so on, and the instance before it. That one's own link back ends there, or nothing would ever go.
     """
     kept = {each.uuid for each in state.instances.values() if each.ended_at is None or now - each.ended_at < keep}
-    kept.update(each.uuid for each in state.served.values())
+    kept.update(state.served.values())
     kept.update(in_use)
     for want in state.wants.values():
         if not want.state.ended:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from instep.domain.events import Unreadable
 from instep.domain.instances import Instance
-from instep.domain.state import Served, State
+from instep.domain.state import State
 from instep.domain.wants import Want
 
 #: Grows with every change of what is written here, and of the rules of the fold.
@@ -36,7 +36,7 @@ class _Snapshot(Struct, frozen=True, gc=False, array_like=True):
     prints: list[int | None]
     instances: list[Instance]
     canonical: list[str]
-    served: list[Served]
+    served: list[str]
     wants: list[Want]
     skipped: dict[str, int]
 
@@ -96,14 +96,13 @@ def _state(read: _Snapshot) -> State:
         )
     for uuid in read.canonical:
         state.canonical[state.instances[uuid].key] = state.instances[uuid].uuid
-    for served in read.served:
-        instance = state.instances[served.uuid]
-        state.served[instance.key] = replace(
-            served, ref=instance.ref, generation=instance.generation, uuid=instance.uuid
-        )
+    for uuid in read.served:
+        state.served[state.instances[uuid].key] = state.instances[uuid].uuid
     for want in read.wants:
         refs = tuple([known.get(each, each) for each in want.refs])
-        state.wants[want.id] = replace(want, refs=refs, instances=_texts(state, want.instances))
+        state.wants[want.id] = replace(
+            want, refs=refs, instances=_texts(state, want.instances), by=state.share(want.by, want.by)
+        )
         if not want.state.ended:
             for ref in refs:
                 state.open.setdefault((ref, want.generation), {})[want.id] = None

@@ -22,14 +22,12 @@ class Canonical(Struct, frozen=True, gc=False):
     uuid: str
 
 
-class Served(Struct, frozen=True, gc=False, array_like=True):
-    """Which instance is served for a partition's generation, by which event."""
+class Served(Struct, frozen=True, gc=False):
+    """A change: which instance is served for a partition's generation now."""
 
     ref: str
     generation: str
     uuid: str
-    sequence: int
-    at: int
 
 
 class Forgotten(Struct, frozen=True, gc=False):
@@ -54,13 +52,14 @@ class Rejected(Struct, frozen=True, gc=False):
 class State:
     """All instances and wants after the event `sequence`. `skipped` counts the events that had no effect, by name.
 
-    `open` are the wants that have not ended, by what they wait for, in the order of their creation.
+    `served` is in the order of promotion. `open` are the wants that have not ended, by what they wait for, in the order
+    of their creation.
     """
 
     sequence: int = 0
     instances: dict[str, Instance] = field(default_factory=dict)
     canonical: dict[Key, str] = field(default_factory=dict)
-    served: dict[Key, Served] = field(default_factory=dict)
+    served: dict[Key, str] = field(default_factory=dict)
     wants: dict[str, Want] = field(default_factory=dict)
     open: dict[Key, dict[str, None]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
@@ -78,12 +77,10 @@ class State:
 
     def reading(self, ref: str, generation: str | None = None) -> Instance | None:
         """What a reader of a generation gets; without one, of the generation that was promoted last."""
-        if generation is not None:
-            served = self.served.get((ref, generation))
-        else:
-            ours = [each for each in self.served.values() if each.ref == ref]
-            served = max(ours, key=lambda each: each.sequence, default=None)
-        return None if served is None else self.instances[served.uuid]
+        if generation is None:
+            generation = next((each for of, each in reversed(self.served) if of == ref), "")
+        uuid = self.served.get((ref, generation))
+        return None if uuid is None else self.instances[uuid]
 
     def open_wants(self, ref: str, generation: str = "") -> list[Want]:
         return [self.wants[each] for each in self.open.get((ref, generation), ())]

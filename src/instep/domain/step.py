@@ -15,6 +15,7 @@ from instep.domain.state import Canonical, Change, Key, Rejected, State
 from instep.domain.wants import Want, WantState, state_of
 
 _SUCCESSFUL = WantState.SUCCESSFUL
+_MISSING, _FAILED = InstanceState.MISSING, InstanceState.FAILED
 _GENERATION = re.compile(r"[A-Za-z0-9._-]{0,100}\Z")
 
 
@@ -114,20 +115,27 @@ class Step:
         self.store(instance)
 
     def leave(self, old: Instance, state: InstanceState, reason: Reason, why: str, by: str = "") -> None:
-        error = why if state is InstanceState.FAILED else old.error
+        error = why if state is _FAILED else old.error
         self.store(replace(old, state=state, ended_at=self.at, why=why, error=error, waits=()))
         self.succeed(old, old.ref, old.generation, reason, by)
 
-    def begin(self, want: Want) -> None:
+    def begin(self, id: str, refs: tuple[str, ...], generation: str, needed: int | None, **values: Any) -> None:
         """A new want: among those that wait, unless it does not have to."""
-        current = self._current(want)
-        now, waits = state_of(want, current)
-        if now is _SUCCESSFUL:
-            self._close(replace(want, state=now, ended_at=self.at, instances=_uuids(current)))
+        current = self._current(refs, generation)
+        state, waits = state_of(needed, current)
+        if state is _SUCCESSFUL:
+            values |= {"ended_at": self.at, "instances": _uuids(current)}
+        want = Want(id, refs, generation, state, self.at, needed, upstream=waits, **values)
+        if state is _SUCCESSFUL:
+            self._close(want)
             return
-        self.store_want(want if now is want.state else replace(want, state=now, upstream=waits))
-        for ref in want.refs:
-            self.open.setdefault((ref, want.generation), {})[want.id] = None
+        self.store_want(want)
+        for ref in refs:
+            waiting = self.open.get((ref, generation))
+            if waiting is None:
+                self.open[ref, generation] = {id: None}
+            else:
+                waiting[id] = None
 
     def end(self, want: Want, state: WantState, **values: Any) -> None:
         for ref in want.refs:
@@ -165,19 +173,19 @@ class Step:
         only = [self.instances[self.canonical[key]]]
         for id in tuple(self.open.get(key, ())):
             want = self.wants[id]
-            self._decide(want, only if len(want.refs) == 1 else self._current(want))
+            self._decide(want, only if len(want.refs) == 1 else self._current(want.refs, want.generation))
 
     def _decide(self, want: Want, current: Sequence[Instance | None]) -> None:
-        now, waits = state_of(want, current)
+        now, waits = state_of(want.needed, current)
         if now is _SUCCESSFUL:
             self.end(want, now, upstream=(), instances=_uuids(current))
         elif now is not want.state or waits != want.upstream:
             self.store_want(replace(want, state=now, upstream=waits))
 
-    def _current(self, want: Want) -> list[Instance | None]:
+    def _current(self, refs: tuple[str, ...], generation: str) -> list[Instance | None]:
         found = []
-        for ref in want.refs:
-            uuid = self.canonical.get((ref, want.generation))
+        for ref in refs:
+            uuid = self.canonical.get((ref, generation))
             found.append(None if uuid is None else self.instances[uuid])
         return found
 

@@ -65,7 +65,7 @@ WANT_MOVES: Mapping[WantState, frozenset[WantState]] = {
 
 # The replay of a long log asks for these very often, and asking an enumeration takes as long as all the rest.
 _LIVE, _REFRESHING, _BUILDING = InstanceState.LIVE, InstanceState.REFRESHING, InstanceState.BUILDING
-_SUCCESSFUL, _IDLE = WantState.SUCCESSFUL, WantState.IDLE
+_SUCCESSFUL, _IDLE, _IN_WORK = WantState.SUCCESSFUL, WantState.IDLE, WantState.BUILDING
 
 
 class Want(Struct, frozen=True, gc=False, array_like=True):
@@ -93,10 +93,7 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     error: str | None = None
 
     def satisfied_by(self, instance: Instance | None) -> bool:
-        if instance is None or (instance.state is not _LIVE and instance.state is not _REFRESHING):
-            return False
-        needed = self.needed
-        return needed is None or (instance.watermark is not None and instance.watermark >= needed)
+        return state_of(self.needed, [instance])[0] is _SUCCESSFUL
 
 
 def watermark_needed(created_at: int, fresh_within: int | None, as_of: int | None) -> int | None:
@@ -107,9 +104,9 @@ def watermark_needed(created_at: int, fresh_within: int | None, as_of: int | Non
     return fresh if as_of is None else max(fresh, as_of)
 
 
-def state_of(want: Want, canonical: Sequence[Instance | None]) -> tuple[WantState, tuple[str, ...]]:
-    """The state of an open want, and the wants it waits for, given the canonical instances of its refs. By these
-    rules alone, the first that fits:
+def state_of(needed: int | None, canonical: Sequence[Instance | None]) -> tuple[WantState, tuple[str, ...]]:
+    """The state of an open want, and the wants it waits for, given the watermark that it needs and the canonical
+    instances of its refs. By these rules alone, the first that fits:
 
     * Successful when all instances satisfy it: they are Live, as of the watermark that it needs. One that is
       Refreshing and is as fresh as that already does too: it is usable, and of several partitions that are refreshed
@@ -123,15 +120,18 @@ def state_of(want: Want, canonical: Sequence[Instance | None]) -> tuple[WantStat
     satisfied, in_work = True, False
     waits: tuple[str, ...] = ()
     for instance in canonical:
-        if want.satisfied_by(instance):
+        if instance is None:
+            satisfied = False
+            continue
+        state, watermark = instance.state, instance.watermark
+        if (state is _LIVE or state is _REFRESHING) and (needed is None or (watermark or 0) >= needed):
             continue
         satisfied = False
-        if instance is not None:
-            if instance.waits:
-                waits = tuple(dict.fromkeys((*waits, *instance.waits)))
-            in_work = in_work or instance.state is _BUILDING or instance.state is _REFRESHING
+        if instance.waits:
+            waits = tuple(dict.fromkeys((*waits, *instance.waits)))
+        in_work = in_work or state is _BUILDING or state is _REFRESHING
     if satisfied:
         return _SUCCESSFUL, ()
     if waits:
         return WantState.UPSTREAM_BUILDING, waits
-    return (WantState.BUILDING if in_work else _IDLE), ()
+    return (_IN_WORK if in_work else _IDLE), ()

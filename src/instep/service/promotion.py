@@ -70,12 +70,21 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
     """End a part that cannot be continued (its transform changed, say). What it had begun is dropped; what it
     had committed in an index that stays is recorded first.
     """
+    served = setup.target.served(setup.alias) == part.physical
+    if part.fresh and served:
+        # Verified and promoted by a worker that died before it could say so: that is done, not given up.
+        status = _status(ledger, job_id, part)
+        if state := end_of_part(status.slices, status.counts):
+            ledger.start_job(job_id)
+            ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+            return
     if not part.fresh and setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
 
+        setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}")
-    if part.fresh and setup.target.served(setup.alias) != part.physical:
+    if part.fresh and not served:
         setup.target.drop(part.physical)
 
 

@@ -27,6 +27,7 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
     """Raises `PartlyDone` when not all of them are still this worker's; the transaction must not be committed."""
     if not outcomes:
         leases.demand_epoch_unlocked(tx, job_id, part)
+        return
     for outcome in outcomes:
         demand_balance(outcome)
     request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.manifest import Action, Difference, difference
 from instep.domain.planning import check_limits, cut_documents
@@ -57,6 +58,7 @@ class EntityPlan:
     blocked: str | None
     checkpoint: Checkpoint | None
     unfinished: Job | None
+    fingerprint: Mapping[str, str]
     digest: str
 
     @property
@@ -124,7 +126,10 @@ def plan_entity(
             "documents would change hands between writers",
             hint=f"Set buckets back to {checkpoint.buckets}, or rebuild with --full-refresh.",
         )
-    kind, why, base = _kind(setup, checkpoint, unfinished, options)
+    current = ledger.canonical(setup.ref)
+    kind, why, base = _kind(setup, checkpoint, unfinished, current, options)
+    if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
+        kind, why, base = Kind.REBUILD, ["its time to live is over"], None
     found = setup.source.list(listing)
     recorded = ledger.manifest(base) if base else {}
     changes = difference(
@@ -137,7 +142,8 @@ def plan_entity(
         retry_failures=options.retry_failures or kind is Kind.REBUILD,
     )
     if kind is Kind.REFRESH and not changes.changes:
-        kind = Kind.NOTHING
+        why = _wanted(setup.ref, ledger)
+        kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
@@ -153,12 +159,45 @@ def plan_entity(
         blocked=_blocked(setup, changes, options) if kind is Kind.REFRESH else None,
         checkpoint=checkpoint,
         unfinished=unfinished,
+        fingerprint=setup.fingerprint,
         digest=_digest(kind, setup, checkpoint, changes),
     )
 
 
+def reason_of(plan: EntityPlan) -> Reason:
+    """Why an instance is made for a plan that builds one."""
+    if plan.kind is Kind.FIRST_BUILD:
+        return Reason.FIRST
+    return Reason.FINGERPRINT if plan.checkpoint and plan.fingerprint != plan.checkpoint.fingerprint else Reason.REBUILD
+
+
+_MISSING = {
+    Reason.TAINT: "what is served was tainted",
+    Reason.EXPIRY: "what is served has expired",
+    Reason.REBUILD: "a rebuild was asked for",
+    Reason.FAILURE: "the last build failed",
+}
+
+
+def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
+    """Whether the instance has lived for longer than the entity's time to live."""
+    return bool(setup.ttl and current.live_at is not None and ledger.now() - current.live_at >= setup.ttl)
+
+
+def _wanted(ref: PartitionRef, ledger: Ledger) -> list[str]:
+    """Wants that only a look at the source can satisfy: nothing has changed, as of now."""
+    now = ledger.now()
+    open_wants = ledger.wants(ref=ref, open_only=True)
+    waiting = [want.id for want in open_wants if want.needed is not None and want.needed <= now]
+    return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []
+
+
 def _kind(
-    setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None, options: PlanOptions
+    setup: EntitySetup,
+    checkpoint: Checkpoint | None,
+    unfinished: Job | None,
+    current: Instance | None,
+    options: PlanOptions,
 ) -> tuple[Kind, list[str], str | None]:
     """What to do, why, and the instance whose manifest to compare with (None: nothing is there)."""
     if unfinished and not options.full_refresh:
@@ -173,6 +212,8 @@ def _kind(
     if changed:
         why = [f"{part} changed" for part in changed]
         return Kind.REBUILD, [*why, "every document is indexed again beside the old index"], None
+    if current and not current.usable:
+        return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")], None
     return Kind.REFRESH, [], checkpoint.instance
 
 

@@ -83,7 +83,8 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
 
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
-    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}")
+    # Whoever gives it up begins anew: wants go on waiting.
+    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}", retry=True)
     if part.fresh and not served:
         setup.target.drop(part.physical)
 

@@ -19,7 +19,9 @@ from instep.targets.port import DocumentTarget
 class EntitySetup:
     """One declared entity in its scope, with its adapters.
 
-    `program` builds what a wave of a part runs, reading the target as of a base version.
+    `program` builds what a wave of a part runs, reading the target as of a base version. `ttl` is the time to live
+    of an instance in milliseconds; `revision` says which version of the project's code runs, as far as version
+    control knows.
     """
 
     ref: PartitionRef
@@ -34,6 +36,8 @@ class EntitySetup:
     guard: DeleteGuard
     has_transform: bool
     fingerprint: Mapping[str, str]
+    ttl: int | None
+    revision: Callable[[], str]
     embedder: Callable[[], Embedder]
     program: Callable[[JobPart, int], WaveProgram]
 

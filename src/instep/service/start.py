@@ -7,15 +7,18 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.events import InstanceExpired
+from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
-from instep.domain.refs import PartitionRef, instance_id
+from instep.domain.refs import PartitionRef
 from instep.errors import InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
-from instep.service.plan import EntityPlan, Kind
+from instep.service.plan import EntityPlan, Kind, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
 from instep.service.recovery import bury_the_dead, misfit
+from instep.service.setup import EntitySetup
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -170,10 +173,26 @@ class Start:
                     hint="Build it again: instep run --full-refresh",
                 )
         else:
-            instance = str(instance_id(setup.ref, self._ledger.next_sequence(setup.ref)))
+            self._expire(setup)
+            instance = self._ledger.new_instance(lease, reason_of(plan))
             physical, fresh, base = setup.physical(instance), True, 0
-        part = JobPart(setup.ref, instance, physical, setup.fingerprint, setup.buckets, lease.epoch, base, fresh)
+        part = JobPart(
+            setup.ref,
+            instance,
+            physical,
+            setup.fingerprint,
+            setup.buckets,
+            lease.epoch,
+            base,
+            fresh,
+            revision=setup.revision(),
+        )
         return NewPart(part, plan.slices)
+
+    def _expire(self, setup: EntitySetup) -> None:
+        current = self._ledger.canonical(setup.ref)
+        if current and current.state is InstanceState.LIVE and is_over(setup, current, self._ledger):
+            self._ledger.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
 
 
 def _held(holder: Holder) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from instep.domain.state import Key, Served, State
+from instep.domain.state import Key, State
 from instep.ledger.memory import log
 from instep.ledger.memory.tables import Tables
 from instep.ledger.port import Verified
@@ -31,7 +31,7 @@ def _differences(stored: State, replayed: State) -> tuple[str, ...]:
     return (
         *_values("instance", stored.instances, replayed.instances),
         *_pointers("canonical", stored.canonical, replayed.canonical),
-        *_pointers("served", _events(stored.served), _events(replayed.served)),
+        *_pointers("served", stored.served, replayed.served),
         *_values("want", stored.wants, replayed.wants),
         *_waiting(stored.open, replayed.open),
     )
@@ -55,10 +55,6 @@ def _pointers(what: str, stored: Mapping[Key, str], replayed: Mapping[Key, str])
         ours, theirs = stored.get(key), replayed.get(key)
         if ours != theirs:
             yield f"{_named(key)}: {what} is {ours}, by the log {theirs}"
-
-
-def _events(served: Mapping[Key, Served]) -> dict[Key, str]:
-    return {key: f"{each.uuid} by event {each.sequence} at {each.at}" for key, each in served.items()}
 
 
 def _waiting(stored: Mapping[Key, Mapping[str, None]], replayed: Mapping[Key, Mapping[str, None]]) -> Iterator[str]:

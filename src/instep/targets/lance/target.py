@@ -17,7 +17,7 @@ from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, checked_name, lance_library, place_of
-from instep.targets.port import ChunkWriter, Hit, SearchMode, row_schema
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 #: Below this a commit or an index build is likely to hit the end of the disk half-way.
 _FREE_BYTES = 100 * 1024 * 1024
@@ -129,6 +129,11 @@ class LanceTarget:
         dataset = self._place.open(physical)
         with self._place.understood():
             return int(dataset.count_rows())
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        from instep.targets.lance import searching
+
+        return searching.row(self._place, physical, id)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)

@@ -3,7 +3,8 @@
 The log is made up, but lives like a real one: partitions that are built, refreshed again and again, tainted, rebuilt,
 that fail and are wanted by several people; what is old is collected. It is folded as a ledger reads it, from rows with
 JSON; to read the rows from a database takes its own time. Times are CPU seconds of this process, so that others do
-not count. Memory is the sum over all objects that instances are made of (wants have a row of their own).
+not count. Memory is the sum over all objects that instances are made of (wants have a row of their own). How fast
+events are appended is measured too, on real databases: see `bench.appending`.
 """
 
 from __future__ import annotations
@@ -264,14 +265,21 @@ def rows_of(figures: Figures) -> tuple[list[str], list[list[str]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    from bench import appending  # It needs the log above.
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--appends", type=int, default=appending.EVENTS, help="how many to append; 0: none")
     options = parser.parse_args(arguments)
     figures = measure(options.events, options.partitions, options.rounds)
     heads, found = rows_of(figures)
     report.show(f"{options.events:,} events about {options.partitions:,} partitions", heads, found)
+    if options.appends:
+        appended = [each.row() for each in appending.measure(options.appends, options.rounds)]
+        report.show(f"{options.appends:,} events appended to a ledger", heads, appended)
+        found += appended
     if any("MISSED" in row for row in found):
         sys.exit(1)
 

@@ -18,6 +18,7 @@ from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder
+from tests.ledger.log_statements import fill_log, log_statements
 from tests.ledger.old_ledger import make_old_ledger
 from tests.ledger.server_ledger import ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
@@ -104,3 +105,18 @@ class TestMariadbServer(ServerLedger):
                         if row["table"] in ("slices", "slice_work"):
                             assert row["key"] in ("slices_pending", "PRIMARY"), row
                             assert "filesort" not in (row["Extra"] or ""), row
+
+    def test_appending_and_reading_find_everything_by_index(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        fill_log(ledger)
+        for table in ("events", "instances", "wants", "want_refs", "canonical", "served"):
+            database.execute(f"ANALYZE TABLE {table}")
+        said = log_statements(ledger, engine)
+        with engine.connect() as connection:
+            for statement, parameters in said:
+                rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings().all()
+                for row in rows:
+                    # A table of a row or two may be read as a whole.
+                    assert row["type"] != "ALL" or int(row["rows"]) < 10, (statement, dict(row))

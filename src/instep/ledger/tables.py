@@ -323,6 +323,7 @@ canonical = Table(
     **_OPTIONS,
 )
 
+#: `sequence` is that of the event that said so.
 served = Table(
     "served",
     metadata,
@@ -330,7 +331,6 @@ served = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("uuid", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("at", BigInteger, nullable=False),
     **_OPTIONS,
 )
 

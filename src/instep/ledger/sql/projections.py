@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from instep.ledger.sql.stored import Rows, Stored
 
 K = TypeVar("K")
-
-TABLES: Final[tuple[Table, ...]] = (instances, canonical, served, wants, want_refs)
 
 _LONGEST_REF: Final = 255
 _LONGEST_ID: Final = 80
@@ -79,6 +77,13 @@ def _torn(what: str, error: Exception) -> UserError:
 # Rows.
 
 
+class Origins(NamedTuple):
+    """By which events wants were made, and what is served was promoted: a state has only the order of these."""
+
+    wants: dict[str, int]
+    served: dict[Key, int]
+
+
 def instance_row(value: Instance) -> dict[str, Any]:
     return {
         "uuid": value.uuid,
@@ -108,16 +113,24 @@ def ref_rows(value: Want, sequence: int) -> list[dict[str, Any]]:
     return [{"ref": ref} | common for ref in value.refs]
 
 
-def canonical_rows(state: State) -> list[dict[str, Any]]:
-    return [_pointer_row(Canonical(*key, uuid)) for key, uuid in state.canonical.items()]
+def canonical_row(key: Key, uuid: str) -> dict[str, Any]:
+    return {"ref": key[0], "generation": key[1], "uuid": uuid}
 
 
-def served_rows(state: State) -> list[dict[str, Any]]:
-    return [_pointer_row(each) for each in state.served.values()]
+def served_row(key: Key, uuid: str, sequence: int) -> dict[str, Any]:
+    return canonical_row(key, uuid) | {"sequence": sequence}
 
 
-def _pointer_row(value: Canonical | Served) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
+def rows_of(state: State, origins: Origins) -> list[tuple[Table, Iterable[dict[str, Any]]]]:
+    """All rows of a state."""
+    since, promoted = origins
+    return [
+        (instances, map(instance_row, state.instances.values())),
+        (canonical, (canonical_row(*each) for each in state.canonical.items())),
+        (served, (served_row(key, uuid, promoted[key]) for key, uuid in state.served.items())),
+        (wants, (want_row(each, since[each.id]) for each in state.wants.values())),
+        (want_refs, (row for each in state.wants.values() for row in ref_rows(each, since[each.id]))),
+    ]
 
 
 # Writing.
@@ -128,8 +141,9 @@ class Changes:
 
     def __init__(self) -> None:
         self._instances: dict[str, Instance] = {}
-        self._canonical: dict[Key, Canonical] = {}
-        self._served: dict[Key, Served] = {}
+        self._canonical: dict[Key, str] = {}
+        #: With the event that said so.
+        self._served: dict[Key, tuple[str, int]] = {}
         self._wants: dict[str, Want] = {}
         #: By which event each want changed first. Of a new one, that is what made it.
         self._since: dict[str, int] = {}
@@ -145,9 +159,9 @@ class Changes:
                     self._wants[change.id] = change
                     self._since.setdefault(change.id, sequence)
                 case Canonical():
-                    self._canonical[change.ref, change.generation] = change
+                    self._canonical[change.ref, change.generation] = change.uuid
                 case Served():
-                    self._served[change.ref, change.generation] = change
+                    self._served[change.ref, change.generation] = (change.uuid, sequence)
                 case Forgotten():
                     self._forget(change)
 
@@ -171,9 +185,9 @@ class Changes:
     def write(self, connection: Connection, stored: Stored) -> None:
         found = {uuid: instance_row(each) for uuid, each in self._instances.items()}
         _write(connection, instances, found, stored.instances)
-        pointers = {key: _pointer_row(each) for key, each in self._canonical.items()}
+        pointers = {key: canonical_row(key, uuid) for key, uuid in self._canonical.items()}
         _write(connection, canonical, pointers, stored.canonical)
-        _write(connection, served, {key: _pointer_row(each) for key, each in self._served.items()}, stored.served)
+        _write(connection, served, {key: served_row(key, *each) for key, each in self._served.items()}, stored.served)
         self._write_wants(connection, stored)
         _delete(connection, instances.c.uuid, self._gone)
         _delete(connection, wants.c.id, self._wants_gone)
@@ -224,18 +238,10 @@ def _delete(connection: Connection, column: ColumnElement[str], keys: Iterable[s
         connection.execute(delete(column.table).where(column.in_(some)))
 
 
-def write_all(connection: Connection, state: State, since: Mapping[str, int]) -> None:
-    """Make the projections this state, whatever they are; `since` says by which event each want was made."""
-    for table in TABLES:
+def write_all(connection: Connection, state: State, origins: Origins) -> None:
+    """Make the projections this state, whatever they are."""
+    for table, rows in rows_of(state, origins):
         connection.execute(delete(table))
-    every: list[tuple[Table, Iterable[dict[str, Any]]]] = [
-        (instances, map(instance_row, state.instances.values())),
-        (canonical, canonical_rows(state)),
-        (served, served_rows(state)),
-        (wants, (want_row(each, since[each.id]) for each in state.wants.values())),
-        (want_refs, (row for each in state.wants.values() for row in ref_rows(each, since[each.id]))),
-    ]
-    for table, rows in every:
         for some in batches(rows):
             connection.execute(insert(table), some)
 
@@ -251,8 +257,8 @@ def some_canonical(connection: Connection, keys: Collection[Key]) -> dict[Key, s
     return {(row.ref, row.generation): row.uuid for row in connection.execute(_CANONICAL, _refs(keys))}
 
 
-def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, Served]:
-    return {(row.ref, row.generation): Served(*row) for row in connection.execute(_SERVED, _refs(keys))}
+def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
+    return {(row.ref, row.generation): row.uuid for row in connection.execute(_SERVED, _refs(keys))}
 
 
 def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:

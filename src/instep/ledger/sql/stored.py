@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from instep.domain.events import Event, Unreadable
 from instep.domain.instances import Instance
-from instep.domain.state import Key, Served, State
+from instep.domain.state import Key, State
 from instep.domain.wants import Want
 from instep.ledger.sql import projections
 from instep.ledger.sql.transaction import batches
@@ -69,7 +69,7 @@ class Stored:
     def __init__(self, connection: Connection, last: int) -> None:
         self.instances: Rows[str, Instance] = Rows(lambda keys: projections.some_instances(connection, keys))
         self.canonical: Rows[Key, str] = Rows(lambda keys: projections.some_canonical(connection, keys))
-        self.served: Rows[Key, Served] = Rows(lambda keys: projections.some_served(connection, keys))
+        self.served: Rows[Key, str] = Rows(lambda keys: projections.some_served(connection, keys))
         self.wants: Rows[str, Want] = Rows(lambda ids: projections.some_wants(connection, ids))
         self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: projections.open_wants(connection, keys))
         self.state = State(last, self.instances, self.canonical, self.served, self.wants, self._open)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Table, select
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, select
 from instep.domain.events import Recorded
 from instep.domain.fold import follow
 from instep.domain.instances import Instance
-from instep.domain.state import Forgotten, State
+from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
 from instep.ledger.port import Verified
 from instep.ledger.sql import log, projections, snapshots
@@ -21,20 +21,26 @@ _Content = dict[str, Any]
 
 
 class Replayed:
-    """The state after all events, and by which of them each want was made."""
+    """The state after all events."""
 
     def __init__(self, recorded: Iterable[Recorded]) -> None:
         self.state = State()
-        self.since: dict[str, int] = {}
+        self.origins = projections.Origins({}, {})
         self.events = 0
         for each in recorded:
             self.events += 1
             for change in follow(self.state, each):
-                if isinstance(change, Want):
-                    self.since.setdefault(change.id, each.sequence)
-                elif isinstance(change, Forgotten):
-                    for id in change.wants:
-                        self.since.pop(id, None)
+                self._note(change, each.sequence)
+
+    def _note(self, change: Change, sequence: int) -> None:
+        wants, served = self.origins
+        if isinstance(change, Want):
+            wants.setdefault(change.id, sequence)
+        elif isinstance(change, Served):
+            served[change.ref, change.generation] = sequence
+        elif isinstance(change, Forgotten):
+            for id in change.wants:
+                wants.pop(id, None)
 
 
 def verify(connection: Connection) -> Verified:
@@ -46,7 +52,7 @@ def rebuild(connection: Connection) -> Verified:
     log.lock(connection)
     replayed = Replayed(log.read(connection))
     verified = _verified(connection, replayed)
-    projections.write_all(connection, replayed.state, replayed.since)
+    projections.write_all(connection, replayed.state, replayed.origins)
     snapshots.forget(connection)
     return verified
 
@@ -62,19 +68,21 @@ def _in_the_log(connection: Connection, replayed: Replayed) -> Iterator[str]:
         yield f"the last event should be {last}, and is {replayed.state.sequence}"
 
 
+#: What rows of these tables are called, and what their bodies hold.
+_NAMES: Final[Mapping[Table, tuple[str, Any]]] = {
+    instances: ("instance", Instance),
+    canonical: ("canonical instance of", None),
+    served: ("what is served of", None),
+    wants: ("want", Want),
+    want_refs: ("what is waited for by", None),
+}
+
+
 def _differences(connection: Connection, replayed: Replayed) -> Iterator[str]:
-    state, since = replayed.state, replayed.since
-    rows = (row for each in state.wants.values() for row in projections.ref_rows(each, since[each.id]))
-    expected: list[tuple[str, Table, Iterable[_Content], Any]] = [
-        ("instance", instances, map(projections.instance_row, state.instances.values()), Instance),
-        ("canonical instance of", canonical, projections.canonical_rows(state), None),
-        ("what is served of", served, projections.served_rows(state), None),
-        ("want", wants, (projections.want_row(each, since[each.id]) for each in state.wants.values()), Want),
-        ("what is waited for by", want_refs, rows, None),
-    ]
-    for what, table, contents, kind in expected:
+    for table, contents in projections.rows_of(replayed.state, replayed.origins):
+        name, body = _NAMES[table]
         key = [each.name for each in table.primary_key]
-        yield from _compared(what, _by(key, _read(connection, table), kind), _by(key, contents, kind))
+        yield from _compared(name, _by(key, _read(connection, table), body), _by(key, contents, body))
 
 
 def _read(connection: Connection, table: Table) -> Iterator[_Content]:

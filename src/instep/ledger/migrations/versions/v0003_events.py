@@ -117,8 +117,8 @@ def _create_instances() -> None:
     op.create_index("instances_ref", "instances", ["ref", "sequence"])
     of_generation = [("ref", _REF), ("generation", _GENERATION), ("uuid", _UUID)]
     _create("canonical", [_needed(*each) for each in of_generation], ["ref", "generation"])
-    by_event = [("sequence", sa.BigInteger()), ("at", sa.BigInteger())]
-    _create("served", [_needed(*each) for each in (*of_generation, *by_event)], ["ref", "generation"])
+    by_event = ("sequence", sa.BigInteger())
+    _create("served", [_needed(*each) for each in (*of_generation, by_event)], ["ref", "generation"])
 
 
 def _create_wants() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_PART = r"(\d{1,15}(?:\.\d{1,9})?) ?(ms|min|s|m|h|d|w)"
+_PART = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|min|s|m|h|d|w)"
 _PARTS = re.compile(_PART)
 _WHOLE = re.compile(rf"{_PART}(?: ?{_PART})*\Z")
 
 #: For JSON Schema: what `parse_duration` takes.
-DURATION_PATTERN = r"^\d+(\.\d+)? ?(ms|min|s|m|h|d|w)( ?\d+(\.\d+)? ?(ms|min|s|m|h|d|w))*$"
+DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w)( ?[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w))*$"
 #: A hundred years: whoever means more means for ever, and says so by leaving it out.
 LONGEST = 36_525 * _UNITS["d"]
 

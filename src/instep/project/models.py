@@ -29,6 +29,7 @@ from instep.domain.refs import is_entity_name
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.fields import (
     Bytes,
+    Duration,
     Globs,
     OneOrMore,
     Real,
@@ -251,6 +252,8 @@ class Entity(Model):
     """How much work one row is; slices of costly entities hold fewer rows."""
     priority: Whole = Field(default=40, ge=0, le=1000)
     """Entities of higher priority go first."""
+    ttl: Duration | None = None
+    """Time to live of what was built, such as `30d`: after that it is built anew; for ever when left out."""
     limits: Limits = Limits()
     """What a document may be at most."""
     deletes: Deletes = Deletes()

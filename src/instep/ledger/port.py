@@ -347,6 +347,9 @@ class Ledger(Protocol):
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         """All entries of an instance, by URI."""
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        """One entry of an instance, however many there are."""
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
 

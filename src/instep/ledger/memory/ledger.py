@@ -205,6 +205,10 @@ class MemoryLedger:
         with self._lock:
             return documents.manifest(self._tables, instance)
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        with self._lock:
+            return self._tables.documents.get(instance, {}).get(document_id)
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         with self._lock:
             return documents.totals(self._tables, instance)

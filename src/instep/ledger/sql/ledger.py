@@ -207,6 +207,9 @@ class SqlLedger:
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        return self._read(lambda tx: manifest.entry(tx, instance, document_id))
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
 

@@ -75,6 +75,13 @@ def entries(tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
     return {row[1]: ManifestEntry._make(row) for row in rows}
 
 
+def entry(tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
+    columns = [documents.c[name] for name in ManifestEntry._fields]
+    one = select(*columns).where(documents.c.instance == instance, documents.c.document_id == document_id)
+    row = tx.connection.execute(one).one_or_none()
+    return None if row is None else ManifestEntry._make(row)
+
+
 def totals(tx: Transaction, instance: str) -> tuple[int, int, int]:
     sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
     count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()

@@ -123,7 +123,7 @@ def test_a_document_that_is_refused_fails_alone(embedded: Place) -> None:
 def test_an_outage_of_the_endpoint_stops_the_job_and_the_next_run_resumes_it(
     embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.service.wave.BACKOFF", (0.0,))
+    monkeypatch.setattr("instep.service.wave.OUTAGE_SECONDS", 0.5)
     endpoint.away = True
     with pytest.raises(UserError, match="503") as away:
         embedded.run()

@@ -268,7 +268,8 @@ class Soak:
 def _found_no_ledger(server: ServerProcess) -> bool:
     """It said so, and ended: whoever starts it is to do that again."""
     said = [event.facts for event in server.named("ended")]
-    return any(each["kind"] in ("Transient", "Unknown") or "cannot be reached" in each["why"] for each in said)
+    away = ("cannot be reached", "was lost")
+    return any(each["kind"] in ("Transient", "Unknown") or any(text in each["why"] for text in away) for each in said)
 
 
 def soak(

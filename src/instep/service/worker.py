@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,11 @@ from instep.engine.choice import EngineChoice
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
+from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.patience import RESUMES, Away, Circuit, backoff
+from instep.service.plan import PlanOptions
+from instep.service.planner import Planner
 from instep.service.promotion import finish
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
@@ -151,19 +154,29 @@ class Worker:
             if not self._serve_one(parts):
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
-    def serve(self, *, until_idle: bool) -> None:
-        """Whatever there is to do for our entities, for ever; or until nothing is.
+    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool) -> None:
+        """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is
+        wanted, if nothing is in work.
 
         The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy.
         """
         shortest = self._context.timing.poll / 1000
         pause = shortest
-        while (parts := self._look(self._setups)) or not until_idle:
-            if self._serve_one(parts):
+        while True:
+            parts = self._look(self._setups)
+            if self._serve_one(parts) or self._begin(begin):
                 pause = shortest
+            elif until_idle and not parts:
+                return
             else:
                 self._context.clock.sleep(pause)
                 pause = min(1.5 * pause, IDLE * shortest)
+
+    def _begin(self, begin: Callable[[Worker], bool]) -> bool:
+        try:
+            return begin(self)
+        except (Conflict, Fenced, Transient, Unknown):
+            return False  # The next look finds out why.
 
     def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """What is to be done, after recovery if that is due. Waits while the ledger is down."""
@@ -371,11 +384,14 @@ def _nothing() -> None:
 
 
 def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
-    """Be a worker for these entities: take part in any job on them, until interrupted (or idle)."""
-    worker = Worker({setup.ref: setup for setup in setups}, context, "worker")
+    """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
+    interrupted (or idle).
+    """
+    planner = Planner({setup.ref: setup for setup in setups}, context, PlanOptions(), {})
+    worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(setup.ref.entity for setup in setups)
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
-        worker.serve(until_idle=until_idle)
+        worker.serve(Fulfiller(planner).begin, until_idle=until_idle)
     finally:
         worker.end()

@@ -10,8 +10,9 @@ from instep.domain.instances import Reason
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.system import SystemClock
-from tests.contracts.ledger import REF
 
+#: A partition that everybody wants. (What the contract has is not imported here: every process would have to.)
+_ALL = "Document@global"
 _PROCESSES = 8
 _BATCHES = 20
 
@@ -20,7 +21,7 @@ def _batch(writer: int, number: int) -> list[Event]:
     """Wants of a partition that all want, and instances of partitions of its own: one to three of each."""
     names = [f"{writer}/{number}/{each}" for each in range(1 + (writer + number) % 3)]
     created = [InstanceCreated(ref=f"Ticket@{name}", reason=Reason.FIRST) for name in names]
-    return [*created, *(WantCreated(want=name, refs=(str(REF),)) for name in names)]
+    return [*created, *(WantCreated(want=name, refs=(_ALL,)) for name in names)]
 
 
 def _append(url: str, writer: int) -> list[int]:

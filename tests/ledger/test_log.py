@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, select, update
 
-from instep.domain.events import (
+from instep.domain.events import Collected, (
     Event,
     InstanceTainted,
     WantCreated,
@@ -114,6 +114,16 @@ class TestSnapshots:
         ledger.append(_wants(0, 12))
         ledger.rebuild_projections()
         assert self._made(engine) == []
+
+
+def test_the_id_of_a_want_that_was_collected_may_be_used_again_at_once(ledger: SqlLedger) -> None:
+    imported(ledger)
+    ledger.append(_wants(0, 2))
+    again = WantCreated(want="0", refs=(str(REF),), as_of=START + 1)
+    ledger.append([Collected(wants=("0",)), again])
+    assert [each.id for each in ledger.wants()] == ["0", "1"]
+    assert [each.id for each in ledger.wants(ref=REF, open_only=True)] == ["0"]
+    assert ledger.verify().differences == ()
 
 
 class TestTorn:

@@ -279,7 +279,8 @@ class SqlLedger:
     def _snapshot(self, sequence: int) -> None:
         # What was appended is committed. Without the snapshot a replay takes longer, that is all.
         with suppress(InstepError):
-            self._run(self._writer, lambda tx: snapshots.take(tx.connection, sequence))
+            made = self._read(lambda tx: snapshots.make(tx.connection, sequence))
+            self._run(self._writer, lambda tx: snapshots.keep(tx.connection, made))
 
     def _run(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
         """`work` in a transaction; again when it collided with another one, and so had no effect.

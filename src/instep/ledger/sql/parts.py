@@ -262,11 +262,14 @@ def _promote(tx: Transaction, job_id: str, part: JobPart, sequence: int) -> str 
     """Serve the part's instance, or return why it cannot be."""
     watermark = builds.watermark(tx, part, _created_at(tx, job_id))
     # The manifest that is dropped may be long: nobody should have to wait for that who appends.
-    with tx.connection.begin_nested() as tried:
-        manifest.move_checkpoint(tx, part, job_id, sequence=sequence, watermark=watermark)
-        refused = builds.succeed(tx, job_id, part, watermark)
-        if refused is not None:
-            tried.rollback()
+    # (Not a `with`: after a deadlock there is no savepoint to go back to, and saying so would hide what it was.)
+    tried = tx.connection.begin_nested()
+    manifest.move_checkpoint(tx, part, job_id, sequence=sequence, watermark=watermark)
+    refused = builds.succeed(tx, job_id, part, watermark)
+    if refused is None:
+        tried.commit()
+    else:
+        tried.rollback()
     return refused
 
 

@@ -183,15 +183,17 @@ class Changes:
         return Rejected("malformed", f"{long[0][:40]}… is too long to be stored") if long else None
 
     def write(self, connection: Connection, stored: Stored) -> None:
+        _delete(connection, instances.c.uuid, self._gone)
+        _delete(connection, wants.c.id, self._wants_gone)
+        _delete(connection, want_refs.c.want_id, self._wants_gone)
+        stored.instances.deleted(self._gone)
+        stored.wants.deleted(self._wants_gone)
         found = {uuid: instance_row(each) for uuid, each in self._instances.items()}
         _write(connection, instances, found, stored.instances)
         pointers = {key: canonical_row(key, uuid) for key, uuid in self._canonical.items()}
         _write(connection, canonical, pointers, stored.canonical)
         _write(connection, served, {key: served_row(key, *each) for key, each in self._served.items()}, stored.served)
         self._write_wants(connection, stored)
-        _delete(connection, instances.c.uuid, self._gone)
-        _delete(connection, wants.c.id, self._wants_gone)
-        _delete(connection, want_refs.c.want_id, self._wants_gone)
 
     def _write_wants(self, connection: Connection, stored: Stored) -> None:
         _write(

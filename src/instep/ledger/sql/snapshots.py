@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, delete, insert, select
 
@@ -59,13 +59,24 @@ def _pieces(sequence: int) -> Select[Any]:
     return select(snapshots.c.body).where(snapshots.c.sequence == sequence).order_by(snapshots.c.piece)
 
 
-def take(connection: Connection, sequence: int) -> None:
-    """Make the snapshot after an event; those before it are thinned out."""
-    body = dump(state(connection, sequence=sequence))
+class Snapshot(NamedTuple):
+    sequence: int
+    at: int
+    body: bytes
+
+
+def make(connection: Connection, sequence: int) -> Snapshot:
+    """The one after an event."""
+    return Snapshot(sequence, _time_of(connection, sequence), dump(state(connection, sequence=sequence)))
+
+
+def keep(connection: Connection, made: Snapshot) -> None:
+    """Store it; those before it are thinned out."""
+    sequence, at, body = made
     connection.execute(delete(snapshots).where(snapshots.c.sequence == sequence))
     pieces = [body[start : start + _PIECE] for start in range(0, len(body), _PIECE)]
-    common = {"sequence": sequence, "at": _time_of(connection, sequence)}
-    connection.execute(insert(snapshots), [common | {"piece": n, "body": piece} for n, piece in enumerate(pieces)])
+    rows = [{"sequence": sequence, "at": at, "piece": number, "body": piece} for number, piece in enumerate(pieces)]
+    connection.execute(insert(snapshots), rows)
     # The one before stays, in case that this one cannot be read.
     old = and_(snapshots.c.sequence < sequence - EVERY, snapshots.c.sequence % _KEPT != 0)
     connection.execute(delete(snapshots).where(old))

@@ -41,6 +41,10 @@ class Rows(dict[K, V]):
         self.fetch([key])
         return self._known[key]
 
+    def deleted(self, keys: Iterable[K]) -> None:
+        """The table has no rows for these any more."""
+        self._known |= dict.fromkeys(keys, False)
+
     def __missing__(self, key: K) -> V:
         if key not in self._known:
             self.fetch([key])
@@ -56,11 +60,6 @@ class Rows(dict[K, V]):
             return self[key]
         except KeyError:
             return default
-
-    def setdefault(self, key: K, default: V) -> V:
-        if key not in self:
-            self[key] = default
-        return self[key]
 
 
 class Stored:

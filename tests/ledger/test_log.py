@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, select, update
 
-from instep.domain.events import Collected, (
+from instep.domain.events import (
+    Collected,
     Event,
     InstanceTainted,
     WantCreated,

@@ -13,24 +13,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.project import Project, load_project
 from instep.service.compose import Workshop
+from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, PlanOptions, plan_entity
 from instep.service.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.domain.instances import Instance
     from instep.ledger.port import FailureRecord
     from instep.service.check import Finding
+    from instep.service.instances import Left
     from instep.service.jobs import JobView, WorkerView
     from instep.service.run import EntityResult
     from instep.service.search import Found
     from instep.service.status import EntityStatus
+    from instep.service.wants import WantView
     from instep.targets.port import SearchMode
 
 #: How long a run waits for another one on the same entity unless told otherwise, in seconds.
@@ -185,6 +191,93 @@ class Instep:
         with closing(workshop), closing(workshop.ledger()) as ledger:
             serve(workshop.setups(entities), workshop.context(ledger, progress or Silent()), until_idle=until_idle)
 
+    def want(
+        self,
+        refs: Iterable[str],
+        *,
+        fresh_within: timedelta | None = None,
+        as_of: datetime | None = None,
+        generation: str = "",
+        by: str = "",
+    ) -> WantView:
+        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all.
+
+        Returns at once: the next run, or a worker, builds what is not there.
+        """
+        from instep.service.wants import make_want
+
+        workshop = Workshop(self.project)
+        wanted = declared_refs(refs, self.project.entities)
+        with closing(workshop.ledger()) as ledger:
+            return make_want(
+                ledger,
+                workshop.ids.new(),
+                wanted,
+                generation=generation,
+                fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
+                as_of=None if as_of is None else round(as_of.timestamp() * 1000),
+                by=by,
+            )
+
+    def wants(self, ref: str | None = None, *, ended: bool = False, limit: int = 100) -> list[WantView]:
+        """What is waited for (with `ended`, also what was), on one partition or all, newest first."""
+        from instep.service.wants import want_views
+
+        only = None if ref is None else self._ref(ref)
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return want_views(ledger, ref=only, open_only=not ended, limit=limit)
+
+    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> WantView:
+        """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""
+        from instep.service.wants import cancel_want, find_want
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            found = find_want(ledger, want_id)
+        with closing(workshop.ledger()) as ledger:
+            return cancel_want(ledger, found.id, by=by, why=why)
+
+    def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
+        """Every instance of a partition, newest first."""
+        found = self._ref(ref)
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return ledger.instances(found, limit=limit)
+
+    def taint(self, ref: str, *, why: str = "", by: str = "") -> Left:
+        """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
+        from instep.service.instances import live, taint
+
+        found, workshop = self._ref(ref), Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            live(ledger, found, "tainted")  # No ledger is made just to find that it is empty.
+        with closing(workshop.ledger()) as ledger:
+            return taint(ledger, found, why=why, by=by)
+
+    def rebuild(self, ref: str, *, by: str = "") -> Left:
+        """The next run builds it anew, though nothing is wrong with it."""
+        from instep.service.instances import rebuild
+
+        found = self._ref(ref)
+        with closing(Workshop(self.project).ledger()) as ledger:
+            return rebuild(ledger, found, by=by)
+
+    def expire(self, refs: Iterable[str] | None = None, *, by: str = "") -> list[Left]:
+        """The time of these partitions is over; by default of those that are past their time to live."""
+        from instep.service.instances import expire, expire_overdue, live, overdue
+
+        workshop = Workshop(self.project)
+        named = declared_refs(refs or (), self.project.entities)
+        declared = self.project.entities.items()
+        ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            # All of them, before the first is: and no ledger is made just to find that it is empty.
+            for ref in named:
+                live(ledger, ref, "expired")
+            if not named and not overdue(ledger, ttls):
+                return []
+        with closing(workshop.ledger()) as ledger:
+            return [expire(ledger, ref, by=by) for ref in named] if named else expire_overdue(ledger, ttls, by=by)
+
     def search(
         self,
         query: str,
@@ -213,6 +306,9 @@ class Instep:
     def check(self) -> list[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
         return Workshop(self.project, spark=self._spark).check()
+
+    def _ref(self, text: str) -> PartitionRef:
+        return declared_ref(text, self.project.entities)
 
 
 def _listing(progress: Progress, entity: str) -> Callable[[int], None]:

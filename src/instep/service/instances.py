@@ -1,0 +1,176 @@
+"""Instances as users know them: their history, and what may be asked of the canonical one: taint, rebuild, expire.
+
+Whatever is asked, readers keep what is served until something better has been built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.events import Event, InstanceCreated, InstanceExpired, InstanceTainted
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict, UserError
+from instep.ledger.port import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What became of the instance of a partition: `old` was left, `new` is to be built. Both may be None or the same
+    where nothing had to be done. `wanted`: somebody waits for it, so that a worker builds it too.
+    """
+
+    ref: PartitionRef
+    old: Instance | None
+    new: Instance | None
+    wanted: bool
+
+    @property
+    def changed(self) -> bool:
+        return self.old != self.new
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "changed": self.changed,
+            "old": instance_dict(self.old) if self.old else None,
+            "new": instance_dict(self.new) if self.new else None,
+            "wanted": self.wanted,
+        }
+
+
+def taint(ledger: Ledger, ref: PartitionRef, *, why: str = "", by: str = "") -> Left:
+    """What is Live is not to be trusted: it is built anew. Raises `UserError` when nothing is Live."""
+    old = live(ledger, ref, "tainted")
+    return _leave(ledger, ref, old, InstanceTainted(instance=old.uuid, why=why, by=by), "tainted")
+
+
+def rebuild(ledger: Ledger, ref: PartitionRef, *, by: str = "") -> Left:
+    """Have it built anew though nothing is wrong with it; what is to be built anyway stays as it is."""
+    old = to_rebuild(ledger, ref)
+    if old is None or old.state is InstanceState.MISSING:
+        return Left(ref, old, old, _wanted(ledger, ref))
+    event = InstanceCreated(ref=str(ref), reason=Reason.REBUILD, by=by)
+    return _leave(ledger, ref, old, event, "built again")
+
+
+def expire(ledger: Ledger, ref: PartitionRef, *, by: str = "") -> Left:
+    """Its time is over, whatever time to live it has. Raises `UserError` when nothing is Live."""
+    old = live(ledger, ref, "expired")
+    return _leave(ledger, ref, old, InstanceExpired(instance=old.uuid, by=by), "expired")
+
+
+def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str = "") -> list[Left]:
+    """Expire what is past its time to live (milliseconds). What a job refreshes is left for the next time."""
+    done = []
+    for ref, old in overdue(ledger, ttls).items():
+        event = InstanceExpired(instance=old.uuid, ttl=ttls[ref], by=by)
+        done.append(_leave(ledger, ref, old, event, "expired"))
+    return done
+
+
+def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
+    """What is Live and past its time to live."""
+    now = ledger.now()
+    found = ((ref, ttl, ledger.canonical(ref)) for ref, ttl in ttls.items())
+    return {
+        ref: each
+        for ref, ttl, each in found
+        if each is not None and each.state is InstanceState.LIVE and past_ttl(each, ttl, now)
+    }
+
+
+def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
+    """Whether it was built so long ago: refreshes make it complete up to now, and not younger."""
+    return ttl is not None and instance.live_at is not None and now - instance.live_at >= ttl
+
+
+def live(ledger: Ledger, ref: PartitionRef, what: str) -> Instance:
+    """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
+    current = ledger.canonical(ref)
+    if current is None or current.state is InstanceState.MISSING:
+        raise UserError(
+            f"{ref} is not there: nothing is Live that could be {what}",
+            hint="It is to be built already: the next `instep run` does that.",
+        )
+    if current.state is not InstanceState.LIVE:
+        raise _in_work(ref, current, what)
+    return current
+
+
+def to_rebuild(ledger: Ledger, ref: PartitionRef) -> Instance | None:
+    """The canonical instance. Raises `UserError` while a job works on it."""
+    current = ledger.canonical(ref)
+    if current is not None and current.worked_on_by:
+        raise _in_work(ref, current, "built again")
+    return current
+
+
+def instance_dict(each: Instance) -> dict[str, Any]:
+    return {
+        "uuid": each.uuid,
+        "ref": each.ref,
+        "generation": each.generation,
+        "sequence": each.sequence,
+        "previous": each.previous,
+        "reason": str(each.reason),
+        "state": str(each.state),
+        "canonical": not each.left,
+        "by": each.by,
+        "job": each.job,
+        "refreshed_by": each.refreshed_by,
+        "refreshes": each.refreshes,
+        "window": None if each.target is None else {"floor": each.floor, "target": each.target},
+        "watermark": each.watermark,
+        "fingerprint": None if each.fingerprint is None else dict(each.fingerprint),
+        "revision": each.revision,
+        "inputs": list(each.inputs),
+        "physical": each.physical,
+        "counts": each.counts.as_dict() if each.counts else None,
+        "created_at": each.created_at,
+        "started_at": each.started_at,
+        "live_at": each.live_at,
+        "ended_at": each.ended_at,
+        "ended": ending(each),
+        "error": each.error,
+    }
+
+
+_ENDINGS = {
+    InstanceState.TAINTED: "tainted",
+    InstanceState.EXPIRED: "expired",
+    InstanceState.FAILED: "its build failed",
+}
+
+
+def ending(each: Instance) -> str | None:
+    """How an instance ended, in words; None for the canonical one."""
+    if not each.left:
+        return None
+    words = _ENDINGS.get(each.state)
+    if words is None:  # It was Live, and a new build took its place.
+        return f"replaced for a {each.why}" if each.why == Reason.REBUILD else f"replaced: {each.why}"
+    return f"{words}: {each.why}" if each.why else words
+
+
+def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what: str) -> Left:
+    try:
+        ledger.append([event])
+    except Conflict as error:  # A job has begun with it meanwhile, or somebody else was quicker.
+        raise UserError(f"{ref} cannot be {what} now: {error}", hint=f"See `instep history {ref}`.") from error
+    return Left(ref, ledger.instance(old.uuid), ledger.canonical(ref), _wanted(ledger, ref))
+
+
+def _wanted(ledger: Ledger, ref: PartitionRef) -> bool:
+    return any(not want.generation for want in ledger.wants(ref=ref, open_only=True))
+
+
+def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:
+    does = "builds" if current.state is InstanceState.BUILDING else "refreshes"
+    job = str(current.worked_on_by)[:8]
+    return UserError(
+        f"{ref} cannot be {what} now: job {job} {does} it",
+        hint=f"When that has ended, it can: `instep job show {job}`; `instep run` finishes a job that was stopped.",
+    )

@@ -17,6 +17,7 @@ from instep.ledger.port import Checkpoint, FailureRecord, Ledger
 
 from .documents import Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
+from .log import LogChecker
 from .scheduler import Process
 from .target import Index, SimTarget
 
@@ -45,6 +46,7 @@ class Checker:
         self._heard: dict[str, float] = {}
         self._attempts: set[str] = set()
         self._finished: dict[str, int] = {}
+        self._log = LogChecker(ledger, map(PartitionRef, sources), self.broken)
 
     def broken(self, what: str) -> None:
         self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
@@ -193,6 +195,7 @@ class Checker:
 
     def at_rest(self) -> None:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
+        self._log.check()
         for name in self._sources:
             ref = PartitionRef(name)
             if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
@@ -205,6 +208,10 @@ class Checker:
 
     def final(self) -> None:
         """After a last run found nothing to do: everything is in the target, once, or in the failure list."""
+        self._log.check()
+        self._log.fulfilled()
+        for kind in self._log.kinds():
+            self._world.count(kind)
         for name, source in self._sources.items():
             ref = PartitionRef(name)
             records = self._ledger.failures(ref, limit=10_000)

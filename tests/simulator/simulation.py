@@ -31,6 +31,7 @@ from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .target import SimTarget
+from .users import Users
 
 MINUTE = 60_000
 #: After the faults have stopped, everything must have come to an end within this time (milliseconds).
@@ -182,6 +183,8 @@ class Simulation:
             fingerprint=dict(self._fingerprint),
             embedder=_no_embedder,
             program=program,
+            ttl=None,
+            revision=lambda: "simulated",
         )
 
     def context(self, process: Process) -> Context:
@@ -248,6 +251,8 @@ class Simulation:
         for slot in range(random.choice((1, 2, 2, 3))):
             self._spawn(f"slot {slot}", partial(self._supervise, slot, until), after=random.choice((0, 0, 3_000)))
         self._spawn("script", lambda: self._script(until))
+        users = Users(self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed, doubt=not self._poison)
+        self._spawn("users", lambda: users.live(self._operator.sleep, lambda: scheduler.now > until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
         for process in self.processes:
@@ -333,8 +338,12 @@ class Simulation:
             process.paused_until = self._scheduler.now + self._random.uniform(1, 3) * self._timing.lease
         self.world.count(f"{action} from outside")
 
+    def _undisturbed(self) -> Any:
+        """The ledger as people see it: each call is a step, and goes well."""
+        return Port(self.ledger, "ledger", self._operator, replace(self.world, chaos=Chaos(self._random)))
+
     def _request_stop(self) -> None:
-        port = Port(self.ledger, "ledger", self._operator, replace(self.world, chaos=Chaos(self._random)))
+        port = self._undisturbed()
         for job in self.ledger.jobs(1):
             if job.state.ended:
                 continue

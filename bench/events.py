@@ -53,9 +53,9 @@ _START = 1_790_000_000_000
 class Log:
     """Rows of a log of so many events, the same for the same seed."""
 
-    def __init__(self, seed: int, partitions: int) -> None:
+    def __init__(self, seed: int, partitions: int, start: int = _START) -> None:
         self._random = random.Random(seed)
-        self._now = _START
+        self._now = start
         self._ids = itertools.count(1)
         #: What can be collected: instances that were left and are not served, wants that have ended.
         self._left: deque[str] = deque()

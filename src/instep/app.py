@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.domain.instances import Instance
-    from instep.ledger.port import FailureRecord
+    from instep.ledger.port import FailureRecord, Verified
     from instep.service.check import Finding
+    from instep.service.collection import Garbage
     from instep.service.instances import Left
     from instep.service.jobs import JobView, WorkerView
+    from instep.service.lineage import Lineage, Moment
+    from instep.service.provenance import Provenance
     from instep.service.run import EntityResult
     from instep.service.search import Found
     from instep.service.status import EntityStatus
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 #: How long a run waits for another one on the same entity unless told otherwise, in seconds.
 WAIT_SECONDS = 600.0
+#: How long old instances and wants are kept unless told otherwise.
+KEEP = timedelta(days=30)
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Instep:
@@ -303,12 +308,78 @@ class Instep:
                 return ledger.failures(limit=limit)
             return [record for setup in workshop.setups(entities) for record in ledger.failures(setup.ref, limit=limit)]
 
+    def why(self, target: str, row_id: str) -> Provenance:
+        """Where a row that is served comes from: its instance, job, wants, document and inputs.
+
+        `target` names a target or an entity; `row_id` is a chunk_id, a document_id or a source URI.
+        """
+        from instep.service.provenance import why
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return why(workshop.setups(), ledger, target, row_id)
+
+    def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
+        """What the canonical instance of a partition was made from; as it was known at a time, if one is given.
+
+        An older instance is named by its UUID, or the first 8 characters of that.
+        """
+        from instep.service.lineage import lineage
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return lineage(ledger, ref, at=None if at is None else _milliseconds(at))
+
+    def status_at(
+        self, entities: Iterable[str] | None = None, *, at: datetime | None = None, job: str | None = None
+    ) -> list[Moment]:
+        """What was canonical, and in which state: at a time, or when a job ended. By default now."""
+        from instep.service.jobs import find_job
+        from instep.service.lineage import end_of, moments
+
+        if at is not None and job is not None:
+            raise UserError("either a time or a job can be looked back at, not both")
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            now = ledger.now()
+            time = end_of(find_job(ledger, job), now) if job else now if at is None else _milliseconds(at)
+            return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
+
+    def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:
+        """Forget instances that were left, and wants that have ended, for longer than `keep`."""
+        from instep.service.collection import collect
+
+        milliseconds = round(keep.total_seconds() * 1000)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            found = collect(ledger, keep=milliseconds, dry_run=True)
+        if dry_run or found.empty:
+            return found
+        with closing(workshop.ledger()) as ledger:
+            return collect(ledger, keep=milliseconds)
+
+    def verify_ledger(self) -> Verified:
+        """Replay the ledger's log, and compare what is stored with what it leads to. Changes nothing."""
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return ledger.verify()
+
+    def rebuild_ledger(self) -> Verified:
+        """Make what is stored what the ledger's log leads to. The differences are those that there were."""
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            if not ledger.events(limit=1):
+                return ledger.verify()  # No ledger is made just to find that it is empty.
+        with closing(workshop.ledger()) as ledger:
+            return ledger.rebuild_projections()
+
     def check(self) -> list[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
         return Workshop(self.project, spark=self._spark).check()
 
     def _ref(self, text: str) -> PartitionRef:
         return declared_ref(text, self.project.entities)
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
 
 
 def _listing(progress: Progress, entity: str) -> Callable[[int], None]:

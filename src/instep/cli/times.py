@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import typer
 
@@ -27,3 +27,14 @@ def time_value(text: str) -> int:
     if milliseconds < 0:
         raise typer.BadParameter(f"{text!r} is before 1970")
     return milliseconds
+
+
+def when_text(milliseconds: int, now: int) -> str:
+    """Local time as it stands in a table: to the minute in the year of `now`, else the day."""
+    when, today = (datetime.fromtimestamp(each / 1000, UTC).astimezone() for each in (milliseconds, now))
+    return when.strftime("%m-%d %H:%M" if when.year == today.year else "%Y-%m-%d")
+
+
+def moment_text(milliseconds: int) -> str:
+    """Local time to the second, with the year: for what may be long ago. `time_value` reads it."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -26,6 +26,10 @@ class Garbage:
     keep: int
     collected: bool
 
+    @property
+    def empty(self) -> bool:
+        return not self.instances and not self.wants
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "instances": list(self.instances),

@@ -18,7 +18,31 @@ import typer
 from typer.exceptions import TyperException
 
 from instep import __version__
-from instep.cli import check, failures, init, job, jobs, plan, run, schema, search, status, worker, workers
+from instep.cli import (
+    cancel,
+    check,
+    expire,
+    failures,
+    garbage,
+    history,
+    init,
+    job,
+    jobs,
+    ledger,
+    lineage,
+    plan,
+    rebuild,
+    run,
+    schema,
+    search,
+    status,
+    taint,
+    want,
+    wants,
+    why,
+    worker,
+    workers,
+)
 from instep.cli.exits import ExitCode, report, report_usage
 
 app = typer.Typer(
@@ -53,6 +77,9 @@ def instep(
       instep search "words"     ask the index
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
+      instep want Document      have it built by whatever worker is free
+      instep history Document   every build of it, and how it ended
+      instep why Document URI   where a row comes from
 
     \b
     Exit codes:
@@ -79,6 +106,17 @@ app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
 app.command("jobs")(jobs.jobs)
 app.add_typer(job.app)
+app.command("want")(want.want)
+app.command("wants")(wants.wants)
+app.command("cancel")(cancel.cancel)
+app.command("history")(history.history)
+app.command("taint")(taint.taint)
+app.command("rebuild")(rebuild.rebuild)
+app.command("expire")(expire.expire)
+app.command("why")(why.why)
+app.command("lineage")(lineage.lineage)
+app.command("gc")(garbage.gc)
+app.add_typer(ledger.app)
 app.command("schema")(schema.schema)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +10,7 @@ from instep.cli.jobs import percent_text
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.who import user_text
 from instep.cli.workers import late_text, place_text
 from instep.domain.jobs import SliceState
 
@@ -77,7 +76,7 @@ def stop(
     """
     from instep.app import load
 
-    found = load(project).stop_job(job_id, reason=_reason(), wait=wait)
+    found = load(project).stop_job(job_id, reason=f"stopped by {user_text()}", wait=wait)
     out = Output(as_json=as_json)
     out.result(found.as_dict(), lambda: out.line(_after_stop(found)))
 
@@ -138,15 +137,6 @@ def retry(
         finish(out, results)
     else:
         out.result([], lambda: out.line(f"Nothing failed in job {job_id}."))
-
-
-def _reason() -> str:
-    """Whoever looks at the job later learns who stopped it."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a user without a name
-        user = "somebody"
-    return f"stopped by {user} on {socket.gethostname()}"
 
 
 def _after_stop(job: JobView) -> str:

@@ -31,6 +31,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from instep.domain import events as e
+from instep.domain.durations import duration_text
 from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, instance_id
 from instep.domain.state import Change, Forgotten, Key, Rejected, Served, State
@@ -307,7 +308,7 @@ def _expired(step: Step, event: e.InstanceExpired) -> Rejected | None:
     old = step.current(event.instance, _LIVE)
     if isinstance(old, Rejected):
         return old
-    why = f"its time to live of {event.ttl} ms was over" if event.ttl else ""
+    why = f"its time to live of {duration_text(event.ttl)} was over" if event.ttl else ""
     why = step.state.share(why, why)
     step.leave(old, InstanceState.EXPIRED, Reason.EXPIRY, why, event.by)
     return None

@@ -164,7 +164,9 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
 
 
 def _wanted(ledger: Ledger, ref: PartitionRef) -> bool:
-    return any(not want.generation for want in ledger.wants(ref=ref, open_only=True))
+    """Whether a worker makes a job for it."""
+    now = ledger.now()
+    return any(not want.generation and (want.needed or 0) <= now for want in ledger.wants(ref=ref, open_only=True))
 
 
 def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:

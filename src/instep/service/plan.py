@@ -18,6 +18,7 @@ from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.instances import past_ttl
 from instep.service.setup import EntitySetup
 
 
@@ -181,7 +182,7 @@ _MISSING = {
 
 def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
     """Whether the instance has lived for longer than the entity's time to live."""
-    return bool(setup.ttl and current.live_at is not None and ledger.now() - current.live_at >= setup.ttl)
+    return past_ttl(current, setup.ttl, ledger.now())
 
 
 def _wanted(ref: PartitionRef, ledger: Ledger) -> list[str]:

@@ -37,6 +37,12 @@ class WantView:
         return tuple((ref, each) for ref, each in pairs if not self.want.satisfied_by(each))
 
     @property
+    def startable(self) -> bool:
+        """Whether a worker makes a job for it: nobody works on it, and looking at the source now would do."""
+        want = self.want
+        return want.state is WantState.IDLE and not want.generation and (want.needed or 0) <= self.seen_at
+
+    @property
     def in_time(self) -> bool:
         """Whether the jobs that work on what it lacks reach far enough."""
         needed = self.want.needed

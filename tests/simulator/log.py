@@ -34,9 +34,9 @@ class LogChecker:
             for problem in self._served(ref):
                 self._broken(f"log: {ref}: {problem}")
 
-    def kinds(self) -> set[str]:
+    def kinds(self) -> list[str]:
         """Of all the events that have been."""
-        return {row[2] for row in self._ledger.events(0, _ALL)}
+        return sorted({row[2] for row in self._ledger.events(0, _ALL)})
 
     def fulfilled(self) -> None:
         """Nothing is left to do, so that nobody waits for anything that is there."""
@@ -61,7 +61,7 @@ class LogChecker:
         state, ledger = replay(read(rows)), self._ledger
         if state != ledger.state():
             yield "the ledger's state is not what it leads to"
-        for ref in {PartitionRef.parse(each.ref) for each in state.instances.values()}:
+        for ref in sorted({PartitionRef.parse(each.ref) for each in state.instances.values()}):
             told = {each.uuid: each for each in ledger.instances(ref, _ALL)}
             if told != {each.uuid: each for each in state.instances.values() if each.ref == str(ref)}:
                 yield f"instances of {ref} are told otherwise"

@@ -145,7 +145,7 @@ class ServerSharing(ServerFixtures):
             done = list(pool.map(_claim_and_complete, [database.url] * 3, ["bob", "cid", "dan"]))
         assert sorted(itertools.chain(*done)) == sorted(f"job.0.{number}" for number in range(60))
         assert job_of(ledger).slices == {SliceState.COMPLETED: 60}
-        assert len(ledger.manifest("instance-1")) == 120
+        assert len(ledger.manifest(part.instance)) == 120
         end(ledger, part)
 
     # Text.

@@ -40,7 +40,8 @@ def gc(
         if found.empty:
             out.line("Nothing is old enough.")
             return
-        out.table(None, ["entity", "instances"], found.by_ref.items())
+        for ref, number in found.by_ref.items():
+            out.line(f"{ref}: {number:,} instances")
         done = "Forgotten" if found.collected else "To be forgotten"
         out.line(f"{done}: {len(found.instances):,} instances, {len(found.wants):,} wants.")
 

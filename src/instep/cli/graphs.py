@@ -12,7 +12,7 @@ from instep.cli.times import moment_text
 from instep.domain.lineage import Edge, Graph, Link, Node
 from instep.service.lineage import Lineage
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN = 250, 64, 310, 88
+_WIDTH, _HEIGHT, _ACROSS, _DOWN = 290, 64, 350, 88
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem; color: #1b1f24; background: #fff }
@@ -56,7 +56,7 @@ def label(node: Node) -> tuple[str, str]:
     if each is None:
         return f"{id_text(node.uuid)}", "collected"
     generation = f" ({each.generation})" if each.generation else ""
-    facts = [f"{node.state}{', left' if each.left and each.usable else ''}", str(each.reason)]
+    facts = [f"{node.state}{', left' if each.left and each.usable else ''}", f"made for: {each.reason}"]
     if each.watermark is not None:
         facts.append(f"as of {moment_text(each.watermark)}")
     return visible(f"{each.ref}{generation} {id_text(each.uuid)}"), visible(", ".join(facts))
@@ -117,7 +117,7 @@ def _drawing(graph: Graph) -> Iterator[str]:
         yield f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
         name, state = label(node)
         yield f'<text x="{x + 12}" y="{y + 27}" font-size="14">{escape(_short(name))}</text>'
-        yield f'<text x="{x + 12}" y="{y + 48}" font-size="12">{escape(_short(state, 40))}</text>'
+        yield f'<text x="{x + 12}" y="{y + 48}" font-size="12">{escape(_short(state, 44))}</text>'
     yield "</svg>"
 
 

@@ -54,8 +54,10 @@ def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
     row = found.row
     yield "row", f"chunk {row.chunk_index} of {row.source_uri}"
     yield "", f"chunk_id {row.chunk_id}"
-    yield "document", _document(found)
-    yield "", f"SHA-256 {row.document_hash}"
+    yield "file", f"version {row.source_version}, SHA-256 {row.document_hash}"
+    if found.document is not None and found.document.document_hash != row.document_hash:
+        yield "", "changed since, but not in this chunk:"
+        yield "", f"version {found.document.version}, SHA-256 {found.document.document_hash}"
     yield "target", f"{found.target}, index {found.physical}"
     yield "instance", f"{row.instance} of {row.ref}"
     if found.instance is None:
@@ -77,13 +79,6 @@ def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
         yield "made from", f"{uuid}: {known}"
 
 
-def _document(found: Provenance) -> str:
-    row, entry = found.row, found.document
-    if entry is None:
-        return f"version {row.source_version}"
-    return f"version {row.source_version}, {entry.size:,} bytes, {entry.chunks:,} chunks, route {entry.bucket}"
-
-
 def _job(found: Provenance) -> str:
     if found.job is None or found.part is None:
         return f"not known any more (epoch {found.row.version})"
@@ -98,4 +93,4 @@ def instance_text(instance: Instance) -> str:
     generation = f", generation {instance.generation}" if instance.generation else ""
     fresh = f", complete up to {moment_text(instance.watermark)}" if instance.watermark is not None else ""
     state = f"{instance.state}, left" if instance.left and instance.usable else str(instance.state)
-    return f"{state} ({instance.reason}){generation}{fresh}"
+    return f"{state}, made for: {instance.reason}{generation}{fresh}"

@@ -102,12 +102,12 @@ def test_a_canceled_want_stays_so_and_one_that_ended_otherwise_is_not_canceled(l
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"generation": "no spaces"}, "generation"),
-        ({"as_of": -1}, "as_of"),
-        ({"fresh_within": 2**63}, "fresh_within"),
+        ({"generation": "no spaces"}, "not the name of a generation"),
+        ({"as_of": -1}, "before 1970"),
+        ({"fresh_within": -1}, "fresher than now"),
     ],
 )
-def test_what_the_ledger_refuses_is_said_in_words(ledger: Ledger, options: dict[str, int], words: str) -> None:
+def test_what_cannot_be_wanted_is_refused_in_words(ledger: Ledger, options: dict[str, int], words: str) -> None:
     refused = refusal(lambda: make_want(ledger, "w1", [REF], **options))  # type: ignore[arg-type]  # on purpose
     assert words in str(refused)
     assert ledger.events() == []

@@ -84,6 +84,8 @@ def make_want(
     """Want partitions as of a time, or not older than so many ms now, or at all."""
     if not refs:
         raise UserError("a want names at least one entity")
+    if (fresh_within or 0) < 0 or (as_of or 0) < 0:
+        raise UserError("a want is neither fresher than now, nor as of a time before 1970")
     event = WantCreated(
         want=want_id,
         refs=tuple(str(ref) for ref in refs),

@@ -44,7 +44,7 @@ def as_text(found: Lineage) -> Iterator[str]:
             for edge in reversed(links[uuid])
         ]
     for user in found.users:
-        yield f"used by {user.ref} {id_text(user.uuid)} {user.state}"
+        yield visible(f"used by {user.ref} {id_text(user.uuid)}: {user.state}")
 
 
 _IN_PLACE, _FROM = "in place of ", "from "

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from instep.service.provenance import Provenance
 
 
+#: More of them are only in the JSON.
+_MOST_WANTS = 5
+
+
 def why(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="Name of a target, or of an entity.", show_default=False)
@@ -72,8 +76,10 @@ def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
         parts = ", ".join(f"{name} {value}" for name, value in sorted(found.part.fingerprint.items()))
         yield "fingerprint", parts or "none"
         yield "revision", found.part.revision or "none: the project is not under version control"
-    for want in found.wants:
+    for want in found.wants[:_MOST_WANTS]:
         yield "wanted", f"{id_text(want.id)}{f' by {want.by}' if want.by else ''}, {moment_text(want.created_at)}"
+    if len(found.wants) > _MOST_WANTS:
+        yield "", f"and {len(found.wants) - _MOST_WANTS:,} more; --json lists them"
     for uuid, instance in found.inputs:
         known = f"{instance.ref}, {instance_text(instance)}" if instance else "collected"
         yield "made from", f"{uuid}: {known}"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.jobs import JobState
+from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
+from instep.ledger.port import Lease, Ledger, NewPart
 from instep.service.instances import Left, ending, expire, expire_overdue, instance_dict, overdue, rebuild, taint
 from tests.cli import ledgers
-from tests.cli.ledgers import JOB
+from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
 
 REF = PartitionRef("Document")
@@ -102,6 +102,18 @@ def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger) -> None:
         text = refusal(partial(act, ledger, REF))
         assert f"job {JOB[:8]} builds it" in text
         assert f"instep job show {JOB[:8]}" in text
+
+
+def test_a_refresh_is_waited_for(ledger: Ledger) -> None:
+    (live,) = build(ledger)
+    ledger.begin_job("job-2", ANN, {})
+    lease = ledger.acquire_lease(REF, "job-2", ANN)
+    assert isinstance(lease, Lease)
+    part = JobPart(REF, live.uuid, f"{live.uuid}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh=False)
+    ledger.plan_job("job-2", [NewPart(part, [ledgers.a_slice(0)])])
+    assert current(ledger).state is InstanceState.REFRESHING
+    for act in (taint, expire, rebuild):
+        assert "job job-2 refreshes it" in refusal(partial(act, ledger, REF))
 
 
 def test_a_rebuild_of_what_is_to_be_built_anyway_changes_nothing(ledger: Ledger) -> None:

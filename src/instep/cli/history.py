@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from instep.cli.options import JsonOption, ProjectOption, RefArgument
 from instep.cli.output import Output, id_text
 from instep.cli.times import moment_text, when_text
 from instep.domain.fingerprint import changed_parts, digest
-from instep.domain.instances import Instance
+
+if TYPE_CHECKING:
+    from instep.domain.instances import Instance
 
 
 def history(

@@ -11,10 +11,10 @@ from instep.cli.options import JsonOption, ProjectOption, RefsArgument
 from instep.cli.output import Output, id_text, ref_text
 from instep.cli.times import duration_value, moment_text, time_value
 from instep.cli.who import user_text
-from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:
+    from instep.domain.instances import Instance
     from instep.service.wants import WantView
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
-from instep.domain.wants import Want, WantState
 from instep.errors import UserError
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.start import Busy, Start
+from instep.service.wants import can_begin
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -46,7 +46,7 @@ class Fulfiller:
         now, ledger, clock = self._context.ledger.now(), self._context.ledger, self._context.clock
         found: dict[PartitionRef, None] = {}
         for want in ledger.wants(open_only=True):
-            if _can_begin(want, now):
+            if can_begin(want, now):
                 found |= dict.fromkeys(PartitionRef.parse(ref) for ref in want.refs)
         return [ref for ref in found if ref in self._planner.setups and self._later.get(ref, 0.0) <= clock.monotonic()]
 
@@ -64,8 +64,3 @@ class Fulfiller:
     def _leave_alone(self, ref: PartitionRef, why: str) -> None:
         self._context.progress.say(ref.entity, why)
         self._later[ref] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
-
-
-def _can_begin(want: Want, now: int) -> bool:
-    """Nobody works on it, and a look at the source would do."""
-    return want.state is WantState.IDLE and not want.generation and (want.needed is None or want.needed <= now)

@@ -14,6 +14,7 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, UserError
 from instep.ledger.port import Ledger
+from instep.service.wants import can_begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
 def _wanted(ledger: Ledger, ref: PartitionRef) -> bool:
     """Whether a worker makes a job for it."""
     now = ledger.now()
-    return any(not want.generation and (want.needed or 0) <= now for want in ledger.wants(ref=ref, open_only=True))
+    return any(can_begin(want, now) for want in ledger.wants(ref=ref, open_only=True))
 
 
 def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:

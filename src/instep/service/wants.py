@@ -38,9 +38,8 @@ class WantView:
 
     @property
     def startable(self) -> bool:
-        """Whether a worker makes a job for it: nobody works on it, and looking at the source now would do."""
-        want = self.want
-        return want.state is WantState.IDLE and not want.generation and (want.needed or 0) <= self.seen_at
+        """Whether a worker makes a job for it."""
+        return can_begin(self.want, self.seen_at)
 
     @property
     def in_time(self) -> bool:
@@ -69,6 +68,11 @@ class WantView:
             "error": want.error,
             "seen_at": self.seen_at,
         }
+
+
+def can_begin(want: Want, now: int) -> bool:
+    """Whether a job is to be made for a want: nobody works on it, and a look at the source would do."""
+    return want.state is WantState.IDLE and not want.generation and (want.needed is None or want.needed <= now)
 
 
 def make_want(
@@ -118,8 +122,8 @@ def want_views(
 ) -> list[WantView]:
     """Newest first."""
     known: dict[tuple[str, str], Instance | None] = {}
-    wants = ledger.wants(ref=ref, open_only=open_only, limit=limit)
-    return [WantView(want, _current(ledger, want, known), ledger.now()) for want in wants]
+    wants, now = ledger.wants(ref=ref, open_only=open_only, limit=limit), ledger.now()
+    return [WantView(want, _current(ledger, want, known), now) for want in wants]
 
 
 def find_want(ledger: Ledger, wanted: str) -> Want:

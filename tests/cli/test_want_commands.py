@@ -316,6 +316,20 @@ def test_a_want_a_taint_and_a_change_of_code_through_real_runs(
     assert answer(capsys, "wants") == []
 
 
+def test_a_want_that_this_cannot_satisfy_gives_runs_nothing_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "instep.yaml").open("a") as file:
+        file.write("  Ticket: {source: {type: files, path: docs}}\n")
+    run = ("run", "Document", "--quiet", "--engine", "inline")
+    said(capsys, "want", "Document", "--fresh-within", "1ms", "--generation", "v2")
+    said(capsys, "want", "Document", "Ticket", "--fresh-within", "1ms")
+    said(capsys, *run)
+    assert [each["state"] for each in answer(capsys, "wants")] == ["Idle", "Idle"]
+    (again,) = answer(capsys, *run)
+    assert again["state"] == "UP_TO_DATE"
+
+
 def test_the_python_api_takes_times_and_durations(folder: Path) -> None:
     project = instep.load(folder)
     moment = datetime(2026, 7, 1, tzinfo=UTC)

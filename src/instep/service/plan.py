@@ -143,7 +143,7 @@ def plan_entity(
         retry_failures=options.retry_failures or kind is Kind.REBUILD,
     )
     if kind is Kind.REFRESH and not changes.changes:
-        why = _wanted(setup.ref, ledger)
+        why = _wanted(setup.ref, current, ledger)
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
@@ -185,11 +185,11 @@ def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
     return past_ttl(current, setup.ttl, ledger.now())
 
 
-def _wanted(ref: PartitionRef, ledger: Ledger) -> list[str]:
-    """Wants that only a look at the source can satisfy: nothing has changed, as of now."""
+def _wanted(ref: PartitionRef, current: Instance | None, ledger: Ledger) -> list[str]:
+    """Wants that only a look at the source can satisfy, here: nothing has changed, as of now."""
     now = ledger.now()
-    open_wants = ledger.wants(ref=ref, open_only=True)
-    waiting = [want.id for want in open_wants if want.needed is not None and want.needed <= now]
+    lacking = [each for each in ledger.wants(ref=ref, open_only=True) if not each.satisfied_by(current)]
+    waiting = [each.id for each in lacking if not each.generation and each.needed is not None and each.needed <= now]
     return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -217,7 +218,7 @@ def _write(
     table: Table,
     rows: Mapping[K, dict[str, Any]],
     stored: Rows[K, Any],
-    fixed: Sequence[str] = (),
+    fixed: tuple[str, ...] = (),
 ) -> None:
     """Insert what is new, update what is there, all but what never changes."""
     new = [row for key, row in rows.items() if not stored.stored(key)]
@@ -228,7 +229,8 @@ def _write(
         connection.execute(_update(table, fixed), [{f"b_{name}": value for name, value in row.items()} for row in old])
 
 
-def _update(table: Table, fixed: Sequence[str]) -> Update:
+@cache
+def _update(table: Table, fixed: tuple[str, ...]) -> Update:
     key = list(table.primary_key)
     bound: dict[str, Any] = {each.name: bindparam(f"b_{each.name}") for each in table.c if each.name not in fixed}
     here = [each == bound.pop(each.name) for each in key]

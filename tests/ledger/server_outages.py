@@ -23,6 +23,7 @@ from tests.contracts.ledger import (
     state_of_everything,
 )
 from tests.ledger.server_fixtures import ServerFixtures
+from tests.ledger.statements import watching
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.process import Server
 
@@ -124,10 +125,9 @@ class ServerOutages(ServerFixtures):
 def _killed_at(engine: Engine, beginning: str, server: Server) -> Iterator[None]:
     """The server is killed when a statement like this is about to be sent."""
 
-    def look(_: Connection, __: object, statement: str, *rest: object) -> None:
+    def look(statement: str, _: object) -> None:
         if beginning in statement:
             server.kill()
 
-    event.listen(engine, "before_cursor_execute", look)
-    yield
-    event.remove(engine, "before_cursor_execute", look)
+    with watching(engine, look):
+        yield

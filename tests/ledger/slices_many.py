@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine
 
 from tests.contracts.ledger import REF
+from tests.ledger.statements import watching
 from tests.servers.ledgers import LedgerDatabase
 
 MANY = 50_000
@@ -33,11 +34,10 @@ def statements_of(engine: Engine, call: Callable[[], object]) -> list[tuple[str,
     """What `call` sends about slices: statements and their parameters."""
     sent: list[tuple[str, Any]] = []
 
-    def note(_: Connection, __: object, statement: str, parameters: Any, *rest: object) -> None:
+    def note(statement: str, parameters: Any) -> None:
         if "slices" in statement:
             sent.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", note)
-    call()
-    event.remove(engine, "before_cursor_execute", note)
+    with watching(engine, note):
+        call()
     return sent

@@ -88,7 +88,7 @@ def instep(
       2    `instep plan`: changes are pending
       3    `instep run`: finished, but some documents failed
       64   wrong use of the command line
-      75   another run holds the entity; the same call may work later
+      75   another run holds the entity, or ledger or target are away: try later
       130  interrupted; run again to resume
     """
     if context.invoked_subcommand is None:

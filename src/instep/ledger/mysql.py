@@ -101,7 +101,7 @@ class Mysql:
         @event.listens_for(engine, "connect", insert=True)
         def prepare(connection: pymysql.Connection[Any], _: ConnectionPoolEntry) -> None:
             # A private field, because the driver has no other way to set it later.
-            connection._read_timeout = self._answer_seconds  # type: ignore[attr-defined]
+            connection._read_timeout = self._answer_seconds  # type: ignore[attr-defined]  # private
             mariadb = "MariaDB" in connection.get_server_info()  # type: ignore[no-untyped-call]  # as the stubs have it
             limit = (
                 f"SET SESSION max_statement_time = {STATEMENT_SECONDS}"

@@ -141,25 +141,19 @@ def _has_word(connection: psycopg.Connection[Any]) -> bool:
     return bool(sockets.poll(0))
 
 
-class _BinaryCursor(psycopg.Cursor[Any]):
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.format = psycopg.pq.Format.BINARY
-
-
-@contextmanager
-def _in_binary(connection: Connection) -> Iterator[None]:
-    """What is fetched comes as bytes are: as text a payload is twice as long, and is to be decoded.
-
-    Only where we know what comes: SQLAlchemy reads the server's catalogue as text.
+def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Straight to the driver: claims and completions are many, and what SQLAlchemy does for a statement takes as long
+    as the statement. In binary: as text a payload is twice as long, and is to be decoded.
     """
     driver = connection.connection.driver_connection
     assert isinstance(driver, _Impatient)
-    driver.cursor_factory = _BinaryCursor
     try:
-        yield
-    finally:
-        driver.cursor_factory = psycopg.Cursor
+        with driver.cursor(binary=True) as cursor:
+            return cursor.execute(statement.encode(), values).fetchall()
+    except psycopg.Error as error:
+        if driver.closed:
+            connection.invalidate(error)
+        raise DBAPIError(None, None, error) from error
 
 
 class _Impatient(psycopg.Connection[Any]):
@@ -202,8 +196,7 @@ class PostgresDialect:
     def claim(self, connection: Connection, request: ClaimRequest, /) -> Sequence[Sequence[Any]]:
         values = {name: getattr(request, name) for name in ClaimRequest.__slots__}
         statement = _CLAIM_ONE if request.limit == 1 else _CLAIM
-        with _in_binary(connection):
-            return connection.exec_driver_sql(statement, values | {"now": self._injected()}).all()
+        return _rows(connection, statement, values | {"now": self._injected()})
 
     def complete(self, connection: Connection, request: CompleteRequest, /) -> int:
         outcomes = request.outcomes
@@ -220,7 +213,7 @@ class PostgresDialect:
         counts = zip(*(_counts(each.counts) for each in outcomes), strict=True)
         values.update(zip(COUNT_FIELDS, map(_numbers, counts), strict=True))
         try:
-            connection.exec_driver_sql(_COMPLETE, values)
+            _rows(connection, _COMPLETE, values)
         except DBAPIError as error:
             if isinstance(error.orig, psycopg.errors.DivisionByZero):
                 return 0

@@ -133,8 +133,9 @@ def test_a_missed_dependency_moves_all_wants_to_upstream_building_idle_ones_too(
         assert book.state_of(id) is WantState.UPSTREAM_BUILDING
         assert book.state.wants[id].upstream == ("up",)
     assert book.want("late") is WantState.UPSTREAM_BUILDING
-    book.built(UP, job="other")
+    upstream = book.built(UP, job="other")
     assert book.state_of("up") is WantState.SUCCESSFUL
+    assert book.now_of().inputs == (upstream.uuid,), "what it waited for is what it is made from"
     for id in ("w1", "late"):
         assert book.state_of(id) is WantState.BUILDING
         assert book.state.wants[id].upstream == ()
@@ -148,8 +149,9 @@ def test_a_dependency_missed_before_the_build_began_moves_idle_wants() -> None:
     assert book.want("w") is WantState.IDLE
     book.miss("up", UP)
     assert book.state_of("w") is WantState.UPSTREAM_BUILDING
-    book.built(UP, job="other")
+    upstream = book.built(UP, job="other")
     assert book.state_of("w") is WantState.IDLE
+    assert book.build().inputs == (upstream.uuid,)
 
 
 def test_a_dependency_that_came_in_the_meantime_holds_nobody_up() -> None:
@@ -162,6 +164,7 @@ def test_a_dependency_that_came_in_the_meantime_holds_nobody_up() -> None:
     assert book.state_of("up") is WantState.SUCCESSFUL
     assert book.state_of("w") is WantState.BUILDING
     assert book.now_of().waits == ()
+    assert book.now_of().inputs == (book.now_of(UP).uuid,)
 
 
 def test_after_a_taint_new_wants_and_waiting_ones_follow_the_new_instance() -> None:
@@ -300,8 +303,8 @@ def test_what_fails_upstream_is_named_down_the_chain() -> None:
     assert book.state_of("want of top") is book.state_of("user") is WantState.UPSTREAM_FAILED
     user = book.state.wants["user"]
     assert user.upstream == ("want of top",)
-    expected = f"{TOP} needs {REF}: {REF} needs {UP}: the build of {UP} failed: disk full"
-    assert user.error == expected
+    failed = f"{REF} waits for {UP}, which failed: the build of {UP} failed: disk full"
+    assert user.error == f"{TOP} waits for {REF}, which failed: {failed}"
     assert [book.now_of(ref).reason for ref in (UP, REF, TOP)] == [Reason.FAILURE] * 3
     assert len({each.uuid for each in book.state.instances.values()}) == 6
     assert (
@@ -327,7 +330,8 @@ def test_canceling_a_derivative_want_fails_what_waits_for_it() -> None:
     assert book.state_of("w") is WantState.UPSTREAM_BUILDING
     book.do(e.WantCanceled(want="up", by="ann", why="not now"))
     assert book.state_of("w") is WantState.UPSTREAM_FAILED
-    assert "canceled by ann: not now" in str(book.state.wants["w"].error)
+    error = f"{REF} waits for {UP}, and that wait was canceled by ann: not now"
+    assert book.state.wants["w"].error == book.now_of().error == error
     assert (book.now_of().uuid, book.now_of().state) == (live.uuid, InstanceState.LIVE)
 
 

@@ -21,7 +21,7 @@ The rules, beside which moves are allowed (`INSTANCE_MOVES`):
   one that is Missing and not one that has failed.
 * A derivative want that ends badly (failed, canceled) takes along what waits for it, in the same step: instances that
   are Building fail, those Refreshing are Live as before, the wants on them become UpstreamFailed with the chain in
-  words, and so on. When it succeeds, they wait no more: the job can go on.
+  words, and so on. When it succeeds, they wait no more, and are made from what it succeeded by: the job can go on.
 * A dependency that would make an instance wait for itself is rejected.
 
 What each event does is in `fold.instances`, `fold.wants`, `fold.dependencies` and `fold.collecting`; what follows from

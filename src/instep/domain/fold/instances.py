@@ -77,7 +77,7 @@ def _building(step: Step, event: e.InstanceBuilding) -> None:
             target=event.target,
             fingerprint=_fingerprint(step, event.fingerprint),
             revision=step.state.share(event.revision, event.revision),
-            inputs=_known(step, event.inputs),
+            inputs=_known(step, (*old.inputs, *event.inputs)),
         )
     )
 

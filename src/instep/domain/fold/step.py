@@ -186,12 +186,18 @@ class Step:
             if instance is None or want.id not in instance.waits:
                 continue
             instance = replace(instance, waits=tuple(each for each in instance.waits if each != want.id))
-            self.store(instance)
-            if want.state is not _SUCCESSFUL:
+            if want.state is _SUCCESSFUL:
+                # What it waited for is what it is made from.
+                inputs = tuple(dict.fromkeys((*instance.inputs, *want.instances)))
+                self.store(replace(instance, inputs=inputs))
+            else:
+                self.store(instance)
                 self._upstream_failed(instance, want)
 
     def _upstream_failed(self, instance: Instance, upstream: Want) -> None:
-        error = f"{instance.ref} needs {', '.join(upstream.refs)}: {upstream.error}"
+        canceled = upstream.state is WantState.CANCELED
+        how = f"and that wait was {upstream.error}" if canceled else f"which failed: {upstream.error}"
+        error = f"{instance.ref} waits for {', '.join(upstream.refs)}, {how}"
         self.fail(instance, WantState.UPSTREAM_FAILED, error, (upstream.id,))
         if instance.state is _BUILDING:
             self.leave(instance, _FAILED, Reason.FAILURE, error)

@@ -373,11 +373,39 @@ def test_generations_are_apart_and_a_reader_gets_one_of_them_or_the_last_promote
     two = book.live(generation="v2")
     assert book.state_of("new") is WantState.SUCCESSFUL
     assert book.state.reading(REF) == one
+    assert book.refused(e.GenerationPromoted(ref=REF, generation="v2")) == "not-allowed"
     book.do(e.InstanceServed(instance=two.uuid))
-    assert book.state.reading(REF) == two
+    assert book.state.reading(REF) == one, "the first generation that was served is read until another is promoted"
+    for _ in range(2):
+        book.do(e.GenerationPromoted(ref=REF, generation="v2"))
+        assert book.state.reading(REF) == two
     assert book.state.reading(REF, "") == one
+    book.do(e.InstanceCreated(ref=REF, reason=Reason.REBUILD))
+    again = book.built()
+    book.do(e.InstanceServed(instance=again.uuid))
+    assert book.state.reading(REF) == two, "a new instance of another generation changes nothing for them"
+    assert book.state.reading(REF, "") == again
+    assert book.refused(e.GenerationPromoted(ref=UP, generation="v2")) == "not-allowed"
     assert book.state.reading(UP) is None
     assert book.state.generations(REF) == ["", "v2"]
+
+
+def test_the_first_generation_that_is_served_is_promoted_by_that_whatever_its_name() -> None:
+    book = Book()
+    book.make(generation="v2")
+    book.build(generation="v2")
+    live = book.live(generation="v2")
+    assert book.state.reading(REF) is None
+    book.do(e.InstanceServed(instance=live.uuid))
+    assert book.state.reading(REF) == live
+    assert book.state.promoted == {REF: "v2"}
+    assert book.state.reading(REF, "") is None
+
+
+@pytest.mark.parametrize("name", ["v 2", "-v2", "v2/..", "x" * 65, ".."])
+def test_names_of_generations_are_fit_for_files_and_urls(name: str) -> None:
+    refused = Book().refused(e.InstanceCreated(ref=REF, reason=Reason.GENERATION, generation=name))
+    assert refused == "malformed"
 
 
 def test_an_instance_from_before_the_log_keeps_its_uuid() -> None:
@@ -557,6 +585,8 @@ def events(uuid: str) -> list[e.Event]:
         e.InstanceTainted(instance=uuid),
         e.InstanceExpired(instance=uuid),
         e.InstanceServed(instance=uuid),
+        e.GenerationPromoted(ref=REF, generation=""),
+        e.GenerationPromoted(ref=REF, generation="v2"),
         e.Collected(instances=(uuid,)),
         e.Collected(wants=("w",)),
         e.WantCreated(want="w", refs=(REF,)),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from instep.domain.events import (
     DependencyMissed,
     Event,
+    GenerationPromoted,
     InstanceBuilding,
     InstanceCreated,
     InstanceExpired,
@@ -46,6 +47,8 @@ KINDS: Mapping[str, Callable[[About], Event]] = {
     "miss": lambda it: _missed(it, str(it.ref)),
     "miss another": lambda it: _missed(it, "Upstream@global"),
     "generation": lambda it: InstanceCreated(ref=str(it.ref), reason=Reason.GENERATION, generation="v2"),
+    "promote": lambda it: GenerationPromoted(ref=str(it.ref), generation="", by="ann"),
+    "promote v2": lambda it: GenerationPromoted(ref=str(it.ref), generation="v2"),
     "build": lambda it: InstanceBuilding(instance=it.uuid, job=it.job_id, target=it.now, fingerprint={}),
     "fail": lambda it: InstanceFailed(instance=it.uuid, job=it.job_id, error="no \udcff such file"),
 }

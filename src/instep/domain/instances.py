@@ -46,6 +46,11 @@ class Reason(StrEnum):
     IMPORTED = "imported"
 
 
+def first_reason(generation: str) -> Reason:
+    """Why the first instance of a generation is made."""
+    return Reason.GENERATION if generation else Reason.FIRST
+
+
 _packed = msgspec.msgpack.Encoder().encode
 _unpacked = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 _values = attrgetter(*COUNT_FIELDS)

@@ -132,6 +132,7 @@ class JobPart:
     `epoch` is the fence of the partition's lease; `base` the target's version when the part began.
     `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that
     of version control, if there is one, and `inputs` are the UUIDs of the instances that it is made from.
+    `generation` is that of the instance.
     """
 
     ref: PartitionRef
@@ -144,6 +145,7 @@ class JobPart:
     fresh: bool
     revision: str = ""
     inputs: tuple[str, ...] = ()
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

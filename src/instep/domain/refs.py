@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 _PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
+_GENERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 #: Namespace of instance UUIDs; fixed for ever, because replaying the ledger must give the same ones.
 INSTANCE_NAMESPACE = uuid.UUID("6f1c2b1e-6a55-5d2c-9c3e-1d8f5b0a7e42")
@@ -64,6 +65,18 @@ class PartitionRef:
 def is_entity_name(name: str) -> bool:
     """Letters, digits and underscores, starting with a letter, at most 100 characters."""
     return bool(_ENTITY.match(name))
+
+
+def is_generation_name(name: str) -> bool:
+    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters. The generation
+    that a partition has without asking for one has the empty name.
+    """
+    return not name or bool(_GENERATION.match(name))
+
+
+def generation_text(ref: object, generation: str) -> str:
+    """A partition's generation for people: `Document`, `Document (v2)`."""
+    return f"{ref} ({generation})" if generation else str(ref)
 
 
 def instance_id(ref: PartitionRef, sequence: int) -> uuid.UUID:

@@ -18,7 +18,7 @@ from instep.domain.state import State
 from instep.domain.wants import Want
 
 #: Grows with every change of what is written here, and of the rules of the fold.
-FORMAT = 1
+FORMAT = 2
 
 
 class _Head(Struct, frozen=True, gc=False, array_like=True):
@@ -37,6 +37,7 @@ class _Snapshot(Struct, frozen=True, gc=False, array_like=True):
     instances: list[Instance]
     canonical: list[str]
     served: list[str]
+    promoted: dict[str, str]
     wants: list[Want]
     skipped: dict[str, int]
 
@@ -68,6 +69,7 @@ def dump(state: State) -> bytes:
             [replace(each, fingerprint=None) for each in state.instances.values()],
             list(state.canonical.values()),
             list(state.served.values()),
+            state.promoted,
             list(state.wants.values()),
             state.skipped,
         )
@@ -98,6 +100,8 @@ def _state(read: _Snapshot) -> State:
         state.canonical[state.instances[uuid].key] = state.instances[uuid].uuid
     for uuid in read.served:
         state.served[state.instances[uuid].key] = state.instances[uuid].uuid
+    for ref, generation in read.promoted.items():
+        state.promoted[known.get(ref, ref)] = known.get(generation, generation)
     for want in read.wants:
         refs = tuple([known.get(each, each) for each in want.refs])
         state.wants[want.id] = replace(

@@ -73,7 +73,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Durable progress of a partition: which instance is served, made how, complete up to when."""
+    """Durable progress of a partition's generation: which instance is served, made how, complete up to when."""
 
     ref: PartitionRef
     instance: str
@@ -84,6 +84,7 @@ class Checkpoint:
     watermark: int
     job_id: str
     updated_at: int
+    generation: str = ""
 
 
 class FailureRecord(NamedTuple):
@@ -96,6 +97,7 @@ class FailureRecord(NamedTuple):
     attempts: int
     job_id: str
     failed_at: int
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +222,18 @@ class Ledger(Protocol):
     def jobs(self, limit: int = 20) -> list[Job]:
         """Newest first."""
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
-        """The newest job with an open part on `ref`: one that has not ended, or was STOPPED."""
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with an open part on this generation of `ref`: one that has not ended, or was STOPPED."""
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        """The newest job with a part on `ref`, ended or not."""
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with a part on this generation of `ref`, ended or not."""
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """Open parts on these partitions of jobs that are READY, RUNNING or STOPPING: those of higher
         priority first, then those with the larger head.
         """
 
-    # Leases: one per partition in work.
+    # Leases: one per partition in work, whichever of its generations that is.
 
     def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
         """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
@@ -254,10 +256,11 @@ class Ledger(Protocol):
 
     # Parts.
 
-    def new_instance(self, lease: Lease, reason: Reason, *, by: str = "") -> str:
-        """UUID of the instance to build under this lease: the canonical one if that is Missing, else (the partition
-        has none: `reason` is taken for the first build; or it is Live) one that is made for this reason by an
-        `InstanceCreated`. Raises `Fenced` without the lease, `Conflict` when the canonical one is in work.
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
+        """UUID of the instance of a generation to build under this lease: the canonical one if that is Missing, else
+        (there is none: `reason` is taken for the first build of the partition, or of the generation; or it is Live)
+        one that is made for this reason by an `InstanceCreated`. Raises `Fenced` without the lease, `Conflict` when the
+        canonical one is in work.
         """
 
     def adopt_part(self, lease: Lease) -> JobPart:
@@ -285,8 +288,8 @@ class Ledger(Protocol):
         retry: bool = False,
     ) -> JobState:
         """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
-        the partition's checkpoint in the same transaction; manifest rows of the instance it replaces are
-        dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
+        the checkpoint of the partition's generation in the same transaction; manifest rows of the instance it
+        replaces are dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
         not served is dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part
         then; its state is returned.
         Again with the same state (a lost reply) it changes nothing.
@@ -295,11 +298,11 @@ class Ledger(Protocol):
         `created_at`, never less than the one before): fresh and promoted, it is Live and served; promoted
         otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by `error` (else by the
         part's state), whatever `state` says; with `retry`, wants go on waiting for the next one. That is not appended
-        when the instance is not in work by this job any more. When it does not take what is to be promoted (what
-        it waited for has failed, say), the part is FAILED for that reason, nothing is promoted, appended or raised.
+        when the instance is not in work by this job any more.
 
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
-        `Conflict` for open slices in a part that is to be completed or promoted, or a job that was stopped.
+        `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance
+        that does not take what is to be promoted (what it waited for has failed, say). The part stays open then.
         """
 
     # Slices.
@@ -342,7 +345,18 @@ class Ledger(Protocol):
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None: ...
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None: ...
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        """Of all generations, by their names."""
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        """The generation that those read who ask for none; None while nothing is served."""
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        """Physical indexes of the partition that are needed: those of checkpoints and of open parts (stopped ones
+        too), of all generations.
+        """
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         """All entries of an instance, by URI."""
@@ -353,13 +367,13 @@ class Ledger(Protocol):
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         """URI → version at which the document last failed."""
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
-        """Newest first."""
+        """Of all generations, newest first."""
 
-    def count_failures(self, ref: PartitionRef) -> int: ...
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int: ...
 
     # Events, and what follows from them: instances and wants.
     #

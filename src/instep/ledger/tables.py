@@ -105,6 +105,7 @@ job_parts = Table(
     Column("finisher", _WORKER),
     Column("revision", Text, nullable=False),
     Column("inputs", Text, nullable=False),
+    Column("generation", _GENERATION, nullable=False),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     _states(PART_ENDS),
     # Which job has worked on a partition, and under which epoch.
@@ -218,6 +219,7 @@ checkpoints = Table(
     "checkpoints",
     metadata,
     Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
     Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("physical", String(255), nullable=False),
@@ -249,6 +251,7 @@ failures = Table(
     "failures",
     metadata,
     Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
     Column("document_id", _ID, primary_key=True),
     Column("uri", Text, nullable=False),
     Column("version", String(255), nullable=False),
@@ -331,6 +334,15 @@ served = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("uuid", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: Which generation of a partition is read by those who ask for none.
+promoted = Table(
+    "promoted",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, nullable=False),
     **_OPTIONS,
 )
 

@@ -39,6 +39,7 @@ from tests.contracts.ledger.completing import Completing
 from tests.contracts.ledger.documents import Documents
 from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
+from tests.contracts.ledger.generations import Generations
 from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
@@ -101,6 +102,7 @@ class LedgerContract(
     Recovery,
     Events,
     Instances,
+    Generations,
     Wants,
     Verifying,
 ):

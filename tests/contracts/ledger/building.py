@@ -53,8 +53,9 @@ def plans(count: int, *, units: int = 2, work: int = 10) -> list[SlicePlan]:
     return [plan(index, range(index * units, (index + 1) * units), work=work) for index in range(count)]
 
 
-def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True) -> JobPart:
-    return JobPart(lease.ref, instance, f"{instance}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh)
+def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True, generation: str = "") -> JobPart:
+    physical, fingerprint = f"{instance}-index", {"chunker": "c1"}
+    return JobPart(lease.ref, instance, physical, fingerprint, 16, lease.epoch, 7, fresh, generation=generation)
 
 
 def new_part(ledger: Ledger, lease: Lease, *, fresh: bool = True) -> JobPart:

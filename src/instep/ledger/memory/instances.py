@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain import events as e
-from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.instances import Instance, InstanceState, Reason, first_reason
 from instep.domain.jobs import JobPart
 from instep.domain.lineage import history
 from instep.domain.refs import PartitionRef
@@ -17,15 +17,15 @@ from instep.ledger.memory.tables import JobRow, PartRow, Tables
 from instep.ledger.port import Lease
 
 
-def new(tables: Tables, lease: Lease, reason: Reason, by: str) -> str:
+def new(tables: Tables, lease: Lease, reason: Reason, generation: str, by: str) -> str:
     if leases.held(tables, lease) is None:
         raise Fenced(f"the lease of {lease.ref} was lost")
     ref = str(lease.ref)
-    current = tables.state.current(ref)
+    current = tables.state.current(ref, generation)
     if current is None or current.state is InstanceState.LIVE:
-        why = Reason.FIRST if current is None else reason
-        log.append(tables, [e.InstanceCreated(ref=ref, reason=why, by=by)])
-        return tables.state.canonical[ref, ""]
+        why = first_reason(generation) if current is None else reason
+        log.append(tables, [e.InstanceCreated(ref=ref, reason=why, generation=generation, by=by)])
+        return tables.state.canonical[ref, generation]
     if current.state is not InstanceState.MISSING:
         raise Conflict(f"{ref} is {current.state}: job {current.worked_on_by} works on it")
     return current.uuid
@@ -53,7 +53,7 @@ def _begun(tables: Tables, job: JobRow, part: JobPart) -> e.Event:
 
 def watermark(tables: Tables, part: JobPart) -> int:
     """Up to when the part's instance is complete already."""
-    served = tables.checkpoints.get(part.ref)
+    served = tables.checkpoints.get((part.ref, part.generation))
     return served.watermark if served is not None and served.instance == part.instance else 0
 
 

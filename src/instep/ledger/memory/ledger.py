@@ -109,13 +109,13 @@ class MemoryLedger:
         with self._lock:
             return jobs.newest(self._tables, limit)
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         with self._lock:
-            return jobs.unfinished(self._tables, ref)
+            return jobs.unfinished(self._tables, (ref, generation))
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         with self._lock:
-            return jobs.latest(self._tables, ref)
+            return jobs.latest(self._tables, (ref, generation))
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         with self._lock:
@@ -141,9 +141,9 @@ class MemoryLedger:
 
     # Parts.
 
-    def new_instance(self, lease: Lease, reason: Reason, *, by: str = "") -> str:
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
         with self._lock:
-            return instances.new(self._tables, lease, reason, by)
+            return instances.new(self._tables, lease, reason, generation, by)
 
     def adopt_part(self, lease: Lease) -> JobPart:
         with self._lock:
@@ -197,9 +197,21 @@ class MemoryLedger:
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
         with self._lock:
-            return self._tables.checkpoints.get(ref)
+            return self._tables.checkpoints.get((ref, generation))
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        with self._lock:
+            return parts.checkpoints(self._tables, ref)
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        with self._lock:
+            return self._tables.state.promoted.get(str(ref))
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        with self._lock:
+            return parts.indexes(self._tables, ref)
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         with self._lock:
@@ -213,17 +225,17 @@ class MemoryLedger:
         with self._lock:
             return documents.totals(self._tables, instance)
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         with self._lock:
-            return documents.failed_versions(self._tables, ref)
+            return documents.failed_versions(self._tables, (ref, generation))
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         with self._lock:
             return documents.failures(self._tables, ref, limit)
 
-    def count_failures(self, ref: PartitionRef) -> int:
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
         with self._lock:
-            return len(self._tables.failures.get(ref, {}))
+            return len(self._tables.failures.get((ref, generation), {}))
 
     # Events, and what follows from them.
 

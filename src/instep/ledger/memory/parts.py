@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
-from instep.domain.state import Rejected
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory import documents, instances, leases, moves, slices
 from instep.ledger.memory.tables import JobRow, LeaseRow, PartRow, Tables
@@ -23,7 +22,7 @@ def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
 def _sequence_of(tables: Tables, part: JobPart) -> int:
     if part.fresh:
         return tables.state.instances[part.instance].sequence
-    served = tables.checkpoints.get(part.ref)
+    served = tables.checkpoints.get((part.ref, part.generation))
     return served.sequence if served else 0
 
 
@@ -44,6 +43,15 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     if job.state is JobState.STOPPED and job.finished_at is None:
         job.finished_at = job.updated_at
     return row.part
+
+
+def checkpoints(tables: Tables, ref: PartitionRef) -> list[Checkpoint]:
+    return [each for key, each in sorted(tables.checkpoints.items()) if key[0] == ref]
+
+
+def indexes(tables: Tables, ref: PartitionRef) -> set[str]:
+    begun = {job.parts[ref].part.physical for job in tables.open_parts.get(ref, {}).values()}
+    return begun | {each.physical for each in checkpoints(tables, ref)}
 
 
 def begin_finish(tables: Tables, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
@@ -78,10 +86,8 @@ def finish(
         return job.state
     _demand_finish(tables, job, row, part, state, worker_id=worker_id, promote=promote)
     if promote:
-        rejected = _promote(tables, job, row)
-        if rejected is not None:
-            state, promote, error = JobState.FAILED, False, rejected.reason
-    if not promote:
+        _promote(tables, job, row)
+    else:
         instances.failed(tables, job, row.part, error or f"its part of job {job_id} is {state}", retry=retry)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
@@ -118,17 +124,17 @@ def _end_of_job(tables: Tables, job: JobRow) -> None:
         moves.end(tables, job, end, error=next((each.error for each in job.parts.values() if each.error), None))
 
 
-def _promote(tables: Tables, job: JobRow, row: PartRow) -> Rejected | None:
+def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
     part = row.part
-    replaced = tables.checkpoints.get(part.ref)
+    replaced = tables.checkpoints.get(row.key)
     # A job that waited long for its lease was made before another that has ended since.
     watermark = max(job.created_at, instances.watermark(tables, part))
     rejected = instances.promoted(tables, job, row, watermark)
     if rejected is not None:
-        return rejected
+        raise Conflict(rejected.reason)
     if replaced is not None and replaced.instance != part.instance:
         tables.documents.pop(replaced.instance, None)
-    tables.checkpoints[part.ref] = Checkpoint(
+    tables.checkpoints[row.key] = Checkpoint(
         ref=part.ref,
         instance=part.instance,
         sequence=row.sequence,
@@ -138,8 +144,8 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> Rejected | None:
         watermark=watermark,
         job_id=job.id,
         updated_at=tables.now(),
+        generation=part.generation,
     )
-    return None
 
 
 def status(row: PartRow) -> PartStatus:

@@ -18,6 +18,9 @@ from instep.errors import Conflict, Fenced
 from instep.ledger.memory.pending import Pending
 from instep.ledger.port import Checkpoint, FailureRecord, LogRow
 
+#: A partition and one of its generations.
+Generation = tuple[PartitionRef, str]
+
 
 @dataclass(slots=True)
 class SliceRow:
@@ -62,6 +65,10 @@ class PartRow:
     slices: Counter[SliceState] = field(default_factory=Counter)
     units: int = 0
     counts: Counts = field(default_factory=Counts)
+
+    @property
+    def key(self) -> Generation:
+        return self.part.ref, self.part.generation
 
     @property
     def open_slices(self) -> int:
@@ -125,9 +132,9 @@ class Tables:
     jobs: dict[str, JobRow] = field(default_factory=dict)
     open_parts: dict[PartitionRef, dict[str, JobRow]] = field(default_factory=dict)
     slices: dict[str, SliceRow] = field(default_factory=dict)
-    checkpoints: dict[PartitionRef, Checkpoint] = field(default_factory=dict)
+    checkpoints: dict[Generation, Checkpoint] = field(default_factory=dict)
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
-    failures: dict[PartitionRef, dict[str, FailureRecord]] = field(default_factory=dict)
+    failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)
 

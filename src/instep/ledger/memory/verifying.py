@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
 from instep.ledger.memory import log
 from instep.ledger.memory.tables import Tables
@@ -32,6 +33,7 @@ def _differences(stored: State, replayed: State) -> tuple[str, ...]:
         *_values("instance", stored.instances, replayed.instances),
         *_pointers("canonical", stored.canonical, replayed.canonical),
         *_pointers("served", stored.served, replayed.served),
+        *_promoted(stored.promoted, replayed.promoted),
         *_values("want", stored.wants, replayed.wants),
         *_waiting(stored.open, replayed.open),
     )
@@ -57,6 +59,13 @@ def _pointers(what: str, stored: Mapping[Key, str], replayed: Mapping[Key, str])
             yield f"{_named(key)}: {what} is {ours}, by the log {theirs}"
 
 
+def _promoted(stored: Mapping[str, str], replayed: Mapping[str, str]) -> Iterator[str]:
+    for ref in sorted(stored.keys() | replayed.keys()):
+        ours, theirs = stored.get(ref), replayed.get(ref)
+        if ours != theirs:
+            yield f"{ref}: promoted is {ours!r}, by the log {theirs!r}"
+
+
 def _waiting(stored: Mapping[Key, Mapping[str, None]], replayed: Mapping[Key, Mapping[str, None]]) -> Iterator[str]:
     for key in sorted(stored.keys() | replayed.keys()):
         ours, theirs = sorted(stored.get(key, ())), sorted(replayed.get(key, ()))
@@ -65,5 +74,4 @@ def _waiting(stored: Mapping[Key, Mapping[str, None]], replayed: Mapping[Key, Ma
 
 
 def _named(key: Key) -> str:
-    ref, generation = key
-    return f"{ref} ({generation})" if generation else ref
+    return generation_text(*key)

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from instep.domain import events as e
 from instep.domain.counts import COUNT_FIELDS, Counts
-from instep.domain.instances import InstanceState, Reason
+from instep.domain.instances import InstanceState, Reason, first_reason
 from instep.domain.jobs import JobPart
 from instep.domain.refs import event_instance_id
 from instep.domain.state import Rejected
@@ -27,16 +27,16 @@ def demand(tx: Transaction, events: Sequence[e.Event]) -> list[e.Recorded]:
     return appended
 
 
-def new_instance(tx: Transaction, lease: Lease, reason: Reason, by: str) -> str:
+def new_instance(tx: Transaction, lease: Lease, reason: Reason, generation: str, by: str) -> str:
     leases.demand(tx, lease)
     log.lock(tx.connection)
-    current = projections.current(tx.connection, lease.ref)
+    current = projections.current(tx.connection, lease.ref, generation)
     if current is not None and current.state is InstanceState.MISSING:
         return current.uuid
     ref = str(lease.ref)
-    event = e.InstanceCreated(ref=ref, reason=reason if current is not None else Reason.FIRST, by=by)
-    (recorded,) = demand(tx, [event])
-    return event_instance_id(ref, "", recorded.sequence)
+    why = reason if current is not None else first_reason(generation)
+    (recorded,) = demand(tx, [e.InstanceCreated(ref=ref, reason=why, generation=generation, by=by)])
+    return event_instance_id(ref, generation, recorded.sequence)
 
 
 def begin(tx: Transaction, job_id: str, parts: Sequence[JobPart], created_at: int) -> None:
@@ -65,12 +65,12 @@ def _refreshing(tx: Transaction, job_id: str, part: JobPart, now: int) -> e.Even
 
 def watermark(tx: Transaction, part: JobPart, reached: int) -> int:
     """Up to when the part's instance is complete, if it is up to `reached`: it never goes back."""
-    served = manifest.checkpoint(tx, part.ref)
+    served = manifest.checkpoint(tx, part.ref, part.generation)
     return reached if served is None or served.instance != part.instance else max(reached, served.watermark)
 
 
-def succeed(tx: Transaction, job_id: str, part: JobPart, reached: int) -> str | None:
-    """The instance is complete up to here, and served. Returns why it cannot be any more."""
+def succeed(tx: Transaction, job_id: str, part: JobPart, reached: int) -> None:
+    """The instance is complete up to here, and served. Raises `Conflict` when it cannot be any more."""
     counts = _counts(tx, job_id, part)
     events: list[e.Event]
     if part.fresh:
@@ -80,8 +80,7 @@ def succeed(tx: Transaction, job_id: str, part: JobPart, reached: int) -> str | 
         events = [live, e.InstanceServed(instance=part.instance)]
     else:
         events = [e.InstanceRefreshed(instance=part.instance, job=job_id, watermark=reached, counts=counts)]
-    appended = log.append(tx, events)
-    return appended.reason if isinstance(appended, Rejected) else None
+    demand(tx, events)
 
 
 def fail(tx: Transaction, job_id: str, part: JobPart, error: str, *, retry: bool) -> None:

@@ -34,7 +34,7 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
     if tx.dialect.complete(tx.connection, request) != len(outcomes):
         raise PartlyDone
     manifest.write(tx, part.instance, outcomes)
-    manifest.write_failures(tx, part.ref, job_id, outcomes)
+    manifest.write_failures(tx, (str(part.ref), part.generation), job_id, outcomes)
 
 
 def complete_rest(

@@ -118,11 +118,11 @@ class SqlLedger:
     def jobs(self, limit: int = 20) -> list[Job]:
         return self._read(lambda tx: jobs.newest(tx, limit))
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
-        return self._read(lambda tx: jobs.unfinished(tx, ref))
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        return self._read(lambda tx: jobs.unfinished(tx, ref, generation))
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        return self._read(lambda tx: jobs.latest(tx, ref))
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        return self._read(lambda tx: jobs.latest(tx, ref, generation))
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         return self._read(lambda tx: part_rows.open_parts(tx, refs))
@@ -143,8 +143,8 @@ class SqlLedger:
 
     # Parts.
 
-    def new_instance(self, lease: Lease, reason: Reason, *, by: str = "") -> str:
-        return self._write(lambda tx: builds.new_instance(tx, lease, reason, by))
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
+        return self._write(lambda tx: builds.new_instance(tx, lease, reason, generation, by))
 
     def adopt_part(self, lease: Lease) -> JobPart:
         return self._write(lambda tx: part_rows.adopt(tx, lease))
@@ -201,8 +201,17 @@ class SqlLedger:
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
-        return self._read(lambda tx: manifest.checkpoint(tx, ref))
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
+        return self._read(lambda tx: manifest.checkpoint(tx, ref, generation))
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        return self._read(lambda tx: manifest.all_checkpoints(tx, ref))
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        return self._read(lambda tx: projections.some_promoted(tx.connection, [str(ref)])).get(str(ref))
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        return self._read(lambda tx: part_rows.indexes(tx, ref))
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))
@@ -213,14 +222,14 @@ class SqlLedger:
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
-        return self._read(lambda tx: manifest.failed_versions(tx, ref))
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
+        return self._read(lambda tx: manifest.failed_versions(tx, ref, generation))
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         return self._read(lambda tx: manifest.failure_records(tx, ref, limit))
 
-    def count_failures(self, ref: PartitionRef) -> int:
-        return self._read(lambda tx: manifest.count_failures(tx, ref))
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
+        return self._read(lambda tx: manifest.count_failures(tx, ref, generation))
 
     # Events, and what follows from them.
 

@@ -55,7 +55,8 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
     if part.fresh:
         numbered = select(instances.c.sequence).where(instances.c.uuid == part.instance)
     else:
-        numbered = select(checkpoints.c.sequence).where(checkpoints.c.ref == str(part.ref))
+        here = (checkpoints.c.ref == str(part.ref), checkpoints.c.generation == part.generation)
+        numbered = select(checkpoints.c.sequence).where(*here)
     tx.connection.execute(
         insert(job_parts).values(
             job_id=job_id,
@@ -72,6 +73,7 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
             priority=priority,
             revision=part.revision,
             inputs=json.dumps(part.inputs),
+            generation=part.generation,
         )
     )
 
@@ -181,6 +183,12 @@ def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, 
     return None if row is None else (row.job_id, job_rows.part_of(row))
 
 
+def indexes(tx: Transaction, ref: PartitionRef) -> set[str]:
+    begun = select(job_parts.c.physical).where(job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
+    served = select(checkpoints.c.physical).where(checkpoints.c.ref == str(ref))
+    return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
+
+
 # Taking over.
 
 
@@ -244,9 +252,7 @@ def finish(
     if durable and _has_open_slices(tx, job_id, part.ref):
         raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
     if promote:
-        refused = _promote(tx, job_id, part, stored.sequence)
-        if refused is not None:
-            state, promote, error = JobState.FAILED, False, refused
+        _promote(tx, job_id, part, stored.sequence)
     if state is JobState.FAILED:
         _cancel(tx, job_id, part.ref)
         manifest.drop_unserved(tx, part)
@@ -258,19 +264,12 @@ def finish(
     return after
 
 
-def _promote(tx: Transaction, job_id: str, part: JobPart, sequence: int) -> str | None:
-    """Serve the part's instance, or return why it cannot be."""
+def _promote(tx: Transaction, job_id: str, part: JobPart, sequence: int) -> None:
+    """Serve the part's instance. Raises `Conflict` when it cannot be."""
     watermark = builds.watermark(tx, part, _created_at(tx, job_id))
-    # The manifest that is dropped may be long: nobody should have to wait for that who appends.
-    # (Not a `with`: after a deadlock there is no savepoint to go back to, and saying so would hide what it was.)
-    tried = tx.connection.begin_nested()
+    # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
     manifest.move_checkpoint(tx, part, job_id, sequence=sequence, watermark=watermark)
-    refused = builds.succeed(tx, job_id, part, watermark)
-    if refused is None:
-        tried.commit()
-    else:
-        tried.rollback()
-    return refused
+    builds.succeed(tx, job_id, part, watermark)
 
 
 def _created_at(tx: Transaction, job_id: str) -> int:

@@ -26,11 +26,11 @@ from sqlalchemy import (
 
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
-from instep.domain.state import Canonical, Change, Forgotten, Key, Rejected, Served, State
+from instep.domain.state import Canonical, Change, Forgotten, Key, Promoted, Rejected, Served, State
 from instep.domain.wants import Want
 from instep.errors import UserError
 from instep.ledger.sql.transaction import batches
-from instep.ledger.tables import canonical, instances, served, want_refs, wants
+from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 
 if TYPE_CHECKING:
     from instep.ledger.sql.stored import Rows, Stored
@@ -47,6 +47,7 @@ _KEYS: Final[BindParameter[Any]] = bindparam("b_keys", expanding=True)
 _INSTANCES = select(instances.c.uuid, instances.c.body).where(instances.c.uuid.in_(_KEYS))
 _CANONICAL = select(canonical).where(canonical.c.ref.in_(_KEYS))
 _SERVED = select(served).where(served.c.ref.in_(_KEYS))
+_PROMOTED = select(promoted).where(promoted.c.ref.in_(_KEYS))
 _WANTS = select(wants.c.id, wants.c.body).where(wants.c.id.in_(_KEYS))
 _OPEN = select(want_refs).where(want_refs.c.ref.in_(_KEYS), want_refs.c.open == true()).order_by(want_refs.c.sequence)
 
@@ -79,7 +80,7 @@ def _torn(what: str, error: Exception) -> UserError:
 
 
 class Origins(NamedTuple):
-    """By which events wants were made, and what is served was promoted: a state has only the order of these."""
+    """By which events wants were made, and what is served has been since: a state has only the order of these."""
 
     wants: dict[str, int]
     served: dict[Key, int]
@@ -122,13 +123,18 @@ def served_row(key: Key, uuid: str, sequence: int) -> dict[str, Any]:
     return canonical_row(key, uuid) | {"sequence": sequence}
 
 
+def promoted_row(ref: str, generation: str) -> dict[str, Any]:
+    return {"ref": ref, "generation": generation}
+
+
 def rows_of(state: State, origins: Origins) -> list[tuple[Table, Iterable[dict[str, Any]]]]:
     """All rows of a state."""
-    since, promoted = origins
+    since, served_since = origins
     return [
         (instances, map(instance_row, state.instances.values())),
         (canonical, (canonical_row(*each) for each in state.canonical.items())),
-        (served, (served_row(key, uuid, promoted[key]) for key, uuid in state.served.items())),
+        (served, (served_row(key, uuid, served_since[key]) for key, uuid in state.served.items())),
+        (promoted, (promoted_row(*each) for each in state.promoted.items())),
         (wants, (want_row(each, since[each.id]) for each in state.wants.values())),
         (want_refs, (row for each in state.wants.values() for row in ref_rows(each, since[each.id]))),
     ]
@@ -145,6 +151,7 @@ class Changes:
         self._canonical: dict[Key, str] = {}
         #: With the event that said so.
         self._served: dict[Key, tuple[str, int]] = {}
+        self._promoted: dict[str, str] = {}
         self._wants: dict[str, Want] = {}
         #: By which event each want changed first. Of a new one, that is what made it.
         self._since: dict[str, int] = {}
@@ -163,6 +170,8 @@ class Changes:
                     self._canonical[change.ref, change.generation] = change.uuid
                 case Served():
                     self._served[change.ref, change.generation] = (change.uuid, sequence)
+                case Promoted():
+                    self._promoted[change.ref] = change.generation
                 case Forgotten():
                     self._forget(change)
 
@@ -194,6 +203,12 @@ class Changes:
         pointers = {key: canonical_row(key, uuid) for key, uuid in self._canonical.items()}
         _write(connection, canonical, pointers, stored.canonical)
         _write(connection, served, {key: served_row(key, *each) for key, each in self._served.items()}, stored.served)
+        _write(
+            connection,
+            promoted,
+            {ref: promoted_row(ref, each) for ref, each in self._promoted.items()},
+            stored.promoted,
+        )
         self._write_wants(connection, stored)
 
     def _write_wants(self, connection: Connection, stored: Stored) -> None:
@@ -263,6 +278,10 @@ def some_canonical(connection: Connection, keys: Collection[Key]) -> dict[Key, s
 
 def some_served(connection: Connection, keys: Collection[Key]) -> dict[Key, str]:
     return {(row.ref, row.generation): row.uuid for row in connection.execute(_SERVED, _refs(keys))}
+
+
+def some_promoted(connection: Connection, refs: Collection[str]) -> dict[str, str]:
+    return {row.ref: row.generation for row in connection.execute(_PROMOTED, {"b_keys": list(refs)})}
 
 
 def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from instep.domain.events import Event, Unreadable
+from instep.domain.events import Event, GenerationPromoted, InstanceImported, InstanceServed, Unreadable
 from instep.domain.instances import Instance
 from instep.domain.state import Key, State
 from instep.domain.wants import Want
@@ -16,6 +16,9 @@ from instep.ledger.sql.transaction import batches
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+#: What these do depends on which generation is promoted.
+_SERVING = (InstanceImported, InstanceServed, GenerationPromoted)
 
 
 class Rows(dict[K, V]):
@@ -69,9 +72,10 @@ class Stored:
         self.instances: Rows[str, Instance] = Rows(lambda keys: projections.some_instances(connection, keys))
         self.canonical: Rows[Key, str] = Rows(lambda keys: projections.some_canonical(connection, keys))
         self.served: Rows[Key, str] = Rows(lambda keys: projections.some_served(connection, keys))
+        self.promoted: Rows[str, str] = Rows(lambda refs: projections.some_promoted(connection, refs))
         self.wants: Rows[str, Want] = Rows(lambda ids: projections.some_wants(connection, ids))
         self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: projections.open_wants(connection, keys))
-        self.state = State(last, self.instances, self.canonical, self.served, self.wants, self._open)
+        self.state = State(last, self.instances, self.canonical, self.served, self.promoted, self.wants, self._open)
 
     def expect(self, events: Iterable[Event | Unreadable]) -> None:
         """Look up at once what these events are about."""
@@ -80,15 +84,19 @@ class Stored:
         keys: list[Key] = []
         wanted: list[Key] = []
         wants: list[str] = []
+        serving = False
         for event in events:
             uuids += _named(event, "instance", "instances", "inputs")
             wants += _named(event, "want", "wants")
             generation = getattr(event, "generation", "")
+            serving = serving or isinstance(event, _SERVING)
             keys += [(ref, generation) for ref in _named(event, "ref")]
             wanted += [(ref, generation) for ref in _named(event, "refs", "missing")]
         self.instances.fetch(uuids)
         keys += [each.key for each in self.instances.values()]
         self.served.fetch(keys)
+        if serving:
+            self.promoted.fetch(ref for ref, _ in keys)
         self._open.fetch(keys)
         self.wants.fetch([*wants, *(id for ids in self._open.values() for id in ids)])
         wanted += [(ref, want.generation) for want in self.wants.values() for ref in want.refs]

@@ -15,7 +15,7 @@ from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
 from instep.ledger.port import Verified
 from instep.ledger.sql import log, projections, snapshots
-from instep.ledger.tables import canonical, instances, served, want_refs, wants
+from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 
 _Content = dict[str, Any]
 
@@ -73,6 +73,7 @@ _NAMES: Final[Mapping[Table, tuple[str, Any]]] = {
     instances: ("instance", Instance),
     canonical: ("canonical instance of", None),
     served: ("what is served of", None),
+    promoted: ("promoted generation of", None),
     wants: ("want", Want),
     want_refs: ("what is waited for by", None),
 }

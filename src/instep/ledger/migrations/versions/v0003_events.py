@@ -41,7 +41,8 @@ _STATE = sa.String(length=24)
 _jobs = sa.table("jobs", *map(sa.column, ("id", "state", "created_at")))
 _job_parts = sa.table(
     "job_parts",
-    *map(sa.column, ("job_id", "ref", "instance", "fingerprint", "fresh", "state", "revision", "inputs")),
+    *map(sa.column, ("job_id", "ref", "instance", "fingerprint", "fresh", "state")),
+    *map(sa.column, ("revision", "inputs", "generation")),
 )
 _checkpoints = sa.table(
     "checkpoints",
@@ -57,6 +58,8 @@ def upgrade() -> None:
     _create_instances()
     _create_wants()
     _upgrade_job_parts()
+    _add_generation("checkpoints", ["ref", "generation"])
+    _add_generation("failures", ["ref", "generation", "document_id"])
     log = _Log()
     served = _import_served(log)
     _import_builds(log, served)
@@ -117,6 +120,7 @@ def _create_instances() -> None:
     op.create_index("instances_ref", "instances", ["ref", "sequence"])
     of_generation = [("ref", _REF), ("generation", _GENERATION), ("uuid", _UUID)]
     _create("canonical", [_needed(*each) for each in of_generation], ["ref", "generation"])
+    _create("promoted", [_needed("ref", _REF), _needed("generation", _GENERATION)], ["ref"])
     by_event = ("sequence", sa.BigInteger())
     _create("served", [_needed(*each) for each in (*of_generation, by_event)], ["ref", "generation"])
 
@@ -155,11 +159,24 @@ def _upgrade_job_parts() -> None:
     with op.batch_alter_table("job_parts") as batch:
         batch.add_column(sa.Column("revision", sa.Text(), nullable=True))
         batch.add_column(sa.Column("inputs", sa.Text(), nullable=True))
-    op.execute(sa.update(_job_parts).values(revision="", inputs="[]"))
+        batch.add_column(sa.Column("generation", _GENERATION, nullable=True))
+    op.execute(sa.update(_job_parts).values(revision="", inputs="[]", generation=""))
     with op.batch_alter_table("job_parts") as batch:
         batch.alter_column("revision", existing_type=sa.Text(), nullable=False)
         batch.alter_column("inputs", existing_type=sa.Text(), nullable=False)
+        batch.alter_column("generation", existing_type=_GENERATION, nullable=False)
     op.create_index("job_parts_epoch", "job_parts", ["ref", "epoch"])
+
+
+def _add_generation(name: str, key: Sequence[str]) -> None:
+    """To a table, and to its primary key."""
+    with op.batch_alter_table(name) as batch:
+        batch.add_column(sa.Column("generation", _GENERATION, nullable=True))
+    op.execute(sa.update(sa.table(name, sa.column("generation"))).values(generation=""))
+    with op.batch_alter_table(name) as batch:
+        batch.alter_column("generation", existing_type=_GENERATION, nullable=False)
+        batch.drop_constraint(f"{name}_pk", type_="primary")
+        batch.create_primary_key(op.f(f"{name}_pk"), list(key))
 
 
 class _Log:

@@ -60,7 +60,7 @@ class _Index:
 @dataclass
 class _Store:
     indexes: dict[str, _Index] = field(default_factory=dict)
-    aliases: dict[str, tuple[int, str]] = field(default_factory=dict)
+    aliases: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     staged: dict[str, list[ChunkChanges]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
@@ -147,9 +147,10 @@ class MemoryTarget:
     def maintain(self, physical: str, *, full: bool = False) -> None:
         return
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         _check_name(alias)
-        self._index(physical)
+        if physical is not None:
+            self._index(physical)
         with self._store.lock:
             newest, served = self._store.aliases.get(alias, (epoch, physical))
             if newest > epoch:

@@ -10,16 +10,19 @@ from enum import StrEnum
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.instances import Instance, Reason
+from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.manifest import Action, Difference, difference
 from instep.domain.planning import check_limits, cut_documents
 from instep.domain.refs import PartitionRef
+from instep.domain.replacement import judged
 from instep.engine.choice import EngineChoice
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import past_ttl
 from instep.service.setup import EntitySetup
+from instep.service.wants import can_begin
+from instep.sources.port import Listing
 
 
 class Kind(StrEnum):
@@ -46,7 +49,8 @@ class EntityPlan:
     """What a run would do for one partition, and on what state of the world that rests.
 
     `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
-    unless it cannot be. `blocked` says why a run would refuse (the delete guard).
+    unless it cannot be. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing
+    though something is to be built: it would fail as it did before. `current` is the canonical instance.
     """
 
     ref: PartitionRef
@@ -57,7 +61,9 @@ class EntityPlan:
     engine: EngineChoice
     problems: Sequence[str]
     blocked: str | None
+    held_back: str | None
     checkpoint: Checkpoint | None
+    current: Instance | None
     unfinished: Job | None
     fingerprint: Mapping[str, str]
     digest: str
@@ -100,6 +106,7 @@ class EntityPlan:
             "engine": asdict(self.engine),
             "problems": list(self.problems),
             "blocked": self.blocked,
+            "held_back": self.held_back,
             "resumes": self.resumes.id if self.resumes else None,
             "digest": self.digest,
         }
@@ -147,6 +154,11 @@ def plan_entity(
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
+    held_back = None
+    if kind is Kind.REBUILD and checkpoint and not _asked(setup.ref, current, options, ledger):
+        held_back = _would_fail_again(setup, checkpoint, current, found, ledger)
+        if held_back:
+            kind, why = Kind.NOTHING, [*why, held_back]
     slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
     check_limits([len(slices)])
     return EntityPlan(
@@ -158,7 +170,9 @@ def plan_entity(
         engine=choose(setup, sum(each.work for each in slices)),
         problems=found.problems,
         blocked=_blocked(setup, changes, options) if kind is Kind.REFRESH else None,
+        held_back=held_back,
         checkpoint=checkpoint,
+        current=current,
         unfinished=unfinished,
         fingerprint=setup.fingerprint,
         digest=_digest(kind, setup, checkpoint, changes),
@@ -183,6 +197,40 @@ _MISSING = {
 def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
     """Whether the instance has lived for longer than the entity's time to live."""
     return past_ttl(current, setup.ttl, ledger.now())
+
+
+def _asked(ref: PartitionRef, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
+    """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since."""
+    if options.full_refresh or options.retry_failures:
+        return True
+    now = ledger.now()
+    wants = ledger.wants(ref=ref, open_only=True)
+    return any(can_begin(want, now) and not want.satisfied_by(current) for want in wants)
+
+
+def _would_fail_again(
+    setup: EntitySetup, checkpoint: Checkpoint, current: Instance | None, found: Listing, ledger: Ledger
+) -> str | None:
+    """Why a new build would be refused as the last one was, made in the same way, if all documents fail again that
+    have failed at this version; None if it may go well, or nothing is known of it.
+    """
+    if current is None or current.state is not InstanceState.MISSING or current.reason is not Reason.FAILURE:
+        return None
+    last = ledger.instance(current.previous) if current.previous else None
+    if last is None or changed_parts(setup.fingerprint, last.fingerprint or {}):
+        return None
+    listed = {each.uri: each.version for each in found.documents}
+    if not listed:
+        return "the source is empty, and what is served stays"
+    failures = ledger.failed_versions(setup.ref)
+    failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
+    if not failing:
+        return None
+    served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
+    verdict = judged(served, listed, failing)
+    if verdict.enough:
+        return None
+    return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 
 
 def _wanted(ref: PartitionRef, current: Instance | None, ledger: Ledger) -> list[str]:

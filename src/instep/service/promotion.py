@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from instep.domain.jobs import JobPart, JobState, PartStatus, end_of_part
+from instep.domain.replacement import Judged, judged
 from instep.errors import Conflict, InstepError
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.port import Checkpoint, Lease, Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.setup import EntitySetup
 
-#: A build is served in place of what is served now only if this share of its documents went in.
-PROMOTION_RATIO = 0.95
 #: An index that is not served any more stays this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
 
@@ -26,7 +25,7 @@ def finish(
     ledger, target, entity = context.ledger, setup.target, setup.ref.entity
     if not ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
-    part = _seal(setup, lease, context, keeper)
+    lease, part = _seal(setup, lease, context, keeper)
     context.progress.say(entity, "bringing indexes up to date")
     notes: list[str] = []
     try:
@@ -38,23 +37,27 @@ def finish(
     state = end_of_part(status.slices, status.counts)
     if state is None:
         raise Conflict(f"job {job_id} still has {status.unfinished_slices} open slices")
-    problem = promotion_problem(setup, part, ledger, status, state)
+    left = _left(ledger, part, job_id)
+    problem = left or promotion_problem(setup, part, ledger, status, state)
     keeper.require(part.ref)
     if problem is None:
-        target.promote(setup.alias, part.physical, part.epoch)
-        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+        problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
+    if problem is None:
         _sweep(setup)
         _refine(setup, part, context, notes)
-    else:
-        notes.append(problem)
-        end = JobState.FAILED if part.fresh else state
-        ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
-        if part.fresh:
-            target.drop(part.physical)
+        return notes
+    notes.append(problem)
+    if part.fresh and target.served(setup.alias) == part.physical:
+        _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
+        _serve_as_recorded(setup, part, ledger)
+    end = JobState.FAILED if part.fresh or left else state
+    ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    if part.fresh:
+        target.drop(part.physical)
     return notes
 
 
-def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> JobPart:
+def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> tuple[Lease, JobPart]:
     """A new epoch for the last steps. From here on the target refuses whoever still had a slice of this
     part in hand (of one that was given up as FAILED, say), and the ledger an earlier finisher.
     """
@@ -63,21 +66,54 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) ->
     keeper.keep(sealed, since=since)
     part = context.ledger.adopt_part(sealed)
     setup.target.fence(part.physical, part.epoch)
-    return part
+    return sealed, part
+
+
+def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
+    """Why the instance does not take what the job has made of it, or None. What it was to be made from failed, say."""
+    instance = ledger.instance(part.instance)
+    if instance is not None and instance.worked_on_by == job_id:
+        return None
+    why = instance.error if instance else "it was collected"
+    return f"the job does not work on this instance any more, so it is not served{f': {why}' if why else ''}"
+
+
+def _promote(
+    setup: EntitySetup, part: JobPart, ledger: Ledger, state: JobState, *, job_id: str, worker_id: str
+) -> str | None:
+    """Alias first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
+    ledger does not take it, if something has happened to the instance at the last moment.
+    """
+    setup.target.promote(setup.alias, part.physical, part.epoch)
+    try:
+        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+    except Conflict:
+        left = _left(ledger, part, job_id)
+        if left is None or _status(ledger, job_id, part).state is not None:
+            raise  # The job was stopped, say: its next finisher goes on.
+        return left
+    return None
+
+
+def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
+    """The alias was moved to what may not be served after all: what the ledger says is served again."""
+    checkpoint = ledger.checkpoint(part.ref)
+    setup.target.promote(setup.alias, checkpoint.physical if checkpoint else None, part.epoch)
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
-    """End a part that cannot be continued (its transform changed, say). What it had begun is dropped; what it
-    had committed in an index that stays is recorded first.
+    """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
+    under. What it had begun is dropped; what it had committed in an index that stays is recorded first.
     """
-    served = setup.target.served(setup.alias) == part.physical
-    if part.fresh and served:
+    if part.fresh and setup.target.served(setup.alias) == part.physical:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
         status = _status(ledger, job_id, part)
-        if state := end_of_part(status.slices, status.counts):
+        state = end_of_part(status.slices, status.counts)
+        if state and _left(ledger, part, job_id) is None:
             ledger.start_job(job_id)
             ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
             return
+        _serve_as_recorded(setup, part, ledger)
     if not part.fresh and setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
 
@@ -85,7 +121,7 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     # Whoever gives it up begins anew: wants go on waiting.
     ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}", retry=True)
-    if part.fresh and not served:
+    if part.fresh:
         setup.target.drop(part.physical)
 
 
@@ -102,18 +138,26 @@ def promotion_problem(
         )
     if not part.fresh:
         return None
-    replaces = ledger.checkpoint(part.ref) is not None
-    if replaces and stored == 0:
+    checkpoint = ledger.checkpoint(part.ref)
+    if checkpoint is None:
+        return None
+    if stored == 0:
         return "the rebuild is empty; what was served stays"
-    if state is JobState.FAILED and replaces:
+    if state is JobState.FAILED:
         return "every document failed; what was served stays"
+    verdict = _judged(part, checkpoint, ledger, status)
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
     counts = status.counts
-    good = 1 - counts.failed / counts.read if counts.read else 1.0
-    if replaces and good < PROMOTION_RATIO:
-        return (
-            f"only {good:.1%} of the documents went in (at least {PROMOTION_RATIO:.0%} needed); what was served stays"
-        )
-    return None
+    whole = Judged(counts.read - counts.deleted, counts.failed)
+    if whole.enough:
+        return whole  # Without reading two manifests, which may be long.
+    built = {uri: entry.version for uri, entry in ledger.manifest(part.instance).items()}
+    failed = {uri: version for uri, version in ledger.failed_versions(part.ref).items() if uri not in built}
+    served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
+    return judged(served, built | failed, failed)
 
 
 def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:

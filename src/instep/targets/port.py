@@ -150,8 +150,8 @@ class DocumentTarget(Protocol):
         to pay. Called after promotion, so that it is in nobody's way; `begin` is called if there is work.
         """
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
-        """Serve `physical` under `alias` from now on, atomically.
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        """Serve `physical` under `alias` from now on, atomically; None: nothing, as before the first promotion.
 
         An older epoch never overrides a newer one, however late it comes: it raises `Fenced` when it can
         tell. The same epoch again changes nothing; for another physical index it raises `Conflict`.

@@ -48,7 +48,7 @@ class Verifying(Fixtures):
                 part = take_over(ledger, job_id=job_id)
                 ledger.start_job(job_id)
             complete_all(ledger, part, worker, job_id)
-            if what == "fail":
+            if what in ("fail", "upstream"):
                 fail(ledger, part, job_id)
             else:
                 end(ledger, part, job_id, worker)

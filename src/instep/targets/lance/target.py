@@ -118,8 +118,9 @@ class LanceTarget:
 
         upkeep.refine(self._place, physical, begin)
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
-        self._place.open(physical)
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        if physical is not None:
+            self._place.open(physical)
         aliases.promote(self._place, alias, physical, epoch)
 
     def served(self, alias: str) -> str | None:

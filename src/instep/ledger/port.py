@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from instep.domain.events import Event, Recorded
+from instep.domain.events import DependencyMissed, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.manifest import ManifestEntry
@@ -102,10 +102,11 @@ class FailureRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """A partition's share of a new job: what it builds and its slices."""
+    """A partition's share of a new job: what it builds, its slices, and what it cannot be built without."""
 
     part: JobPart
     slices: Sequence[SlicePlan]
+    missed: Sequence[DependencyMissed] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,8 @@ class Ledger(Protocol):
 
         Appends for each part, in the order given, what its instance becomes: Building for a fresh part, of the window
         (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is now (never less than
-        the job's `created_at` and the floor). `Conflict`, and no change, when the instance cannot become that.
+        the job's `created_at` and the floor). Then what the parts miss: these wait for it from the beginning.
+        `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
 
     def discard_job(self, job_id: str) -> None:
@@ -400,6 +402,11 @@ class Ledger(Protocol):
 
     def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
         """Newest first; of one partition (in any generation), if one is given."""
+
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        """Of each generation of each of these partitions the oldest want that is Idle and not wanted as of later than
+        now, the oldest first: what jobs are to be made for, however many wait.
+        """
 
     def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very

@@ -353,6 +353,7 @@ wants = Table(
     Column("id", _ID, primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("state", _STATE, nullable=False),
+    Column("needed", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("body", Text, nullable=False),

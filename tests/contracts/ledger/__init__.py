@@ -36,6 +36,7 @@ from tests.contracts.ledger.building import (
 )
 from tests.contracts.ledger.claims import Claims
 from tests.contracts.ledger.completing import Completing
+from tests.contracts.ledger.dependencies import Dependencies
 from tests.contracts.ledger.documents import Documents
 from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
@@ -104,6 +105,7 @@ class LedgerContract(
     Instances,
     Generations,
     Wants,
+    Dependencies,
     Verifying,
 ):
     """All of it."""

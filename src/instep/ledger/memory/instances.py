@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from instep.domain import events as e
 from instep.domain.instances import Instance, InstanceState, Reason, first_reason
@@ -10,11 +10,11 @@ from instep.domain.jobs import JobPart
 from instep.domain.lineage import history
 from instep.domain.refs import PartitionRef
 from instep.domain.state import Rejected
-from instep.domain.wants import Want
+from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory import leases, log
 from instep.ledger.memory.tables import JobRow, PartRow, Tables
-from instep.ledger.port import Lease
+from instep.ledger.port import Lease, NewPart
 
 
 def new(tables: Tables, lease: Lease, reason: Reason, generation: str, by: str) -> str:
@@ -31,9 +31,10 @@ def new(tables: Tables, lease: Lease, reason: Reason, generation: str, by: str) 
     return current.uuid
 
 
-def begin(tables: Tables, job: JobRow, parts: Sequence[JobPart]) -> None:
+def begin(tables: Tables, job: JobRow, parts: Sequence[NewPart]) -> None:
     """A job begins to work on the instances of its parts. Raises `Conflict` when one of them cannot be."""
-    log.append(tables, [_begun(tables, job, part) for part in parts])
+    missed = [each for new in parts for each in new.missed]
+    log.append(tables, [*(_begun(tables, job, new.part) for new in parts), *missed])
 
 
 def _begun(tables: Tables, job: JobRow, part: JobPart) -> e.Event:
@@ -90,3 +91,17 @@ def wants(tables: Tables, ref: PartitionRef | None, *, open_only: bool, limit: i
         if (ref is None or str(ref) in each.refs) and not (open_only and each.state.ended)
     ]
     return found[:limit]
+
+
+def startable_wants(tables: Tables, refs: Collection[PartitionRef]) -> list[Want]:
+    now, state, known = tables.now(), tables.state, {str(each) for each in refs}
+    found = dict.fromkeys(
+        next((id for id in waiting if _is_startable(state.wants[id], now)), None)
+        for (ref, _), waiting in state.open.items()
+        if ref in known
+    )
+    return [each for id, each in state.wants.items() if id in found]
+
+
+def _is_startable(want: Want, now: int) -> bool:
+    return want.state is WantState.IDLE and (want.needed is None or want.needed <= now)

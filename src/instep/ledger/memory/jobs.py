@@ -28,7 +28,7 @@ def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: 
         raise Conflict(f"job {job_id} is {job.state}: it was planned already")
     for new in new_parts:
         leases.demand_epoch(tables, new.part, job_id)
-    instances.begin(tables, job, [new.part for new in new_parts])
+    instances.begin(tables, job, new_parts)
     now = tables.now()
     for new in new_parts:
         parts.insert(tables, job, new)

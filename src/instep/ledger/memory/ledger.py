@@ -267,6 +267,10 @@ class MemoryLedger:
         with self._lock:
             return instances.wants(self._tables, ref, open_only=open_only, limit=limit)
 
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        with self._lock:
+            return instances.startable_wants(self._tables, refs)
+
     def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         with self._lock:
             return log.state(self._tables, at=at, sequence=sequence)

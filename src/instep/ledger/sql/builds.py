@@ -13,7 +13,7 @@ from instep.domain.jobs import JobPart
 from instep.domain.refs import event_instance_id
 from instep.domain.state import Rejected
 from instep.errors import Conflict
-from instep.ledger.port import Lease
+from instep.ledger.port import Lease, NewPart
 from instep.ledger.sql import leases, log, manifest, projections
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import slices
@@ -39,10 +39,11 @@ def new_instance(tx: Transaction, lease: Lease, reason: Reason, generation: str,
     return event_instance_id(ref, generation, recorded.sequence)
 
 
-def begin(tx: Transaction, job_id: str, parts: Sequence[JobPart], created_at: int) -> None:
+def begin(tx: Transaction, job_id: str, new: Sequence[NewPart], created_at: int) -> None:
     """The job works on its instances from now on. Its checkpoints will have the watermark `created_at`."""
-    now = max(tx.now(), created_at)
-    demand(tx, [_building(job_id, each, now) if each.fresh else _refreshing(tx, job_id, each, now) for each in parts])
+    now, parts = max(tx.now(), created_at), [each.part for each in new]
+    begun = [_building(job_id, each, now) if each.fresh else _refreshing(tx, job_id, each, now) for each in parts]
+    demand(tx, [*begun, *(missed for each in new for missed in each.missed)])
 
 
 def _building(job_id: str, part: JobPart, now: int) -> e.Event:

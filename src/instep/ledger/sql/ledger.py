@@ -258,6 +258,9 @@ class SqlLedger:
     def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
         return self._read(lambda tx: projections.newest_wants(tx.connection, ref, open_only, limit))
 
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        return self._read(lambda tx: projections.startable_wants(tx.connection, refs, tx.now()))
+
     def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         return self._read(lambda tx: snapshots.state(tx.connection, at=at, sequence=sequence))
 

@@ -48,7 +48,7 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
     _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
     tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
     moves.set_state(tx, job_id, JobState.READY)
-    builds.begin(tx, job_id, [new.part for new in parts], _created_at(tx, job_id))
+    builds.begin(tx, job_id, parts, _created_at(tx, job_id))
 
 
 def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority: int) -> None:

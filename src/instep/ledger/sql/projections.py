@@ -18,7 +18,9 @@ from sqlalchemy import (
     bindparam,
     delete,
     false,
+    func,
     insert,
+    or_,
     select,
     true,
     update,
@@ -27,7 +29,7 @@ from sqlalchemy import (
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
 from instep.domain.state import Canonical, Change, Forgotten, Key, Promoted, Rejected, Served, State
-from instep.domain.wants import Want
+from instep.domain.wants import Want, WantState
 from instep.errors import UserError
 from instep.ledger.sql.transaction import batches
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
@@ -49,6 +51,18 @@ _CANONICAL = select(canonical).where(canonical.c.ref.in_(_KEYS))
 _SERVED = select(served).where(served.c.ref.in_(_KEYS))
 _PROMOTED = select(promoted).where(promoted.c.ref.in_(_KEYS))
 _WANTS = select(wants.c.id, wants.c.body).where(wants.c.id.in_(_KEYS))
+_SINCE = select(wants.c.id, wants.c.body).where(wants.c.sequence.in_(_KEYS)).order_by(wants.c.sequence)
+_STARTABLE = (
+    select(func.min(want_refs.c.sequence).label("since"))
+    .join(wants, wants.c.id == want_refs.c.want_id)
+    .where(
+        want_refs.c.ref.in_(_KEYS),
+        want_refs.c.open == true(),
+        wants.c.state == WantState.IDLE.value,
+        or_(wants.c.needed.is_(None), wants.c.needed <= bindparam("b_now")),
+    )
+    .group_by(want_refs.c.ref, want_refs.c.generation)
+)
 _OPEN = select(want_refs).where(want_refs.c.ref.in_(_KEYS), want_refs.c.open == true()).order_by(want_refs.c.sequence)
 
 
@@ -104,6 +118,7 @@ def want_row(value: Want, sequence: int) -> dict[str, Any]:
         "id": value.id,
         "sequence": sequence,
         "state": value.state.value,
+        "needed": value.needed,
         "created_at": value.created_at,
         "ended_at": value.ended_at,
         "body": msgspec.json.encode(value).decode(),
@@ -332,3 +347,13 @@ def newest_wants(connection: Connection, ref: PartitionRef | None, open_only: bo
     if open_only:
         found = found.where(wants.c.ended_at.is_(None) if ref is None else want_refs.c.open == true())
     return [want_of(row) for row in connection.execute(found.order_by(in_order).limit(limit))]
+
+
+def startable_wants(connection: Connection, refs: Collection[PartitionRef], now: int) -> list[Want]:
+    since: set[int] = set()
+    for some in batches(sorted(map(str, set(refs)))):
+        since.update(connection.scalars(_STARTABLE, {"b_keys": some, "b_now": now}))
+    found: list[Want] = []
+    for each in batches(sorted(since)):
+        found += map(want_of, connection.execute(_SINCE, {"b_keys": each}))
+    return found

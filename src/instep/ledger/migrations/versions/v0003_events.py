@@ -132,6 +132,7 @@ def _create_wants() -> None:
             _needed("id", _ID),
             _needed("sequence", sa.BigInteger()),
             _needed("state", _STATE),
+            sa.Column("needed", sa.BigInteger(), nullable=True),
             _needed("created_at", sa.BigInteger()),
             sa.Column("ended_at", sa.BigInteger()),
             _needed("body", _TEXT),

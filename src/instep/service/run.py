@@ -40,7 +40,7 @@ class EntityResult:
         return {
             "ref": str(self.plan.ref),
             "kind": str(self.plan.kind),
-            "state": str(self.state) if self.state else "UP_TO_DATE",
+            "state": str(self.state or ("HELD_BACK" if self.plan.held_back else "UP_TO_DATE")),
             "job": self.job_id,
             "counts": self.counts.as_dict(),
             "unchanged": self.plan.difference.unchanged,
@@ -96,7 +96,8 @@ class _Run:
         self.results: dict[PartitionRef, EntityResult] = {}
 
     def nothing(self, plan: EntityPlan) -> EntityResult:
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, list(plan.problems))
+        notes = [*plan.problems, *([plan.held_back] if plan.held_back else [])]
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.

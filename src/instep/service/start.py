@@ -12,7 +12,7 @@ from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
-from instep.errors import InstepError, UserError
+from instep.errors import Conflict, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
 from instep.service.plan import EntityPlan, Kind, is_over, reason_of
 from instep.service.planner import Planner
@@ -22,6 +22,10 @@ from instep.service.setup import EntitySetup
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
+
+
+#: A plan is made again so often when somebody taints or expires what it would refresh before its job is stored.
+REPLANS = 5
 
 
 class Busy(UserError):
@@ -96,10 +100,14 @@ class Start:
         if self.todo[ref].pending:
             self._leases[ref] = answer
         else:
-            self._ledger.release_lease(answer)
-            self._worker.keeper.drop(ref)
-            self.settled.add(ref)
+            self._settle(answer)
         return None
+
+    def _settle(self, lease: Lease) -> None:
+        """Nothing is to be done any more."""
+        self._ledger.release_lease(lease)
+        self._worker.keeper.drop(lease.ref)
+        self.settled.add(lease.ref)
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
@@ -140,15 +148,42 @@ class Start:
         return False, self._acquire(ref, self._job_id)
 
     def _world_moved(self, ref: PartitionRef) -> bool:
-        """Whether another run did something between our plan and our lease."""
-        plan = self.todo[ref]
-        return plan.resumes is not None or self._ledger.checkpoint(ref) != plan.checkpoint
+        """Whether others did something since our plan: a run that had the lease, or somebody who tainted it."""
+        plan, ledger = self.todo[ref], self._ledger
+        return (
+            plan.resumes is not None
+            or ledger.checkpoint(ref) != plan.checkpoint
+            or ledger.canonical(ref) != plan.current
+        )
 
     def _plan_job(self) -> None:
-        """Store what is new as a job; forget it if nothing is."""
-        if not self._leases:
-            self._ledger.discard_job(self._job_id)
-            return
+        """Store what is new as a job; forget it if nothing is. What an instance is can change until then."""
+        for _ in range(REPLANS):
+            if not self._leases:
+                self._ledger.discard_job(self._job_id)
+                return
+            try:
+                self._store_job()
+            except Conflict as error:
+                if not any(self._world_moved(ref) for ref in self._leases):
+                    raise
+                problem = error
+                self._plan_again()
+            else:
+                return
+        raise UserError(
+            f"what was planned has changed {REPLANS} times before it could be begun: {problem}",
+            hint="Somebody goes on tainting, expiring or rebuilding: see `instep history`, and run again.",
+        )
+
+    def _plan_again(self) -> None:
+        for ref, lease in list(self._leases.items()):
+            self.todo[ref] = self._planner.plan(ref)
+            if not self.todo[ref].pending:
+                del self._leases[ref]
+                self._settle(lease)
+
+    def _store_job(self) -> None:
         try:
             check_limits(len(self.todo[ref].slices) for ref in self._leases)
         except PlanTooLarge as error:

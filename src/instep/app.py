@@ -21,6 +21,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.project import Project, load_project
 from instep.service.compose import Workshop
+from instep.service.generations import built, checked_generation, generation_of, one_generation_of
 from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, PlanOptions, plan_entity
 from instep.service.progress import Progress, Silent
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from instep.service.provenance import Provenance
     from instep.service.run import EntityResult
     from instep.service.search import Found
+    from instep.service.serving import Promotion
     from instep.service.status import EntityStatus
     from instep.service.wants import WantView
     from instep.targets.port import SearchMode
@@ -70,15 +72,23 @@ class Instep:
         full_refresh: bool = False,
         retry_failures: bool = False,
         allow_deletes: bool = False,
+        generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityPlan]:
         """What a run would do, and why. Writes nothing."""
-        options = PlanOptions(full_refresh, retry_failures, allow_deletes)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation))
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return [
-                plan_entity(setup, ledger, options, choose=workshop.choose, listing=_listing(watch, setup.ref.entity))
+                plan_entity(
+                    setup,
+                    ledger,
+                    options,
+                    generation_of(ledger, setup.ref, options.generation),
+                    choose=workshop.choose,
+                    listing=_listing(watch, setup.ref.entity),
+                )
                 for setup in workshop.setups(entities)
             ]
 
@@ -91,32 +101,50 @@ class Instep:
         allow_deletes: bool = False,
         engine: str | None = None,
         wait: float = WAIT_SECONDS,
+        generation: str | None = None,
         progress: Progress | None = None,
         expected: dict[str, str] | None = None,
     ) -> list[EntityResult]:
         """Bring entities in step with their sources, those of higher priority first.
 
+        `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         """
         from instep.service.run import run_entities
 
+        names = list(entities or ())
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
             return run_entities(
-                workshop.setups(entities),
+                workshop.setups(names),
                 workshop.context(ledger, progress or Silent()),
-                PlanOptions(full_refresh, retry_failures, allow_deletes),
+                PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation)),
                 wait_seconds=wait,
                 expected=expected,
+                upstream=workshop.upstream(names),
             )
 
-    def status(self, entities: Iterable[str] | None = None) -> list[EntityStatus]:
-        """State, size and freshness of each entity."""
+    def promote(self, ref: str, generation: str, *, by: str = "") -> Promotion:
+        """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
+        is not good enough.
+        """
+        from instep.service.serving import promote
+
+        found, name = self._ref(ref), checked_generation(generation)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            built(ledger, found, name or "")  # No ledger is made just to find that it is empty.
+        (setup,) = workshop.setups([found.entity])
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            return promote(setup, name or "", workshop.context(ledger, Silent()), by=by)
+
+    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
+        """State, size and freshness of each entity, in the promoted generation or another."""
         from instep.service.status import entity_status
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return [entity_status(setup, ledger) for setup in workshop.setups(entities)]
+            return [entity_status(setup, ledger, checked_generation(generation)) for setup in workshop.setups(entities)]
 
     def jobs(self, *, limit: int = 20) -> list[JobView]:
         """What ran and runs, on all servers of the ledger, newest first."""
@@ -202,10 +230,11 @@ class Instep:
         *,
         fresh_within: timedelta | None = None,
         as_of: datetime | None = None,
-        generation: str = "",
+        generation: str | None = None,
         by: str = "",
     ) -> WantView:
-        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all.
+        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
+        promoted generation or another.
 
         Returns at once: the next run, or a worker, builds what is not there.
         """
@@ -218,7 +247,7 @@ class Instep:
                 ledger,
                 workshop.ids.new(),
                 wanted,
-                generation=generation,
+                generation=one_generation_of(ledger, wanted, checked_generation(generation)),
                 fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
                 as_of=None if as_of is None else round(as_of.timestamp() * 1000),
                 by=by,
@@ -248,25 +277,26 @@ class Instep:
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
             return ledger.instances(found, limit=limit)
 
-    def taint(self, ref: str, *, why: str = "", by: str = "") -> Left:
+    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Left:
         """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
         from instep.service.instances import live, taint
 
         found, workshop = self._ref(ref), Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            live(ledger, found, "tainted")  # No ledger is made just to find that it is empty.
+            name = generation_of(ledger, found, checked_generation(generation))
+            live(ledger, found, name, "tainted")  # No ledger is made just to find that it is empty.
         with closing(workshop.ledger()) as ledger:
-            return taint(ledger, found, why=why, by=by)
+            return taint(ledger, found, name, why=why, by=by)
 
-    def rebuild(self, ref: str, *, by: str = "") -> Left:
+    def rebuild(self, ref: str, *, generation: str | None = None, by: str = "") -> Left:
         """The next run builds it anew, though nothing is wrong with it."""
         from instep.service.instances import rebuild
 
         found = self._ref(ref)
         with closing(Workshop(self.project).ledger()) as ledger:
-            return rebuild(ledger, found, by=by)
+            return rebuild(ledger, found, generation_of(ledger, found, checked_generation(generation)), by=by)
 
-    def expire(self, refs: Iterable[str] | None = None, *, by: str = "") -> list[Left]:
+    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Left]:
         """The time of these partitions is over; by default of those that are past their time to live."""
         from instep.service.instances import expire, expire_overdue, live, overdue
 
@@ -276,12 +306,15 @@ class Instep:
         ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
         with closing(workshop.ledger(read_only=True)) as ledger:
             # All of them, before the first is: and no ledger is made just to find that it is empty.
-            for ref in named:
-                live(ledger, ref, "expired")
+            names = {ref: generation_of(ledger, ref, checked_generation(generation)) for ref in named}
+            for ref, name in names.items():
+                live(ledger, ref, name, "expired")
             if not named and not overdue(ledger, ttls):
                 return []
         with closing(workshop.ledger()) as ledger:
-            return [expire(ledger, ref, by=by) for ref in named] if named else expire_overdue(ledger, ttls, by=by)
+            if not named:
+                return expire_overdue(ledger, ttls, by=by)
+            return [expire(ledger, ref, name, by=by) for ref, name in names.items()]
 
     def search(
         self,
@@ -290,15 +323,27 @@ class Instep:
         mode: SearchMode = "hybrid",
         limit: int = 10,
         entities: Iterable[str] | None = None,
+        generation: str | None = None,
+        progress: Progress | None = None,
     ) -> list[Found]:
-        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both)."""
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
+        than the promoted one.
+        """
         from instep.service.search import search
 
         if mode not in ("text", "vector", "hybrid"):
             raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return search(workshop.setups(entities), ledger, query, mode=mode, limit=limit)
+            return search(
+                workshop.setups(entities),
+                ledger,
+                query,
+                mode=mode,
+                limit=limit,
+                generation=checked_generation(generation),
+                progress=progress or Silent(),
+            )
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[FailureRecord]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
@@ -308,7 +353,7 @@ class Instep:
                 return ledger.failures(limit=limit)
             return [record for setup in workshop.setups(entities) for record in ledger.failures(setup.ref, limit=limit)]
 
-    def why(self, target: str, row_id: str) -> Provenance:
+    def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
         """Where a row that is served comes from: its instance, job, wants, document and inputs.
 
         `target` names a target or an entity; `row_id` is a chunk_id, a document_id or a source URI.
@@ -317,7 +362,7 @@ class Instep:
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return why(workshop.setups(), ledger, target, row_id)
+            return why(workshop.setups(), ledger, target, row_id, generation=checked_generation(generation))
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
         """What the canonical instance of a partition was made from; as it was known at a time, if one is given.

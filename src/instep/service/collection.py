@@ -60,11 +60,11 @@ def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
 def _in_work(ledger: Ledger, state: State, candidates: Sequence[str]) -> set[str]:
     """Instances that a job works on though they were left: it does not know yet, or was stopped and may go on."""
     found: set[str] = set()
-    for ref in dict.fromkeys(state.instances[each].ref for each in candidates):
+    for ref, generation in dict.fromkeys(state.instances[each].key for each in candidates):
         parsed = PartitionRef.parse(ref)
-        job = ledger.unfinished_job(parsed)
+        job = ledger.unfinished_job(parsed, generation)
         if job is not None:
-            part = next(each.part for each in job.parts if each.part.ref == parsed)
+            part = job.part(parsed).part
             found.update((part.instance, *part.inputs))
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from instep.domain.events import Event, InstanceCreated, InstanceExpired, InstanceTainted
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import Conflict, UserError
 from instep.ledger.port import Ledger
 from instep.service.wants import can_begin
@@ -19,11 +19,12 @@ from instep.service.wants import can_begin
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What became of the instance of a partition: `old` was left, `new` is to be built. Both may be None or the same
-    where nothing had to be done. `wanted`: somebody waits for it, so that a worker builds it too.
+    """What became of the instance of a partition's generation: `old` was left, `new` is to be built. Both may be None
+    or the same where nothing had to be done. `wanted`: somebody waits for it, so that a worker builds it too.
     """
 
     ref: PartitionRef
+    generation: str
     old: Instance | None
     new: Instance | None
     wanted: bool
@@ -35,6 +36,7 @@ class Left:
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.ref),
+            "generation": self.generation,
             "changed": self.changed,
             "old": instance_dict(self.old) if self.old else None,
             "new": instance_dict(self.new) if self.new else None,
@@ -42,24 +44,24 @@ class Left:
         }
 
 
-def taint(ledger: Ledger, ref: PartitionRef, *, why: str = "", by: str = "") -> Left:
+def taint(ledger: Ledger, ref: PartitionRef, generation: str = "", *, why: str = "", by: str = "") -> Left:
     """What is Live is not to be trusted: it is built anew. Raises `UserError` when nothing is Live."""
-    old = live(ledger, ref, "tainted")
+    old = live(ledger, ref, generation, "tainted")
     return _leave(ledger, ref, old, InstanceTainted(instance=old.uuid, why=why, by=by), "tainted")
 
 
-def rebuild(ledger: Ledger, ref: PartitionRef, *, by: str = "") -> Left:
+def rebuild(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
     """Have it built anew though nothing is wrong with it; what is to be built anyway stays as it is."""
-    old = to_rebuild(ledger, ref)
+    old = to_rebuild(ledger, ref, generation)
     if old is None or old.state is InstanceState.MISSING:
-        return Left(ref, old, old, _wanted(ledger, ref))
-    event = InstanceCreated(ref=str(ref), reason=Reason.REBUILD, by=by)
+        return Left(ref, generation, old, old, _wanted(ledger, ref, generation))
+    event = InstanceCreated(ref=str(ref), reason=Reason.REBUILD, generation=generation, by=by)
     return _leave(ledger, ref, old, event, "built again")
 
 
-def expire(ledger: Ledger, ref: PartitionRef, *, by: str = "") -> Left:
+def expire(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
     """Its time is over, whatever time to live it has. Raises `UserError` when nothing is Live."""
-    old = live(ledger, ref, "expired")
+    old = live(ledger, ref, generation, "expired")
     return _leave(ledger, ref, old, InstanceExpired(instance=old.uuid, by=by), "expired")
 
 
@@ -73,9 +75,9 @@ def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str 
 
 
 def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
-    """What is Live and past its time to live."""
+    """What is Live and past its time to live, of the generations that are read."""
     now = ledger.now()
-    found = ((ref, ttl, ledger.canonical(ref)) for ref, ttl in ttls.items())
+    found = ((ref, ttl, ledger.canonical(ref, ledger.promoted(ref) or "")) for ref, ttl in ttls.items())
     return {
         ref: each
         for ref, ttl, each in found
@@ -88,12 +90,12 @@ def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
     return ttl is not None and instance.live_at is not None and now - instance.live_at >= ttl
 
 
-def live(ledger: Ledger, ref: PartitionRef, what: str) -> Instance:
+def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Instance:
     """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
-    current = ledger.canonical(ref)
+    current = ledger.canonical(ref, generation)
     if current is None or current.state is InstanceState.MISSING:
         raise UserError(
-            f"{ref} is not there: nothing is Live that could be {what}",
+            f"{generation_text(ref, generation)} is not there: nothing is Live that could be {what}",
             hint="It is to be built already: the next `instep run` does that.",
         )
     if current.state is not InstanceState.LIVE:
@@ -101,9 +103,9 @@ def live(ledger: Ledger, ref: PartitionRef, what: str) -> Instance:
     return current
 
 
-def to_rebuild(ledger: Ledger, ref: PartitionRef) -> Instance | None:
+def to_rebuild(ledger: Ledger, ref: PartitionRef, generation: str) -> Instance | None:
     """The canonical instance. Raises `UserError` while a job works on it."""
-    current = ledger.canonical(ref)
+    current = ledger.canonical(ref, generation)
     if current is not None and current.worked_on_by:
         raise _in_work(ref, current, "built again")
     return current
@@ -160,20 +162,25 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
     try:
         ledger.append([event])
     except Conflict as error:  # A job has begun with it meanwhile, or somebody else was quicker.
-        raise UserError(f"{ref} cannot be {what} now: {error}", hint=f"See `instep history {ref}`.") from error
-    return Left(ref, ledger.instance(old.uuid), ledger.canonical(ref), _wanted(ledger, ref))
+        raise UserError(
+            f"{generation_text(ref, old.generation)} cannot be {what} now: {error}", hint=f"See `instep history {ref}`."
+        ) from error
+    generation = old.generation
+    new = ledger.canonical(ref, generation)
+    return Left(ref, generation, ledger.instance(old.uuid), new, _wanted(ledger, ref, generation))
 
 
-def _wanted(ledger: Ledger, ref: PartitionRef) -> bool:
+def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:
     """Whether a worker makes a job for it."""
     now = ledger.now()
-    return any(can_begin(want, now) for want in ledger.wants(ref=ref, open_only=True))
+    wants = ledger.wants(ref=ref, open_only=True)
+    return any(each.generation == generation and can_begin(each, now) for each in wants)
 
 
 def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:
     does = "builds" if current.state is InstanceState.BUILDING else "refreshes"
     job = str(current.worked_on_by)[:8]
     return UserError(
-        f"{ref} cannot be {what} now: job {job} {does} it",
+        f"{generation_text(ref, current.generation)} cannot be {what} now: job {job} {does} it",
         hint=f"When that has ended, it can: `instep job show {job}`; `instep run` finishes a job that was stopped.",
     )

@@ -59,7 +59,7 @@ def _instance(state: State, wanted: str) -> Instance:
         ref = str(PartitionRef.parse(wanted))
     except RefError as error:
         raise UserError(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
-    canonical = state.current(ref) or state.reading(ref)
+    canonical = state.current(ref, state.promoted.get(ref, "")) or state.reading(ref)
     if canonical is None:
         known = sorted({each for each, _ in state.canonical})
         hint = f"Known then: {', '.join(known[:10])}." if known else "Nothing was known then; `instep run` builds it."
@@ -69,7 +69,9 @@ def _instance(state: State, wanted: str) -> Instance:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was canonical of a partition's generation at a time (and what was served), in which state."""
+    """What was canonical of a partition's generation at a time (and what was served), in which state. `promoted`:
+    who asked for no generation got what was served of this one.
+    """
 
     ref: str
     generation: str
@@ -77,6 +79,7 @@ class Moment:
     instance: Instance | None
     served: Instance | None
     open_wants: int
+    promoted: bool
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -86,6 +89,7 @@ class Moment:
             "instance": instance_dict(self.instance) if self.instance else None,
             "served": instance_dict(self.served) if self.served else None,
             "open_wants": self.open_wants,
+            "promoted": self.promoted,
         }
 
 
@@ -94,7 +98,9 @@ def moments(
 ) -> list[Moment]:
     """All partitions that are declared today or were known then, or only those of some entities."""
     state = ledger.state(at=at)
-    known = dict.fromkeys([*((f"{each}@global", "") for each in declared), *sorted(state.canonical)])
+    places = {f"{each}@global": place for place, each in enumerate(declared)}
+    new = [(ref, "") for ref in places if not state.generations(ref)]
+    known = sorted([*new, *state.canonical], key=lambda key: (places.get(key[0], len(places)), key))
     partitions = [(PartitionRef.parse(ref), generation) for ref, generation in known]
     names = dict.fromkeys(ref.entity for ref, _ in partitions)
     for each in entities or ():
@@ -115,6 +121,7 @@ def _moment(state: State, ref: str, generation: str, at: int) -> Moment:
         state.current(ref, generation),
         state.reading(ref, generation),
         len(state.open_wants(ref, generation)),
+        state.promoted.get(ref) == generation,
     )
 
 

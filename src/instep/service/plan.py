@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.instances import Instance, InstanceState, Reason, first_reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.manifest import Action, Difference, difference
 from instep.domain.planning import check_limits, cut_documents
@@ -37,11 +37,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard."""
+    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard. `generation`: the one to
+    bring up to date; None for that which is promoted.
+    """
 
     full_refresh: bool = False
     retry_failures: bool = False
     allow_deletes: bool = False
+    generation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class EntityPlan:
     """
 
     ref: PartitionRef
+    generation: str
     kind: Kind
     why: Sequence[str]
     difference: Difference
@@ -98,6 +102,7 @@ class EntityPlan:
     def as_dict(self, *, explain: bool = False) -> dict[str, Any]:
         value: dict[str, Any] = {
             "ref": str(self.ref),
+            "generation": self.generation,
             "kind": str(self.kind),
             "why": list(self.why),
             "documents": self.counts(),
@@ -121,20 +126,21 @@ def plan_entity(
     setup: EntitySetup,
     ledger: Ledger,
     options: PlanOptions,
+    generation: str,
     *,
     choose: Callable[[EntitySetup, int], EngineChoice],
     listing: Callable[[int], None] | None = None,
 ) -> EntityPlan:
     """Compare the source with the ledger. Never writes; may be thrown away."""
-    checkpoint = ledger.checkpoint(setup.ref)
-    unfinished = ledger.unfinished_job(setup.ref)
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    unfinished = ledger.unfinished_job(setup.ref, generation)
     if checkpoint and checkpoint.buckets != setup.buckets and not options.full_refresh:
         raise UserError(
             f"{setup.ref} is routed over {checkpoint.buckets} buckets, and the project now says {setup.buckets}: "
             "documents would change hands between writers",
             hint=f"Set buckets back to {checkpoint.buckets}, or rebuild with --full-refresh.",
         )
-    current = ledger.canonical(setup.ref)
+    current = ledger.canonical(setup.ref, generation)
     kind, why, base = _kind(setup, checkpoint, unfinished, current, options)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why, base = Kind.REBUILD, ["its time to live is over"], None
@@ -143,19 +149,19 @@ def plan_entity(
     changes = difference(
         found.documents,
         recorded,
-        ledger.failed_versions(setup.ref),
+        ledger.failed_versions(setup.ref, generation),
         complete=found.complete,
         buckets=setup.buckets,
         # A rebuild starts from nothing: what failed under the old transform may pass under the new.
         retry_failures=options.retry_failures or kind is Kind.REBUILD,
     )
     if kind is Kind.REFRESH and not changes.changes:
-        why = _wanted(setup.ref, current, ledger)
+        why = _wanted(setup.ref, generation, current, ledger)
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     held_back = None
-    if kind is Kind.REBUILD and checkpoint and not _asked(setup.ref, current, options, ledger):
+    if kind is Kind.REBUILD and checkpoint and not _asked(setup.ref, generation, current, options, ledger):
         held_back = _would_fail_again(setup, checkpoint, current, found, ledger)
         if held_back:
             kind, why = Kind.NOTHING, [*why, held_back]
@@ -163,6 +169,7 @@ def plan_entity(
     check_limits([len(slices)])
     return EntityPlan(
         ref=setup.ref,
+        generation=generation,
         kind=kind,
         why=why,
         difference=changes,
@@ -175,14 +182,14 @@ def plan_entity(
         current=current,
         unfinished=unfinished,
         fingerprint=setup.fingerprint,
-        digest=_digest(kind, setup, checkpoint, changes),
+        digest=_digest(kind, setup, generation, checkpoint, changes),
     )
 
 
 def reason_of(plan: EntityPlan) -> Reason:
     """Why an instance is made for a plan that builds one."""
     if plan.kind is Kind.FIRST_BUILD:
-        return Reason.FIRST
+        return first_reason(plan.generation)
     return Reason.FINGERPRINT if plan.checkpoint and plan.fingerprint != plan.checkpoint.fingerprint else Reason.REBUILD
 
 
@@ -199,12 +206,12 @@ def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
     return past_ttl(current, setup.ttl, ledger.now())
 
 
-def _asked(ref: PartitionRef, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
+def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
     """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since."""
     if options.full_refresh or options.retry_failures:
         return True
     now = ledger.now()
-    wants = ledger.wants(ref=ref, open_only=True)
+    wants = [each for each in ledger.wants(ref=ref, open_only=True) if each.generation == generation]
     return any(can_begin(want, now) and not want.satisfied_by(current) for want in wants)
 
 
@@ -222,7 +229,7 @@ def _would_fail_again(
     listed = {each.uri: each.version for each in found.documents}
     if not listed:
         return "the source is empty, and what is served stays"
-    failures = ledger.failed_versions(setup.ref)
+    failures = ledger.failed_versions(setup.ref, current.generation)
     failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
     if not failing:
         return None
@@ -233,11 +240,12 @@ def _would_fail_again(
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 
 
-def _wanted(ref: PartitionRef, current: Instance | None, ledger: Ledger) -> list[str]:
+def _wanted(ref: PartitionRef, generation: str, current: Instance | None, ledger: Ledger) -> list[str]:
     """Wants that only a look at the source can satisfy, here: nothing has changed, as of now."""
     now = ledger.now()
-    lacking = [each for each in ledger.wants(ref=ref, open_only=True) if not each.satisfied_by(current)]
-    waiting = [each.id for each in lacking if not each.generation and each.needed is not None and each.needed <= now]
+    wants = [each for each in ledger.wants(ref=ref, open_only=True) if each.generation == generation]
+    lacking = [each for each in wants if not each.satisfied_by(current)]
+    waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
     return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []
 
 
@@ -275,10 +283,12 @@ def _blocked(setup: EntitySetup, changes: Difference, options: PlanOptions) -> s
     )
 
 
-def _digest(kind: Kind, setup: EntitySetup, checkpoint: Checkpoint | None, changes: Difference) -> str:
+def _digest(kind: Kind, setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, changes: Difference) -> str:
     """Names this very plan: same world and same project, same digest."""
     state = hashlib.sha256()
-    state.update(repr((str(setup.ref), str(kind), sorted(setup.fingerprint.items()), setup.buckets)).encode())
+    state.update(
+        repr((str(setup.ref), generation, str(kind), sorted(setup.fingerprint.items()), setup.buckets)).encode()
+    )
     state.update(repr((checkpoint.instance, checkpoint.job_id) if checkpoint else None).encode())
     for each in changes.changes:
         state.update("\0".join((each.action, each.uri, str(each.size), each.version)).encode())

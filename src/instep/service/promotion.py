@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from instep.domain.jobs import JobPart, JobState, PartStatus, end_of_part
+from instep.domain.refs import PartitionRef
 from instep.domain.replacement import Judged, judged
 from instep.errors import Conflict, InstepError
 from instep.ledger.port import Checkpoint, Lease, Ledger
@@ -43,7 +44,7 @@ def finish(
     if problem is None:
         problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
     if problem is None:
-        _sweep(setup)
+        _sweep(setup, ledger)
         _refine(setup, part, context, notes)
         return notes
     notes.append(problem)
@@ -84,7 +85,8 @@ def _promote(
     """Alias first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
     ledger does not take it, if something has happened to the instance at the last moment.
     """
-    setup.target.promote(setup.alias, part.physical, part.epoch)
+    if _is_read(ledger, part):
+        setup.target.promote(setup.alias, part.physical, part.epoch)
     try:
         ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
     except Conflict:
@@ -97,7 +99,7 @@ def _promote(
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
     """The alias was moved to what may not be served after all: what the ledger says is served again."""
-    checkpoint = ledger.checkpoint(part.ref)
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
     setup.target.promote(setup.alias, checkpoint.physical if checkpoint else None, part.epoch)
 
 
@@ -132,13 +134,10 @@ def promotion_problem(
     _, recorded, _ = ledger.totals(part.instance)
     stored = setup.target.rows(part.physical)
     if stored != recorded:
-        return (
-            f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
-            "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
-        )
+        return _changed(stored, recorded)
     if not part.fresh:
         return None
-    checkpoint = ledger.checkpoint(part.ref)
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
     if checkpoint is None:
         return None
     if stored == 0:
@@ -154,10 +153,38 @@ def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartS
     whole = Judged(counts.read - counts.deleted, counts.failed)
     if whole.enough:
         return whole  # Without reading two manifests, which may be long.
-    built = {uri: entry.version for uri, entry in ledger.manifest(part.instance).items()}
-    failed = {uri: version for uri, version in ledger.failed_versions(part.ref).items() if uri not in built}
-    served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
-    return judged(served, built | failed, failed)
+    return _compared(ledger, part.ref, part.generation, part.instance, checkpoint)
+
+
+def not_better(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+    """Why what is built of one generation must not be served in place of what is served of another, or None."""
+    _, recorded, _ = ledger.totals(checkpoint.instance)
+    stored = setup.target.rows(checkpoint.physical)
+    if stored != recorded:
+        return _changed(stored, recorded)
+    if stored == 0:
+        return "it is empty; what was served stays"
+    verdict = _compared(ledger, checkpoint.ref, checkpoint.generation, checkpoint.instance, served)
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str, served: Checkpoint) -> Judged:
+    built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
+    failed = {uri: version for uri, version in ledger.failed_versions(ref, generation).items() if uri not in built}
+    before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
+    return judged(before, built | failed, failed)
+
+
+def _changed(stored: int, recorded: int) -> str:
+    return (
+        f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
+        "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
+    )
+
+
+def _is_read(ledger: Ledger, part: JobPart) -> bool:
+    """Whether the alias is for the part's generation: the promoted one, or the first that is built."""
+    return ledger.promoted(part.ref) in (None, part.generation)
 
 
 def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
@@ -167,11 +194,16 @@ def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
     return job.part(part.ref)
 
 
-def _sweep(setup: EntitySetup) -> None:
-    """Drop what no build will finish and no reader holds any more."""
+def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
+    """Drop what no build will finish and no reader holds any more. What is built of another generation is no leftover,
+    though the alias does not serve it; nor is what a job that was stopped has begun.
+    """
     with suppress(InstepError):  # The next run sweeps again.
-        for physical in setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS):
-            setup.target.drop(physical)
+        left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
+        needed = ledger.indexes(setup.ref) if left else set()
+        for physical in left:
+            if physical not in needed:
+                setup.target.drop(physical)
 
 
 def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> None:

@@ -16,6 +16,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
 from instep.errors import UserError
 from instep.ledger.port import Ledger
+from instep.service.generations import physical_of
 from instep.service.instances import instance_dict
 from instep.service.setup import EntitySetup
 from instep.targets.port import StoredRow
@@ -92,9 +93,12 @@ def _job_dict(job: Job, part: JobPart) -> dict[str, Any]:
     }
 
 
-def why(setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str) -> Provenance:
-    """Where a row that is served comes from. `target` names an entity, or a target with all its entities; `id` is a
-    chunk_id, a document_id or a source URI. Raises `UserError` when there is no such row.
+def why(
+    setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
+) -> Provenance:
+    """Where a row comes from that is served, of a generation or of the promoted one. `target` names an entity, or a
+    target with all its entities; `id` is a chunk_id, a document_id or a source URI. Raises `UserError` when there is no
+    such row.
     """
     found = [each for each in setups if target in (each.ref.entity, each.target_name)]
     if not found:
@@ -103,7 +107,7 @@ def why(setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str) -> 
     wanted = _row_id(id)
     built = False
     for setup in found:
-        physical = setup.target.served(setup.alias)
+        physical = physical_of(setup, ledger, generation)
         if physical is None:
             continue
         built = True

@@ -19,6 +19,7 @@ from instep.service.planner import Planner
 from instep.service.promotion import give_up
 from instep.service.recovery import bury_the_dead, misfit
 from instep.service.setup import EntitySetup
+from instep.service.upstream import upstream_of
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -77,9 +78,9 @@ class Start:
         """Before the next try. Raises `Busy` when the time for waiting is over."""
         context = self._context
         if context.clock.monotonic() >= self._deadline:
-            raise Busy(f"{_held(holder)}", hint="Wait for it, or run again with a longer --wait.")
+            raise Busy(held_text(holder), hint="Wait for it, or run again with a longer --wait.")
         if holder.ref not in self._told:
-            context.progress.say(holder.ref.entity, f"{_held(holder)}; waiting")
+            context.progress.say(holder.ref.entity, f"{held_text(holder)}; waiting")
             self._told.add(holder.ref)
         context.clock.sleep(context.timing.poll / 1000)
         bury_the_dead(context)
@@ -96,7 +97,7 @@ class Start:
         if resumed or isinstance(answer, Holder):
             return answer if isinstance(answer, Holder) else None
         if waited or self._world_moved(ref):
-            self.todo[ref] = self._planner.plan(ref)
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
         if self.todo[ref].pending:
             self._leases[ref] = answer
         else:
@@ -122,15 +123,17 @@ class Start:
         status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
         if self._planner.options.full_refresh or status is None or status.state is not None:
             return False
+        if status.part.generation != self.todo[holder.ref].generation:
+            return False
         if misfit(self._planner.setups[holder.ref], status.part) or not self._worker.join(holder.job_id, status.part):
             return False
-        self._context.progress.say(holder.ref.entity, f"{_held(holder)}; joining it")
+        self._context.progress.say(holder.ref.entity, f"{held_text(holder)}; joining it")
         self.taken[holder.ref] = holder.job_id
         return True
 
     def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
         """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
-        left = self._ledger.unfinished_job(ref)
+        left = self._ledger.unfinished_job(ref, self.todo[ref].generation)
         if left is None:
             return False, lease
         setup, since = self._planner.setups[ref], self._context.clock.monotonic()
@@ -152,8 +155,8 @@ class Start:
         plan, ledger = self.todo[ref], self._ledger
         return (
             plan.resumes is not None
-            or ledger.checkpoint(ref) != plan.checkpoint
-            or ledger.canonical(ref) != plan.current
+            or ledger.checkpoint(ref, plan.generation) != plan.checkpoint
+            or ledger.canonical(ref, plan.generation) != plan.current
         )
 
     def _plan_job(self) -> None:
@@ -178,7 +181,7 @@ class Start:
 
     def _plan_again(self) -> None:
         for ref, lease in list(self._leases.items()):
-            self.todo[ref] = self._planner.plan(ref)
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
             if not self.todo[ref].pending:
                 del self._leases[ref]
                 self._settle(lease)
@@ -208,9 +211,11 @@ class Start:
                     hint="Build it again: instep run --full-refresh",
                 )
         else:
-            self._expire(setup)
-            instance = self._ledger.new_instance(lease, reason_of(plan))
+            self._expire(setup, plan.generation)
+            instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
             physical, fresh, base = setup.physical(instance), True, 0
+        beside = {ref: self.todo[ref].generation for ref in self._leases}
+        upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
         part = JobPart(
             setup.ref,
             instance,
@@ -221,16 +226,18 @@ class Start:
             base,
             fresh,
             revision=setup.revision(),
+            inputs=upstream.inputs,
+            generation=plan.generation,
         )
-        return NewPart(part, plan.slices)
+        return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
 
-    def _expire(self, setup: EntitySetup) -> None:
-        current = self._ledger.canonical(setup.ref)
+    def _expire(self, setup: EntitySetup, generation: str) -> None:
+        current = self._ledger.canonical(setup.ref, generation)
         if current and current.state is InstanceState.LIVE and is_over(setup, current, self._ledger):
             self._ledger.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
 
 
-def _held(holder: Holder) -> str:
+def held_text(holder: Holder) -> str:
     who = holder.workers[0]
     more = f" and {len(holder.workers) - 1} more" if len(holder.workers) > 1 else ""
     return (

@@ -17,11 +17,12 @@ from instep.service.setup import EntitySetup
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """One partition, its latest job and its part in that. `rows` is what the target holds; None when that
-    could not be read.
+    """One generation of a partition, its latest job and its part in that. `rows` is what the target holds; None when
+    that could not be read. `promoted`: who asks for no generation reads this one.
     """
 
     ref: PartitionRef
+    generation: str
     state: IndexState
     documents: int
     rows: int | None
@@ -32,12 +33,15 @@ class EntityStatus:
     watermark: int | None
     job: Job | None
     part: PartStatus | None
+    promoted: bool
     notes: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
         job, part = self.job, self.part
         return {
             "ref": str(self.ref),
+            "generation": self.generation,
+            "promoted": self.promoted,
             "state": str(self.state),
             "documents": self.documents,
             "rows": self.rows,
@@ -61,11 +65,14 @@ class EntityStatus:
         }
 
 
-def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
-    checkpoint = ledger.checkpoint(setup.ref)
-    job = ledger.latest_job(setup.ref)
+def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> EntityStatus:
+    """Of a generation; by default of the promoted one."""
+    promoted = ledger.promoted(setup.ref)
+    generation = (promoted or "") if generation is None else generation
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    job = ledger.latest_job(setup.ref, generation)
     part = job.part(setup.ref) if job else None
-    failures = ledger.count_failures(setup.ref)
+    failures = ledger.count_failures(setup.ref, generation)
     notes: list[str] = []
     rows: int | None = 0
     documents = size = 0
@@ -75,6 +82,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
         if changed:
             notes.append(f"{', '.join(changed)} changed since; the next run rebuilds")
+    notes += _others(setup, ledger, generation, promoted)
     if failures:
         notes.append(f"{failures:,} documents failed; see `instep failures`")
     error = part.error or job.error if job and part else None
@@ -82,6 +90,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         notes.append(f"last job: {error}")
     return EntityStatus(
         ref=setup.ref,
+        generation=generation,
         state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
         documents=documents,
         rows=rows,
@@ -92,8 +101,16 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         watermark=checkpoint.watermark if checkpoint else None,
         job=job,
         part=part,
+        promoted=promoted == generation,
         notes=notes,
     )
+
+
+def _others(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:
+    """What is built of it beside the generation that is looked at."""
+    names = [each.generation for each in ledger.checkpoints(setup.ref) if each.generation != generation]
+    shown = [f"{name or repr(name)}{' (promoted)' if name == promoted else ''}" for name in names]
+    return [f"other generations are built: {', '.join(shown)}"] if shown else []
 
 
 def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | None) -> IndexState:

@@ -72,7 +72,7 @@ class WantView:
 
 def can_begin(want: Want, now: int) -> bool:
     """Whether a job is to be made for a want: nobody works on it, and a look at the source would do."""
-    return want.state is WantState.IDLE and not want.generation and (want.needed is None or want.needed <= now)
+    return want.state is WantState.IDLE and (want.needed is None or want.needed <= now)
 
 
 def make_want(

@@ -64,6 +64,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Entit
         fingerprint=fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
         embedder=lambda: embedder_of(entity.embed),
         program=program,
+        depends_on=tuple(PartitionRef(each) for each in dict.fromkeys(entity.depends_on)),
     )
 
 

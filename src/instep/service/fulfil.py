@@ -9,6 +9,7 @@ from instep.errors import UserError
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.start import Busy, Start
+from instep.service.upstream import cancel_waits, in_hand
 from instep.service.wants import can_begin
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ class Fulfiller:
 
     def begin(self, worker: Worker) -> bool:
         """Make a job of what is wanted, not begun by anybody, and ours to build. False if there is nothing."""
-        refs = self._wanted()
-        plans = [plan for ref in refs if (plan := self._plan(ref))]
+        wanted = self._wanted()
+        plans = [plan for ref, generation in wanted.items() if (plan := self._plan(ref, generation))]
         if not plans:
             return False
         start = Start(
@@ -42,23 +43,30 @@ class Fulfiller:
             return False
         return bool(start.taken)
 
-    def _wanted(self) -> list[PartitionRef]:
-        now, ledger, clock = self._context.ledger.now(), self._context.ledger, self._context.clock
-        found: dict[PartitionRef, None] = {}
-        for want in ledger.wants(open_only=True):
-            if can_begin(want, now):
-                found |= dict.fromkeys(PartitionRef.parse(ref) for ref in want.refs)
-        return [ref for ref in found if ref in self._planner.setups and self._later.get(ref, 0.0) <= clock.monotonic()]
+    def _wanted(self) -> dict[PartitionRef, str]:
+        """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
+        setups, ledger, clock = self._planner.setups, self._context.ledger, self._context.clock
+        wants, now = ledger.startable_wants(setups), ledger.now()
+        found: dict[PartitionRef, str] = {}
+        for want in wants:
+            for ref in map(PartitionRef.parse, want.refs):
+                if can_begin(want, now) and ref in setups and self._later.get(ref, 0.0) <= clock.monotonic():
+                    found.setdefault(ref, want.generation)
+        # A part whose instance has failed with its upstream may still be open while its partition is wanted anew.
+        busy = in_hand(ledger.open_parts(found), setups) if found else set()
+        return {ref: generation for ref, generation in found.items() if ref not in busy}
 
-    def _plan(self, ref: PartitionRef) -> EntityPlan | None:
+    def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
-            plan = self._planner.plan(ref)
+            plan = self._planner.plan(ref, generation)
         except UserError as error:
             self._leave_alone(ref, str(error))
             return None
         if plan.pending:
             return plan
-        self._leave_alone(ref, "; ".join(plan.why) or "it is wanted, and there is nothing to do")
+        why = "; ".join(plan.why) or "it is wanted, and there is nothing to do"
+        cancel_waits(self._context.ledger, ref, generation, why)
+        self._leave_alone(ref, why)
         return None
 
     def _leave_alone(self, ref: PartitionRef, why: str) -> None:

@@ -21,7 +21,7 @@ class EntitySetup:
 
     `program` builds what a wave of a part runs, reading the target as of a base version. `ttl` is the time to live
     of an instance in milliseconds; `revision` says which version of the project's code runs, as far as version
-    control knows.
+    control knows. `depends_on` is what it is made from.
     """
 
     ref: PartitionRef
@@ -40,6 +40,7 @@ class EntitySetup:
     revision: Callable[[], str]
     embedder: Callable[[], Embedder]
     program: Callable[[JobPart, int], WaveProgram]
+    depends_on: tuple[PartitionRef, ...] = ()
 
     @property
     def alias(self) -> str:

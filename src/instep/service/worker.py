@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -17,6 +16,7 @@ from instep.engine.choice import EngineChoice
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
+from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.patience import RESUMES, Away, Circuit, backoff
@@ -25,11 +25,8 @@ from instep.service.planner import Planner
 from instep.service.promotion import finish
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
+from instep.service.upstream import PartKey, Setups, Waiting, all_upstream, end_with_upstream
 from instep.service.wave import Outage, WaveRunner
-
-Setups = Mapping[PartitionRef, EntitySetup]
-#: A part of a job, by the job's id and the partition.
-PartKey = tuple[str, PartitionRef]
 
 #: An idle worker looks for work at least every so many polls' time.
 IDLE = 10
@@ -37,29 +34,11 @@ IDLE = 10
 FENCED_IN_A_ROW = 10
 
 
-@dataclass
-class _Desk:
-    """What the worker has of one part: its lease, and the runner of its waves once one was needed."""
-
-    setup: EntitySetup
-    part: JobPart
-    lease: Lease
-    runner: WaveRunner | None = None
-
-
-@dataclass
-class Report:
-    """What a worker did for one partition."""
-
-    engine: str | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 class Worker:
     """One registration in the ledger, kept alive in the background.
 
     `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
-    its writes were refused because others had taken over.
+    its writes were refused because others had taken over, `waiting` which parts wait for other partitions.
     """
 
     def __init__(self, setups: Setups, context: Context, kind: Literal["run", "worker"]) -> None:
@@ -73,6 +52,7 @@ class Worker:
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
+        self.waiting = Waiting(context)
         self._swept: float | None = None
         self._register()
 
@@ -80,7 +60,7 @@ class Worker:
         """Under a new id: the old one, if there was one, is buried."""
         context = self._context
         self.id = context.ids.new()
-        self._desks: dict[PartKey, _Desk] = {}
+        self._desks: dict[PartKey, Desk] = {}
         self._jobs: set[str] = set()
         self.keeper = Keeper(context.ledger, self.id, context.clock, context.timing)
         context.ledger.register_worker(self.id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
@@ -111,7 +91,7 @@ class Worker:
         setup = self._setups[part.ref]
         if part.fresh:
             setup.target.create(part.physical, setup.dimensions)
-        self._desks[lease.job_id, part.ref] = _Desk(setup, part, lease)
+        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease)
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
@@ -144,14 +124,20 @@ class Worker:
 
     # Working.
 
-    def work(self, wanted: Collection[PartKey]) -> None:
-        """Until these parts have ended, or their jobs were stopped."""
+    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool]) -> None:
+        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for."""
         refs = {ref for _, ref in wanted}
-        while parts := [each for each in self._look(refs) if (each.job_id, each.part.ref) in wanted]:
+        while True:
+            upstream = all_upstream(self._setups, self.waiting.refs)
+            found = self._look(refs | upstream)
+            parts = [each for each in found if (each.job_id, each.part.ref) in wanted]
+            if not parts:
+                return
+            parts += [each for each in found if each not in parts and each.part.ref in upstream]
             for each in parts:
                 if each.workers > 1:
                     self.show(each.job_id, each.part.ref)
-            if not self._serve_one(parts):
+            if not self._serve_one(parts) and not (self.waiting.refs and self._begin(begin)):
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
     def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool) -> None:
@@ -166,7 +152,7 @@ class Worker:
             parts = self._look(self._setups)
             if self._serve_one(parts) or self._begin(begin):
                 pause = shortest
-            elif until_idle and not parts:
+            elif until_idle and all((each.job_id, each.part.ref) in self.waiting for each in parts):
                 return
             else:
                 self._context.clock.sleep(pause)
@@ -241,6 +227,18 @@ class Worker:
         desk = self._desk(each)
         if desk is None or (each.processing and not each.pending):
             return False
+        key = each.job_id, ref
+        failed = None if desk.ready else self.waiting.look(key, desk.part)
+        if failed:
+            end_with_upstream(desk.setup, desk.part, ledger, job_id=key[0], worker_id=self.id, error=failed)
+            self._tell(ref, failed)
+            self._forget(key)
+            return True
+        desk.ready = key not in self.waiting
+        return desk.ready and self._go_on(each, desk)
+
+    def _go_on(self, each: OpenPart, desk: Desk) -> bool:
+        ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.READY:
             ledger.start_job(each.job_id)
         if each.pending:
@@ -255,7 +253,7 @@ class Worker:
         self._forget((each.job_id, ref))
         return True
 
-    def _desk(self, each: OpenPart) -> _Desk | None:
+    def _desk(self, each: OpenPart) -> Desk | None:
         """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
         key = each.job_id, each.part.ref
         desk = self._desks.get(key)
@@ -269,7 +267,7 @@ class Worker:
         entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
         return self._desks[key] if entered else None
 
-    def _runner(self, each: OpenPart, desk: _Desk) -> WaveRunner:
+    def _runner(self, each: OpenPart, desk: Desk) -> WaveRunner:
         if desk.runner is None:
             ref = each.part.ref
             choice = self.choices.get(ref) or self._context.choose(desk.setup, each.head * each.pending)
@@ -288,7 +286,7 @@ class Worker:
             )
         return desk.runner
 
-    def _circuit(self, desk: _Desk) -> Circuit:
+    def _circuit(self, desk: Desk) -> Circuit:
         return self._circuits.setdefault(desk.setup.target_name, Circuit(self._context.clock))
 
     # When it does not go well.
@@ -357,6 +355,7 @@ class Worker:
 
     def _forget(self, key: PartKey) -> None:
         self._desks.pop(key, None)
+        self.waiting.forget(key)
         self.keeper.drop(key[1])
 
     # What is shown.

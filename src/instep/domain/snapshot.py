@@ -90,7 +90,7 @@ def load(snapshot: bytes) -> State | Unreadable:
 def _state(read: _Snapshot) -> State:
     state = State(sequence=read.sequence, skipped=read.skipped)
     for fingerprint in read.fingerprints:
-        state.share(fingerprint, tuple(fingerprint.items()))
+        state.fingerprint(fingerprint)
     known: dict[str, str] = {}
     for instance, place in zip(read.instances, read.prints, strict=True):
         state.instances[instance.uuid] = _shared(
@@ -104,9 +104,7 @@ def _state(read: _Snapshot) -> State:
         state.promoted[known.get(ref, ref)] = known.get(generation, generation)
     for want in read.wants:
         refs = tuple([known.get(each, each) for each in want.refs])
-        state.wants[want.id] = replace(
-            want, refs=refs, instances=_texts(state, want.instances), by=state.share(want.by, want.by)
-        )
+        state.wants[want.id] = replace(want, refs=refs, instances=_texts(state, want.instances), by=state.text(want.by))
         if not want.state.ended:
             for ref in refs:
                 state.open.setdefault((ref, want.generation), {})[want.id] = None
@@ -122,8 +120,8 @@ def _shared(state: State, known: dict[str, str], instance: Instance, fingerprint
         generation=known.setdefault(instance.generation, instance.generation),
         previous=instance.previous if previous is None else previous.uuid,
         fingerprint=fingerprint,
-        revision=state.share(instance.revision, instance.revision),
-        by=state.share(instance.by, instance.by),
+        revision=state.text(instance.revision),
+        by=state.text(instance.by),
         inputs=_texts(state, instance.inputs),
     )
 

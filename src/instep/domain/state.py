@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -11,7 +11,6 @@ from instep.domain.instances import Instance
 from instep.domain.wants import Want
 
 Key = tuple[str, str]
-_T = TypeVar("_T")
 
 
 class Canonical(Struct, frozen=True, gc=False):
@@ -72,8 +71,9 @@ class State:
     wants: dict[str, Want] = field(default_factory=dict)
     open: dict[Key, dict[str, None]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
-    #: Equal values (fingerprints, revisions, who asked) are kept once.
-    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    #: Equal texts (revisions, who asked) and fingerprints are kept once.
+    texts: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    fingerprints: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
 
     def current(self, ref: str, generation: str = "") -> Instance | None:
         """The canonical instance."""
@@ -104,9 +104,14 @@ class State:
             dict(self.wants),
             {key: dict(ids) for key, ids in self.open.items()},
             dict(self.skipped),
-            dict(self.shared),
+            dict(self.texts),
+            dict(self.fingerprints),
         )
 
-    def share(self, value: _T, key: Any) -> _T:
-        found: _T = self.shared.setdefault(key, value)
-        return found
+    def text(self, text: str) -> str:
+        """The one of all texts that are equal to this one."""
+        return self.texts.setdefault(text, text)
+
+    def fingerprint(self, fingerprint: Mapping[str, str]) -> Mapping[str, str]:
+        """The one of all fingerprints that are equal to this one."""
+        return self.fingerprints.setdefault((*fingerprint, *fingerprint.values()), fingerprint)

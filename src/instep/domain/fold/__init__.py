@@ -67,7 +67,10 @@ def replay(log: Iterable[e.Recorded], state: State | None = None) -> State:
     # Nobody asks for the changes.
     step = Step(state, deque(maxlen=0))
     for recorded in log:
-        _follow(step, recorded)
+        try:
+            _apply(step, recorded)
+        except Refused as refused:
+            _skip(step, recorded, refused.rejected)
     return state
 
 

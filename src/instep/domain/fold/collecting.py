@@ -10,10 +10,8 @@ from instep.domain.state import Forgotten, State
 
 
 def _collected(step: Step, event: e.Collected) -> None:
-    for uuid in event.instances:
-        _check_instance(step.state, uuid)
-    for id in event.wants:
-        _check_want(step.state, id)
+    _check_instances(step.state, event.instances)
+    _check_wants(step.state, event.wants)
     for uuid in event.instances:
         step.instances.pop(uuid, None)
     for id in event.wants:
@@ -21,22 +19,24 @@ def _collected(step: Step, event: e.Collected) -> None:
     step.changes.append(Forgotten(event.instances, event.wants))
 
 
-def _check_instance(state: State, uuid: str) -> None:
-    instance = state.instances.get(uuid)
-    if instance is None:
-        raise Refused("unknown-instance", f"no instance {uuid} is known")
-    if instance.ended_at is None:
-        raise Refused("in-use", f"instance {uuid} is the canonical one of {instance.ref}")
-    if state.served.get((instance.ref, instance.generation)) == uuid:
-        raise Refused("in-use", f"instance {uuid} of {instance.ref} is served")
+def _check_instances(state: State, uuids: tuple[str, ...]) -> None:
+    for uuid in uuids:
+        instance = state.instances.get(uuid)
+        if instance is None:
+            raise Refused("unknown-instance", f"no instance {uuid} is known")
+        if instance.ended_at is None:
+            raise Refused("in-use", f"instance {uuid} is the canonical one of {instance.ref}")
+        if state.served.get((instance.ref, instance.generation)) == uuid:
+            raise Refused("in-use", f"instance {uuid} of {instance.ref} is served")
 
 
-def _check_want(state: State, id: str) -> None:
-    want = state.wants.get(id)
-    if want is None:
-        raise Refused("unknown-want", f"no want {id} is known")
-    if want.ended_at is None:
-        raise Refused("in-use", f"want {id} has not ended")
+def _check_wants(state: State, ids: tuple[str, ...]) -> None:
+    for id in ids:
+        want = state.wants.get(id)
+        if want is None:
+            raise Refused("unknown-want", f"no want {id} is known")
+        if want.ended_at is None:
+            raise Refused("in-use", f"want {id} has not ended")
 
 
 RULES: Mapping[type[e.Event], Rule] = {e.Collected: _collected}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from instep.domain import events as e
-from instep.domain.fold.step import Refused, Rule, Step
+from instep.domain.fold.step import Refused, Rule, Step, others
 from instep.domain.instances import Instance, InstanceState
 from instep.domain.state import Key, State
 from instep.domain.wants import Want, WantState
@@ -43,8 +43,8 @@ def _waiter(step: Step, uuid: str, job: str) -> Instance:
     """An instance that is to wait for others: the canonical one, in whatever state, if no other job works on it."""
     known = step.instances.get(uuid)
     instance = step.current(uuid, InstanceState.MISSING if known is None else known.state)
-    if instance.worked_on_by is not None:
-        step.check_job(instance, job)
+    if instance.worked_on_by not in (None, job):
+        raise others(instance, job)
     return instance
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from instep.domain import events as e
 from instep.domain.durations import duration_text
-from instep.domain.fold.step import Refused, Rule, Step
+from instep.domain.fold.step import Refused, Rule, Step, others
 from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, generation_text, instance_id
 from instep.domain.state import Promoted, Served
@@ -54,7 +54,7 @@ def _imported(step: Step, event: e.InstanceImported) -> None:
         live_at=step.at,
         target=event.watermark,
         watermark=event.watermark,
-        fingerprint=_fingerprint(step, event.fingerprint),
+        fingerprint=step.state.fingerprint(event.fingerprint),
         physical=event.physical,
     )
     if instance.uuid in step.instances:
@@ -75,8 +75,8 @@ def _building(step: Step, event: e.InstanceBuilding) -> None:
             started_at=step.at,
             floor=event.floor,
             target=event.target,
-            fingerprint=_fingerprint(step, event.fingerprint),
-            revision=step.state.share(event.revision, event.revision),
+            fingerprint=step.state.fingerprint(event.fingerprint),
+            revision=step.state.text(event.revision),
             inputs=_known(step, (*old.inputs, *event.inputs)),
         )
     )
@@ -156,7 +156,7 @@ def _tainted(step: Step, event: e.InstanceTainted) -> None:
 def _expired(step: Step, event: e.InstanceExpired) -> None:
     old = step.current(event.instance, _LIVE)
     why = f"its time to live of {duration_text(event.ttl)} was over" if event.ttl else ""
-    step.leave(old, InstanceState.EXPIRED, Reason.EXPIRY, step.state.share(why, why), event.by)
+    step.leave(old, InstanceState.EXPIRED, Reason.EXPIRY, step.state.text(why), event.by)
 
 
 def _served(step: Step, event: e.InstanceServed) -> None:
@@ -171,7 +171,7 @@ def _served(step: Step, event: e.InstanceServed) -> None:
 def _serve(step: Step, instance: Instance) -> None:
     key = instance.ref, instance.generation
     step.state.served[key] = instance.uuid
-    step.changes.append(Served(*key, instance.uuid))
+    step.changes.append(Served(instance.ref, instance.generation, instance.uuid))
     if instance.ref not in step.state.promoted:
         _promote(step, *key)
 
@@ -190,7 +190,8 @@ def _promote(step: Step, ref: str, generation: str) -> None:
 def _in_work(step: Step, uuid: str, state: InstanceState, job: str) -> Instance:
     """The instance that this job builds or refreshes: no other says what becomes of it."""
     instance = step.current(uuid, state)
-    step.check_job(instance, job)
+    if job != (instance.job if state is _BUILDING else instance.refreshed_by):
+        raise others(instance, job)
     return instance
 
 
@@ -223,10 +224,6 @@ def _known(step: Step, inputs: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     found = ((step.instances.get(each), each) for each in dict.fromkeys(inputs))
     return tuple(uuid if instance is None else instance.uuid for instance, uuid in found)
-
-
-def _fingerprint(step: Step, fingerprint: dict[str, str]) -> Mapping[str, str]:
-    return step.state.share(fingerprint, tuple(fingerprint.items()))
 
 
 RULES: Mapping[type[e.Event], Rule] = {

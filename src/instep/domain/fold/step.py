@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.refs import PartitionRef, RefError, event_instance_id, is_generation_name
+from instep.domain.refs import event_instance_id, is_generation_name, is_normal
 from instep.domain.state import Canonical, Change, Key, Rejected, State
 from instep.domain.wants import Want, WantState, state_of
 
@@ -18,6 +18,7 @@ from instep.domain.wants import Want, WantState, state_of
 _MISSING, _BUILDING, _LIVE = InstanceState.MISSING, InstanceState.BUILDING, InstanceState.LIVE
 _REFRESHING, _FAILED = InstanceState.REFRESHING, InstanceState.FAILED
 _SUCCESSFUL = WantState.SUCCESSFUL
+_uuid = attrgetter("uuid")
 
 
 class Refused(Exception):
@@ -28,12 +29,9 @@ class Refused(Exception):
         self.rejected = Rejected(name, reason)
 
 
-@lru_cache(maxsize=65536)
-def _malformed(ref: str) -> bool:
-    try:
-        return str(PartitionRef.parse(ref)) != ref
-    except RefError:
-        return True
+def others(instance: Instance, job: str) -> Refused:
+    """Another job works on the instance."""
+    return Refused("other-job", f"{instance.ref} is in work by job {instance.worked_on_by}, not {job}")
 
 
 class Step:
@@ -69,16 +67,12 @@ class Step:
             raise Refused("not-allowed", f"{instance.ref} is {instance.state}, and would have to be {needed}")
         return instance
 
-    def check_job(self, instance: Instance, job: str) -> None:
-        if instance.worked_on_by != job:
-            raise Refused("other-job", f"{instance.ref} is in work by job {instance.worked_on_by}, not {job}")
-
     def named(self, ref: str, generation: str) -> Instance | None:
         """The canonical instance of a partition's generation. Where there is none, the names have to be normal."""
         uuid = self.canonical.get((ref, generation))
         if uuid is not None:
             return self.instances[uuid]
-        if _malformed(ref):
+        if not is_normal(ref):
             raise Refused("malformed", f"{ref!r} is not the normal form of a reference")
         if generation and not is_generation_name(generation):
             raise Refused("malformed", f"{generation!r} is not the name of a generation")
@@ -108,7 +102,7 @@ class Step:
         if old is not None:
             # The same text as before, and not another that is equal.
             ref, generation, previous = old.ref, old.generation, old.uuid
-        by = self.state.share(by, by)
+        by = self.state.text(by)
         self.point(Instance(uuid, ref, generation, self.sequence, previous, reason, _MISSING, self.at, by))
 
     def point(self, instance: Instance) -> None:
@@ -129,10 +123,13 @@ class Step:
 
     def begin(self, want: Want, current: Sequence[Instance | None]) -> None:
         """A new want, and the canonical instances of its refs: it is among those that wait, unless it need not."""
+        state, waits = state_of(want.needed, current)
+        if state is _SUCCESSFUL:
+            self._close(replace(want, state=state, ended_at=self.at, instances=tuple(map(_uuid, current))))
+            return
+        self._change(want if state is want.state else replace(want, state=state, upstream=waits))
         for ref in want.refs:
             self.open.setdefault((ref, want.generation), {})[want.id] = None
-        self._change(want)
-        self._decide(want, current)
 
     def end(self, want: Want) -> None:
         """A want in its last state: it is not among those that wait any more."""
@@ -142,6 +139,9 @@ class Step:
             del waiting[want.id]
             if not waiting:
                 del self.open[key]
+        self._close(want)
+
+    def _close(self, want: Want) -> None:
         self._change(want)
         if want.blocks:
             self.ended.append(want)
@@ -171,7 +171,7 @@ class Step:
     def _decide(self, want: Want, current: Sequence[Instance | None]) -> None:
         now, waits = state_of(want.needed, current)
         if now is _SUCCESSFUL:
-            uuids = tuple([each.uuid for each in current if each is not None])
+            uuids = tuple(map(_uuid, current))
             self.end(replace(want, state=now, ended_at=self.at, upstream=(), instances=uuids))
         elif now is not want.state or waits != want.upstream:
             self._change(replace(want, state=now, upstream=waits))

@@ -25,7 +25,7 @@ def _created(step: Step, event: e.WantCreated) -> None:
         watermark_needed(step.at, event.fresh_within, event.as_of),
         event.fresh_within,
         event.as_of,
-        step.state.share(event.by, event.by),
+        step.state.text(event.by),
     )
     step.begin(want, current)
 

@@ -193,10 +193,14 @@ class Instep:
         from instep.service.jobs import entities_to_retry, find_job
 
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            names = entities_to_retry(find_job(ledger, job_id))
-        if not names:
-            return []
-        return self.run(names, retry_failures=True, engine=engine, wait=wait, progress=progress)
+            found = entities_to_retry(find_job(ledger, job_id))
+        return [
+            result
+            for generation, names in found.items()
+            for result in self.run(
+                names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress
+            )
+        ]
 
     def workers(self) -> list[WorkerView]:
         """Who is registered in the ledger, and does what, the oldest first."""

@@ -31,6 +31,7 @@ from instep.cli import (
     ledger,
     lineage,
     plan,
+    promote,
     rebuild,
     run,
     schema,
@@ -113,6 +114,7 @@ app.command("history")(history.history)
 app.command("taint")(taint.taint)
 app.command("rebuild")(rebuild.rebuild)
 app.command("expire")(expire.expire)
+app.command("promote")(promote.promote)
 app.command("why")(why.why)
 app.command("lineage")(lineage.lineage)
 app.command("gc")(garbage.gc)
@@ -122,9 +124,7 @@ app.command("schema")(schema.schema)
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    # Planning makes many small objects that all stay: looking for garbage among them took 15 % of a
-    # run that finds nothing to do (20,000 documents).
-    gc.set_threshold(200_000, 20, 100)
+    collect_garbage_seldom()
     given = list(sys.argv[1:] if args is None else args)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from instep.cli.left import show_left
-from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.who import user_text
+from instep.errors import UserError
 
 
 def expire(
@@ -21,6 +22,7 @@ def expire(
             show_default=False,
         ),
     ] = None,
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,7 +38,9 @@ def expire(
     """
     from instep.app import load
 
-    done = load(project).expire(refs, by=user_text())
+    if generation is not None and not refs:
+        raise UserError("which partition's generation?", hint="Name it: instep expire Document --generation v2")
+    done = load(project).expire(refs, generation=generation, by=user_text())
     out = Output(as_json=as_json)
 
     def show() -> None:

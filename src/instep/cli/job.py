@@ -175,7 +175,7 @@ def _show(out: Output, job: JobView) -> None:
     _show_parts(out, job)
     for part in job.parts:
         if part.error:
-            out.line(f"{ref_text(part.ref)}: {part.error}")
+            out.line(f"{ref_text(part.ref, part.generation)}: {part.error}")
     for each in job.workers:
         if each.pulse != "steady":
             out.line(late_text(each))
@@ -185,7 +185,7 @@ def _show(out: Output, job: JobView) -> None:
 def _show_parts(out: Output, job: JobView) -> None:
     rows = [
         [
-            ref_text(part.ref),
+            ref_text(part.ref, part.generation),
             state_text(part.state) if part.state else "open",
             part.units,
             part.counts.written,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def show_left(out: Output, left: Left, what: str) -> None:
     """What happened to the old instance, and what happens next."""
-    name = ref_text(left.ref)
+    name = ref_text(left.ref, left.generation)
     if left.old is not None and left.changed:
         out.line(f"{name}: instance {id_text(left.old.uuid)} {what}. It is served until there is a new one.")
     elif left.old is None:
@@ -27,4 +27,6 @@ def _next(left: Left) -> str:
         return f"Job {id_text(left.new.worked_on_by)} builds it now."
     if left.wanted:
         return "It is wanted: the next `instep run` or worker builds it."
-    return f"The next `instep run` builds it. For a worker to do it: instep want {ref_text(left.ref)}"
+    what = f"{ref_text(left.ref)} --generation {left.generation}" if left.generation else ref_text(left.ref)
+    run = f"instep run {what}" if left.generation else "instep run"
+    return f"The next `{run}` builds it. For a worker to do it: instep want {what}"

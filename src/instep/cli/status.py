@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption
+from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output, id_text, ref_text
 from instep.cli.times import moment_text, time_value
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, generation_text
+from instep.errors import UserError
 
 if TYPE_CHECKING:
     from instep.service.lineage import Moment
@@ -32,6 +33,7 @@ def status(
         str | None,
         typer.Option(metavar="ID", help="What was canonical when this job ended.", show_default=False),
     ] = None,
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,16 +49,18 @@ def status(
     from instep.app import load
 
     if at is not None or job is not None:
+        if generation is not None:
+            raise UserError("--at and --job show all generations", hint="Leave --generation out.")
         time = None if at is None else datetime.fromtimestamp(at / 1000, UTC)
         _show_past(load(project).status_at(entities, at=time, job=job), Output(as_json=as_json))
         return
-    found = load(project).status(entities)
+    found = load(project).status(entities, generation=generation)
     out = Output(as_json=as_json)
 
     def show() -> None:
         rows = [
             [
-                ref_text(each.ref),
+                ref_text(each.ref, each.generation),
                 str(each.state),
                 each.documents,
                 each.rows,
@@ -69,7 +73,7 @@ def status(
         out.table(None, ["entity", "state", "documents", "chunks", "failed", "as of", "last job"], rows)
         for each in found:
             for note in each.notes:
-                out.line(f"{each.ref}: {note}")
+                out.line(f"{generation_text(each.ref, each.generation)}: {note}")
 
     out.result([each.as_dict() for each in found], show)
 
@@ -85,8 +89,7 @@ def _show_past(found: Sequence[Moment], out: Output) -> None:
 
 
 def _past_row(each: Moment) -> list[Any]:
-    name = ref_text(PartitionRef.parse(each.ref))
-    name = f"{name} ({each.generation})" if each.generation else name
+    name = ref_text(PartitionRef.parse(each.ref), each.generation)
     served = id_text(each.served.uuid) if each.served else None
     if each.instance is None:
         return [name, None, None, None, None, served, each.open_wants]

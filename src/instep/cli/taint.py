@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from instep.cli.left import show_left
-from instep.cli.options import JsonOption, ProjectOption, RefArgument
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption, RefArgument
 from instep.cli.output import Output
 from instep.cli.who import user_text
 
@@ -15,6 +15,7 @@ from instep.cli.who import user_text
 def taint(
     ref: RefArgument,
     why: Annotated[str, typer.Option(metavar="TEXT", help="Kept in its history.", show_default=False)] = "",
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -30,6 +31,6 @@ def taint(
     """
     from instep.app import load
 
-    left = load(project).taint(ref, why=why, by=user_text())
+    left = load(project).taint(ref, generation=generation, why=why, by=user_text())
     out = Output(as_json=as_json)
     out.result(left.as_dict(), lambda: show_left(out, left, "is tainted"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption, RefsArgument
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption, RefsArgument
 from instep.cli.output import Output, id_text, ref_text
 from instep.cli.times import duration_value, moment_text, time_value
 from instep.cli.who import user_text
@@ -38,9 +38,7 @@ def want(
             show_default=False,
         ),
     ] = None,
-    generation: Annotated[
-        str, typer.Option(metavar="NAME", help="Of this generation; by default the one without a name.")
-    ] = "",
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,15 +70,15 @@ def _show(out: Output, view: WantView) -> None:
     out.line(f"Want {id_text(view.want.id)} is {view.want.state}.")
     if view.want.state == "Successful":
         for ref, each in zip(view.want.refs, view.current, strict=True):
-            out.line(f"{_name(ref)} is there{_as_of(each)}.")
+            out.line(f"{_name(ref, view)} is there{_as_of(each)}.")
         return
     for ref, each in view.lacking:
-        out.line(f"{_name(ref)}: {_lack(view, each)}.")
+        out.line(f"{_name(ref, view)}: {_lack(view, each)}.")
     out.line(_next(view))
 
 
-def _name(ref: str) -> str:
-    return ref_text(PartitionRef.parse(ref))
+def _name(ref: str, view: WantView) -> str:
+    return ref_text(PartitionRef.parse(ref), view.want.generation)
 
 
 def _next(view: WantView) -> str:
@@ -92,10 +90,9 @@ def _next(view: WantView) -> str:
         return "A worker looks for changes then; an `instep run` after that does too."
     if want.state == "Building" and view.in_time:
         return "It is satisfied when that has ended well; see `instep wants`."
-    if want.generation:
-        return f"It is satisfied when generation {want.generation} of it is Live."
     there = all(each is not None and each.usable for _, each in view.lacking)
-    return f"The next `instep run` or worker {'looks for changes' if there else 'builds it'}; see `instep wants`."
+    run = f"instep run --generation {want.generation}" if want.generation else "instep run"
+    return f"The next `{run}` or worker {'looks for changes' if there else 'builds it'}; see `instep wants`."
 
 
 def _lack(view: WantView, current: Instance | None) -> str:

@@ -50,7 +50,7 @@ def _show(out: Output, found: Sequence[WantView], *, ended: bool) -> None:
         [
             id_text(each.want.id),
             str(each.want.state),
-            refs_text([PartitionRef.parse(ref) for ref in each.want.refs]),
+            refs_text([PartitionRef.parse(ref) for ref in each.want.refs], each.want.generation),
             "any" if each.want.needed is None else when_text(each.want.needed, each.seen_at),
             ago_text(each.want.created_at, each.seen_at),
             each.want.by.partition(" ")[0] or None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output, id_text, state_text
 from instep.cli.times import moment_text
 
@@ -32,6 +32,7 @@ def why(
             show_default=False,
         ),
     ],
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,7 +45,7 @@ def why(
     """
     from instep.app import load
 
-    found = load(project).why(target, row_id)
+    found = load(project).why(target, row_id, generation=generation)
     out = Output(as_json=as_json)
 
     def show() -> None:

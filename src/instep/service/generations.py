@@ -49,7 +49,7 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
         return checkpoint
     named = f"generation {generation!r}" if generation else "the generation without a name"
     others = ", ".join(repr(each.generation) for each in ledger.checkpoints(ref))
-    known = f" Built: {others}." if others else ""
+    known = f" (built: {others})" if others else ""
     raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ref, generation)}{known}")
 
 

@@ -21,6 +21,7 @@ from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import past_ttl
 from instep.service.setup import EntitySetup
+from instep.service.upstream import missing_upstream
 from instep.service.wants import can_begin
 from instep.sources.port import Listing
 
@@ -66,6 +67,7 @@ class EntityPlan:
     problems: Sequence[str]
     blocked: str | None
     held_back: str | None
+    waits_for: tuple[PartitionRef, ...]
     checkpoint: Checkpoint | None
     current: Instance | None
     unfinished: Job | None
@@ -112,6 +114,7 @@ class EntityPlan:
             "problems": list(self.problems),
             "blocked": self.blocked,
             "held_back": self.held_back,
+            "waits_for": [str(each) for each in self.waits_for],
             "resumes": self.resumes.id if self.resumes else None,
             "digest": self.digest,
         }
@@ -178,6 +181,7 @@ def plan_entity(
         problems=found.problems,
         blocked=_blocked(setup, changes, options) if kind is Kind.REFRESH else None,
         held_back=held_back,
+        waits_for=missing_upstream(setup, ledger) if kind is not Kind.NOTHING else (),
         checkpoint=checkpoint,
         current=current,
         unfinished=unfinished,

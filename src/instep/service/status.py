@@ -81,7 +81,8 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         rows = _rows(setup, checkpoint, recorded, notes)
         changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
         if changed:
-            notes.append(f"{', '.join(changed)} changed since; the next run rebuilds")
+            option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
+            notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
     notes += _others(setup, ledger, generation, promoted)
     if failures:
         notes.append(f"{failures:,} documents failed; see `instep failures`")

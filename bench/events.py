@@ -32,6 +32,7 @@ from instep.domain.instances import Reason
 from instep.domain.refs import PartitionRef, Scope, event_instance_id
 from instep.domain.snapshot import dump, load
 from instep.domain.state import State
+from instep.system import collect_garbage_seldom
 
 EVENTS, PARTITIONS, ROUNDS = 1_000_000, 20_000, 3
 #: Partitions that jobs are busy with at the same time.
@@ -184,6 +185,7 @@ def timed(task: Callable[[], object]) -> float:
 def measure(events: int, partitions: int, rounds: int) -> Figures:
     rows = list(Log(1, partitions).rows(events + REST))
     log, rest = rows[:events], rows[events:]
+    collect_garbage_seldom()
     # The rows are the database's: that the collector of garbage looks through them is not the fold's doing.
     gc.collect()
     gc.freeze()

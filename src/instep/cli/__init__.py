@@ -7,7 +7,6 @@ than yes; `main` does the rest.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +44,7 @@ from instep.cli import (
     workers,
 )
 from instep.cli.exits import ExitCode, report, report_usage
+from instep.system import collect_garbage_seldom
 
 app = typer.Typer(
     name="instep",

@@ -214,6 +214,11 @@ class OpenPart:
     held: bool
     workers: int
 
+    @property
+    def key(self) -> tuple[str, PartitionRef]:
+        """A part of a job, by the job's id and the partition."""
+        return self.job_id, self.part.ref
+
 
 def end_of_part(slices: Mapping[SliceState, int], counts: Counts) -> JobState | None:
     """The state a part ends in by itself, or None while slices are open. The only place that decides.

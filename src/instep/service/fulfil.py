@@ -26,10 +26,11 @@ class Fulfiller:
 
     def begin(self, worker: Worker) -> bool:
         """Make a job of what is wanted, not begun by anybody, and ours to build. False if there is nothing."""
-        wanted = self._wanted()
-        plans = [plan for ref, generation in wanted.items() if (plan := self._plan(ref, generation))]
+        found = [plan for ref, generation in self._wanted().items() if (plan := self._plan(ref, generation))]
+        canceled = [self._cancel(plan) for plan in found if not plan.pending]
+        plans = [plan for plan in found if plan.pending]
         if not plans:
-            return False
+            return any(canceled)
         start = Start(
             {plan.ref: plan for plan in plans}, self._planner, worker, deadline=self._context.clock.monotonic()
         )
@@ -41,7 +42,8 @@ class Fulfiller:
             for plan in plans:
                 self._leave_alone(plan.ref, str(error))
             return False
-        return bool(start.taken)
+        # A job that was joined or resumed is among the open parts from now on: what it needs is seen there.
+        return bool(start.created)
 
     def _wanted(self) -> dict[PartitionRef, str]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
@@ -58,16 +60,16 @@ class Fulfiller:
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
-            plan = self._planner.plan(ref, generation)
+            return self._planner.plan(ref, generation)
         except UserError as error:
             self._leave_alone(ref, str(error))
             return None
-        if plan.pending:
-            return plan
+
+    def _cancel(self, plan: EntityPlan) -> bool:
+        """There is nothing to do. Whether a job waited for it, which has failed now."""
         why = "; ".join(plan.why) or "it is wanted, and there is nothing to do"
-        cancel_waits(self._context.ledger, ref, generation, why)
-        self._leave_alone(ref, why)
-        return None
+        self._leave_alone(plan.ref, why)
+        return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
 
     def _leave_alone(self, ref: PartitionRef, why: str) -> None:
         self._context.progress.say(ref.entity, why)

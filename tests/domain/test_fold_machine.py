@@ -20,7 +20,7 @@ from instep.domain.instances import Reason
 from instep.domain.lineage import collectable, collectable_wants, history
 from instep.domain.snapshot import dump, load
 from instep.domain.state import Rejected, State
-from tests.domain.test_fold import REF, TOP, UP, Book, check
+from tests.domain.book import REF, TOP, UP, Book, check
 
 REFS = [REF, UP, TOP, "Extra@7"]
 refs = st.sampled_from(REFS)

@@ -8,6 +8,7 @@ from typing import Any
 
 from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
+from instep.domain.instances import InstanceState
 from instep.domain.jobs import MAX_ATTEMPTS, Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
@@ -15,7 +16,7 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
 
-from .documents import Document, Poison, Rows, Source, id_of, rows_of
+from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
 from .log import LogChecker
 from .scheduler import Process
@@ -132,8 +133,23 @@ class Checker:
             for status in job.parts:
                 part = status.part
                 here = part.physical == physical and part.epoch == epoch
-                if here and status.state is None and status.unfinished_slices:
-                    self.broken(f"{physical} was promoted with open slices in job {job.id}")
+                if here and status.state is None:
+                    if status.unfinished_slices:
+                        self.broken(f"{physical} was promoted with open slices in job {job.id}")
+                    self._loses_nothing(part)
+
+    def _loses_nothing(self, part: JobPart) -> None:
+        """It is about to replace what the ledger says is served: what that has as the source has it, it has too."""
+        checkpoint = self._ledger.checkpoint(part.ref)
+        if checkpoint is None or not part.fresh or checkpoint.instance == part.instance:
+            return
+        documents = self._sources[part.ref.entity].documents
+        old, new = self._ledger.manifest(checkpoint.instance), self._ledger.manifest(part.instance)
+        there = [each for each in old.values() if each.uri in documents]
+        kept = [each for each in there if str(documents[each.uri].version) == each.version]
+        lost = [each.uri for each in kept if each.uri not in new]
+        if 2 * len(kept) >= len(there) and 20 * len(lost) > len(kept) and 20 * len(lost) > len(lost) + len(new):
+            self.broken(f"{part.physical} was promoted without {lost}, which are served")
 
     def _dropped(self, event: Event) -> None:
         physical = event.args[0]
@@ -216,8 +232,11 @@ class Checker:
             ref = PartitionRef(name)
             records = self._ledger.failures(ref, limit=10_000)
             failed = {each.document_id for each in records}
-            self._failures(source, records)
             checkpoint = self._served(ref, exempt=failed)
+            if checkpoint is not None and self._held_back(checkpoint, source, failed):
+                self._world.count("held back")
+                continue
+            self._failures(source, records)
             if checkpoint is not None:
                 self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
             elif source.truth(lambda each, failed=failed: id_of(each.uri) not in failed):  # type: ignore[misc]
@@ -243,6 +262,17 @@ class Checker:
             expected += rows_of(versions[entry.uri, entry.version])
         self._compare(f"{ref} against its manifest", index.stored(), expected, exempt)
         return checkpoint
+
+    def _held_back(self, checkpoint: Checkpoint, source: Source, failed: set[str]) -> bool:
+        """Whether a new build is not tried again, what is served growing old. There must be a reason."""
+        current = self._ledger.canonical(checkpoint.ref)
+        if current is None or current.state is not InstanceState.MISSING:
+            return False
+        entries = self._ledger.manifest(checkpoint.instance)
+        there = [each.document_id for uri, each in entries.items() if uri in source.documents]
+        if there and not failed.intersection(there):
+            self.broken(f"{checkpoint.ref} is not built anew, and nothing would be lost by it")
+        return True
 
     def _truth(self, source: Source, stored: Rows, failed: set[str]) -> None:
         self._compare("the target against the source", stored, source.truth(), failed)
@@ -271,7 +301,7 @@ class Checker:
             document = source.documents.get(record.uri)
             if document is None or str(document.version) != record.version:
                 self.broken(f"{record.uri} is in the failure list at a version that is gone")
-            elif document.poison is None and bad_ends < MAX_ATTEMPTS:
+            elif document.poison is None and not document.fails_under(WRONG) and bad_ends < MAX_ATTEMPTS:
                 self.broken(f"{record.uri} is in the failure list and nothing is wrong with it: {record.reason}")
 
     def _ended(self, job: Job) -> None:

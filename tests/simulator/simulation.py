@@ -26,7 +26,7 @@ from instep.service.setup import EntitySetup
 from instep.service.worker import serve
 
 from .checker import Checker
-from .documents import Source
+from .documents import WRONG, Source
 from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
@@ -166,7 +166,7 @@ class Simulation:
         source = self.sources[name]
 
         def program(part: JobPart, base: int) -> Any:
-            return Program(source, self.target, part.physical, base)
+            return Program(source, self.target, part.physical, base, part.fingerprint["transform"])
 
         return EntitySetup(
             ref=PartitionRef(name),
@@ -251,7 +251,7 @@ class Simulation:
         for slot in range(random.choice((1, 2, 2, 3))):
             self._spawn(f"slot {slot}", partial(self._supervise, slot, until), after=random.choice((0, 0, 3_000)))
         self._spawn("script", lambda: self._script(until))
-        users = Users(self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed, doubt=not self._poison)
+        users = Users(self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed)
         self._spawn("users", lambda: users.live(self._operator.sleep, lambda: scheduler.now > until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
@@ -323,11 +323,17 @@ class Simulation:
             if action == "edit":
                 self._edit()
             elif action == "change" and not self._poison and random.random() < 0.5:
-                self._fingerprint["transform"] += "'"
+                self._change_transform()
             elif action == "stop":
                 self._request_stop()
             elif living and action in ("kill", "interrupt", "pause"):
                 self._disturb(random.choice(living), action)
+
+    def _change_transform(self) -> None:
+        """Now and then to one that is wrong, and from that to a good one again."""
+        number = int(self._fingerprint["transform"].rstrip(WRONG)) + 1
+        wrong = self._random.random() < 0.3
+        self._fingerprint["transform"] = f"{number}{WRONG if wrong else ''}"
 
     def _disturb(self, process: Process, action: str) -> None:
         if action == "kill":

@@ -1,4 +1,4 @@
-"""What people say of partitions while jobs go on: that they want them, or that they are wrong."""
+"""What people say of partitions while jobs go on: that they want them, that they are wrong, that others have failed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
-from instep.domain.events import Event, InstanceExpired, InstanceTainted, WantCanceled, WantCreated
+from instep.domain.events import (
+    DependencyMissed,
+    Event,
+    InstanceCreated,
+    InstanceExpired,
+    InstanceTainted,
+    WantCanceled,
+    WantCreated,
+)
+from instep.domain.instances import Instance, Reason
 from instep.domain.refs import PartitionRef
 from instep.errors import InstepError
 from instep.ledger.port import Ledger
 
+#: Nobody builds it.
+UPSTREAM = "Upstream@global"
+#: What is made anew by it, at any time; of what is in work, the ledger refuses it.
+_DOUBTS = ("taint", "expire", "rebuild")
+
 
 class Users:
-    """`doubt`: they may find that an instance is wrong, or too old, so that it must be built again."""
-
-    def __init__(self, ledger: Ledger, refs: Sequence[PartitionRef], seed: int, *, doubt: bool) -> None:
+    def __init__(self, ledger: Ledger, refs: Sequence[PartitionRef], seed: int) -> None:
         self._ledger = ledger
         self._refs = refs
         # Their own: what they do changes nothing of what else a seed brings.
         self._random = Random(f"users of {seed}")
-        actions = ("want", "want it fresh", "want all", "cancel") + (("taint", "expire") if doubt else ())
+        actions = ("want", "want it fresh", "want all", "cancel", "upstream fails", *_DOUBTS, *_DOUBTS)
         self._actions = self._random.choices(actions, k=3)
         self._mean = self._random.choice((20_000, 2 * 60_000, 10 * 60_000))
         self._wants: list[str] = []
@@ -30,23 +42,35 @@ class Users:
             sleep(self._random.expovariate(1 / self._mean))
             if over():
                 return
-            event = self._event(self._random.choice(self._actions))
-            if event is not None:
+            events = self._events(self._random.choice(self._actions))
+            if events:
                 with suppress(InstepError):  # It is in work, or there no more.
-                    self._ledger.append([event])
+                    self._ledger.append(events)
 
-    def _event(self, action: str) -> Event | None:
+    def _events(self, action: str) -> list[Event]:
         ref = self._random.choice(self._refs)
         if action.startswith("want"):
             self._wants.append(f"want-{len(self._wants) + 1}")
             refs = self._refs if "all" in action else [ref]
             fresh_within = self._random.choice((0, 60_000)) if "fresh" in action else None
-            return WantCreated(want=self._wants[-1], refs=tuple(map(str, refs)), fresh_within=fresh_within)
+            return [WantCreated(want=self._wants[-1], refs=tuple(map(str, refs)), fresh_within=fresh_within)]
         if action == "cancel":
-            return WantCanceled(want=self._random.choice(self._wants), why="no need") if self._wants else None
+            return [WantCanceled(want=self._random.choice(self._wants), why="no need")] if self._wants else []
         current = self._ledger.canonical(ref)
         if current is None:
-            return None
+            return []
         if action == "taint":
-            return InstanceTainted(instance=current.uuid, why="it is wrong")
-        return InstanceExpired(instance=current.uuid)
+            return [InstanceTainted(instance=current.uuid, why="it is wrong")]
+        if action == "expire":
+            return [InstanceExpired(instance=current.uuid)]
+        if action == "rebuild":
+            return [InstanceCreated(ref=str(ref), reason=Reason.REBUILD)]
+        return self._upstream_fails(current)
+
+    def _upstream_fails(self, current: Instance) -> list[Event]:
+        """The job that works on it, whatever it does just now, is told that what it needs cannot be had."""
+        job, want = current.worked_on_by, f"upstream-{current.sequence}-{current.refreshes}"
+        if job is None:
+            return []
+        missed = DependencyMissed(job=job, instances=(current.uuid,), want=want, missing=(UPSTREAM,))
+        return [missed, WantCanceled(want=want, why="it cannot be had")]

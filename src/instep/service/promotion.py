@@ -105,7 +105,7 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
     """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
-    under. What it had begun is dropped; what it had committed in an index that stays is recorded first.
+    under.
     """
     if part.fresh and setup.target.served(setup.alias) == part.physical:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
@@ -115,14 +115,28 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
             ledger.start_job(job_id)
             ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
             return
+    # Whoever gives it up begins anew: wants go on waiting.
+    _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
+
+
+def strand(setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, keeper: Keeper, error: str) -> None:
+    """End a part with open slices whose instance has been taken from its job: what it waited for has failed."""
+    _, part = _seal(setup, lease, context, keeper)
+    _end_failed(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, error=error, retry=False)
+
+
+def _end_failed(
+    setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
+) -> None:
+    """What the part had begun is dropped; what it had committed in an index that stays is recorded first."""
+    if part.fresh and setup.target.served(setup.alias) == part.physical:
         _serve_as_recorded(setup, part, ledger)
     if not part.fresh and setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
 
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
-    # Whoever gives it up begins anew: wants go on waiting.
-    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}", retry=True)
+    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
     if part.fresh:
         setup.target.drop(part.physical)
 

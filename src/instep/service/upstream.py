@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from instep.domain.clock import Ids
 from instep.domain.events import DependencyMissed, WantCanceled
 from instep.domain.instances import Instance
-from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.jobs import JobPart, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict
@@ -145,12 +145,3 @@ class Waiting:
             self.forget(key)
             self._context.progress.say(ref.entity, "what it waited for is there")
         return None
-
-
-def end_with_upstream(
-    setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str
-) -> None:
-    """End a part whose instance failed with what it waited for. It had not begun: nothing is to be recorded."""
-    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error)
-    if part.fresh:
-        setup.target.drop(part.physical)

@@ -22,10 +22,10 @@ from instep.service.keeper import Keeper
 from instep.service.patience import RESUMES, Away, Circuit, backoff
 from instep.service.plan import PlanOptions
 from instep.service.planner import Planner
-from instep.service.promotion import finish
+from instep.service.promotion import finish, strand
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
-from instep.service.upstream import PartKey, Setups, Waiting, all_upstream, end_with_upstream
+from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.service.wave import Outage, WaveRunner
 
 #: An idle worker looks for work at least every so many polls' time.
@@ -229,8 +229,8 @@ class Worker:
             return False
         key = each.job_id, ref
         failed = None if desk.ready else self.waiting.look(key, desk.part)
-        if failed:
-            end_with_upstream(desk.setup, desk.part, ledger, job_id=key[0], worker_id=self.id, error=failed)
+        if failed and each.pending:  # Else it ends as other parts do, by one worker that is elected.
+            strand(desk.setup, desk.lease, self._context, worker_id=self.id, keeper=self.keeper, error=failed)
             self._tell(ref, failed)
             self._forget(key)
             return True

@@ -164,8 +164,10 @@ def test_a_want_of_what_is_too_old_says_so(
     assert shown["needed"] == clock.now() - 5_400_000
     text = said(capsys, "want", "Document", "--as-of", iso(clock.now() + 1_000))
     assert "A worker looks for changes then" in text
-    assert "generation v2" in said(capsys, "want", "Document", "--generation", "v2")
-    assert "name of a generation" in said(capsys, "want", "Document", "--generation", "v 2", code=1)
+    text = said(capsys, "want", "Document", "--generation", "v2")
+    assert "Document (v2): not built yet" in text
+    assert "`instep run --generation v2` or worker builds it" in text
+    assert "cannot name a generation" in said(capsys, "want", "Document", "--generation", "v 2", code=1)
 
 
 def test_a_time_without_a_zone_is_local(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:

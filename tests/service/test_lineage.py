@@ -137,6 +137,14 @@ def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, c
     built(ledger, "Document", generation="v2")
     found = moments(ledger, ["Document"], at=clock.now())
     assert [(each.ref, each.generation, each.instance is not None) for each in found] == [
+        ("Document@global", "v2", True),
+        ("Gone@global", "", True),
+    ]
+    assert [each.promoted for each in found] == [True, True]
+    ledger.append([InstanceCreated(ref="Document@global", reason=Reason.FIRST)])
+    found = moments(ledger, ["Empty", "Document"], at=clock.now())
+    assert [(each.ref, each.generation, each.promoted) for each in found] == [
+        ("Empty@global", "", False),
         ("Document@global", "", False),
         ("Document@global", "v2", True),
         ("Gone@global", "", True),

@@ -130,10 +130,12 @@ class Worker:
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._look(refs | upstream)
-            parts = [each for each in found if (each.job_id, each.part.ref) in wanted]
+            parts = [each for each in found if each.key in wanted]
             if not parts:
                 return
-            parts += [each for each in found if each not in parts and each.part.ref in upstream]
+            others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
+            # What waits itself comes first: if all fail together, no part is left open.
+            parts = [*(each for each in others if each.key in self.waiting), *parts, *others]
             for each in parts:
                 if each.workers > 1:
                     self.show(each.job_id, each.part.ref)
@@ -152,7 +154,7 @@ class Worker:
             parts = self._look(self._setups)
             if self._serve_one(parts) or self._begin(begin):
                 pause = shortest
-            elif until_idle and all((each.job_id, each.part.ref) in self.waiting for each in parts):
+            elif until_idle and all(each.key in self.waiting for each in parts):
                 return
             else:
                 self._context.clock.sleep(pause)
@@ -196,7 +198,7 @@ class Worker:
         return any(self._serve(each) for each in parts)
 
     def _serve(self, each: OpenPart) -> bool:
-        key = each.job_id, each.part.ref
+        key = each.key
         try:
             done = self._advance(each)
         except Fenced as error:
@@ -227,7 +229,7 @@ class Worker:
         desk = self._desk(each)
         if desk is None or (each.processing and not each.pending):
             return False
-        key = each.job_id, ref
+        key = each.key
         failed = None if desk.ready else self.waiting.look(key, desk.part)
         if failed and each.pending:  # Else it ends as other parts do, by one worker that is elected.
             strand(desk.setup, desk.lease, self._context, worker_id=self.id, keeper=self.keeper, error=failed)
@@ -243,19 +245,19 @@ class Worker:
             ledger.start_job(each.job_id)
         if each.pending:
             return self._circuit(desk).wait() <= 0 and self._runner(each, desk).run(
-                each, partial(self._progress, (each.job_id, ref))
+                each, partial(self._progress, each.key)
             )
         notes = finish(desk.setup, desk.lease, self._context, job_id=each.job_id, worker_id=self.id, keeper=self.keeper)
         if notes is None:
             return False
         self.reports[ref].notes += notes
         self._tell(ref, f"its part of job {each.job_id[:8]} is finished")
-        self._forget((each.job_id, ref))
+        self._forget(each.key)
         return True
 
     def _desk(self, each: OpenPart) -> Desk | None:
         """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
-        key = each.job_id, each.part.ref
+        key = each.key
         desk = self._desks.get(key)
         if desk and each.held and desk.part.epoch == each.part.epoch:
             return desk
@@ -338,7 +340,7 @@ class Worker:
         if self._kind == "run":
             raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
         self._context.progress.say(ref.entity, f"waiting: {error}")
-        desk = self._desks.get((each.job_id, ref))
+        desk = self._desks.get(each.key)
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
 

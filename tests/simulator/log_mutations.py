@@ -11,7 +11,8 @@ from instep.domain.state import Rejected
 from instep.ledger.memory import instances, log, parts
 from instep.ledger.memory.tables import Tables
 
-from .mutations import ALL, Patch, seeded_bug
+from .mutations import Patch, seeded_bug
+from .promotion_mutations import ALL
 
 __all__ = ["ALL"]
 

@@ -309,7 +309,7 @@ def test_the_first_generation_that_is_served_is_promoted_by_that_whatever_its_na
     assert book.state.reading(REF, "") is None
 
 
-@pytest.mark.parametrize("name", ["v 2", "-v2", "v2/..", "x" * 65, ".."])
+@pytest.mark.parametrize("name", ["v 2", "-v2", "v2/..", "v..2", "x" * 65, ".."])
 def test_names_of_generations_are_fit_for_files_and_urls(name: str) -> None:
     refused = Book().refused(e.InstanceCreated(ref=REF, reason=Reason.GENERATION, generation=name))
     assert refused == "malformed"

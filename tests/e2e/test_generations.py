@@ -67,8 +67,8 @@ def physical(site: Site, generation: str) -> str:
     return checkpoint.physical
 
 
-def served(site: Site) -> str:
-    return Path(truth.served(site.place.index)).stem
+def served(site: Site, alias: str = "Document") -> str:
+    return Path(truth.served(site.place.index, alias)).stem
 
 
 def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_promoted(site: Site) -> None:
@@ -79,6 +79,7 @@ def test_a_generation_is_built_beside_what_is_served_and_refreshed_once_it_is_pr
     assert (result.state, result.plan.generation) == (JobState.COMPLETED, "v2")
     assert truth.stored(site.place.index) == built(site, "") == before, "nobody reads it yet"
     assert built(site, "v2") == truth.expected(site.place.docs, size=300)
+    assert served(site, "Document@v2") == physical(site, "v2"), "but who asks for it"
     current = site.ledger.canonical(REF, "v2")
     assert current is not None
     assert (current.state, current.generation, current.previous) == (InstanceState.LIVE, "v2", None)
@@ -129,8 +130,12 @@ def test_a_generation_that_is_promoted_gets_the_alias_with_every_build_and_other
     site.run(options=PlanOptions(full_refresh=True, generation=""))
     assert served(site) == physical(site, "v2")
     site.run(options=PlanOptions(full_refresh=True))
-    assert served(site) == physical(site, "v2")
+    assert served(site) == served(site, "Document@v2") == physical(site, "v2")
     assert site.place.wrong() == ""
+    promoted(site, "")
+    site.run(options=PlanOptions(full_refresh=True, generation="v2"))
+    assert served(site) == physical(site, "")
+    assert served(site, "Document@v2") == physical(site, "v2")
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -155,6 +160,26 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
         redeclare(site)
     assert promoted(site, "v2").generation == "v2"
     assert served(site) == physical(site, "v2")
+
+
+@pytest.mark.parametrize("again", ["as it was", "otherwise"])
+def test_a_build_that_died_before_it_was_recorded_is_done(site: Site, again: str) -> None:
+    """Its own alias serves it already. The other one has nothing to do with it."""
+    site.run()
+    redeclare(site)
+    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        site.run(options=V2, ledger=frozen, background=Still())
+    assert site.ledger.checkpoint(REF, "v2") is None
+    begun = served(site, "Document@v2")
+    site.clock.sleep(3600)
+    redeclare(site, chunk=300 if again == "as it was" else 500)
+    site.run(options=V2)
+    assert (begun == physical(site, "v2")) == (again == "as it was")
+    assert served(site, "Document@v2") == physical(site, "v2")
+    assert built(site, "v2") == truth.expected(site.place.docs, size=site.place.chunk)
+    assert served(site) == physical(site, "")
+    assert {each.state for each in site.ledger.jobs()} == {JobState.COMPLETED}
 
 
 def test_what_is_not_good_enough_is_not_promoted(site: Site) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 _PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
 _NORMAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}@(global|[0-9]+(/[0-9]+)*)\Z")
-_GENERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_GENERATION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 #: Namespace of instance UUIDs; fixed for ever, because replaying the ledger must give the same ones.
 INSTANCE_NAMESPACE = uuid.UUID("6f1c2b1e-6a55-5d2c-9c3e-1d8f5b0a7e42")
@@ -77,8 +77,8 @@ def is_normal(ref: str) -> bool:
 
 
 def is_generation_name(name: str) -> bool:
-    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters. The generation
-    that a partition has without asking for one has the empty name.
+    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters, and no two dots in
+    a row: it becomes part of names of files. The generation that nobody named has the empty name.
     """
     return not name or bool(_GENERATION.match(name))
 

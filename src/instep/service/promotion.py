@@ -48,7 +48,7 @@ def finish(
         _refine(setup, part, context, notes)
         return notes
     notes.append(problem)
-    if part.fresh and target.served(setup.alias) == part.physical:
+    if part.fresh and _moved(setup, part, ledger):
         _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
@@ -82,11 +82,11 @@ def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
 def _promote(
     setup: EntitySetup, part: JobPart, ledger: Ledger, state: JobState, *, job_id: str, worker_id: str
 ) -> str | None:
-    """Alias first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
+    """Aliases first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
     ledger does not take it, if something has happened to the instance at the last moment.
     """
-    if _is_read(ledger, part):
-        setup.target.promote(setup.alias, part.physical, part.epoch)
+    for alias in _aliases(setup, part, ledger):
+        setup.target.promote(alias, part.physical, part.epoch)
     try:
         ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
     except Conflict:
@@ -98,16 +98,32 @@ def _promote(
 
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    """The alias was moved to what may not be served after all: what the ledger says is served again."""
+    """Aliases were moved to what may not be served after all: what the ledger says is served again."""
     checkpoint = ledger.checkpoint(part.ref, part.generation)
-    setup.target.promote(setup.alias, checkpoint.physical if checkpoint else None, part.epoch)
+    for alias in _moved(setup, part, ledger):
+        setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
+
+
+def _aliases(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
+    """What the part's generation is read by: its own alias, if it has a name, and that of the entity if it is the
+    promoted one, or the first that is built.
+    """
+    own = setup.alias_of(part.generation)
+    is_promoted = ledger.promoted(part.ref) in (None, part.generation)
+    return [*([own] if own else []), *([setup.alias] if is_promoted else [])]
+
+
+def _moved(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
+    """Those of its aliases that serve the part's index already."""
+    return [each for each in _aliases(setup, part, ledger) if setup.target.served(each) == part.physical]
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
     """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
     under.
     """
-    if part.fresh and setup.target.served(setup.alias) == part.physical:
+    aliases = _aliases(setup, part, ledger)
+    if part.fresh and aliases and _moved(setup, part, ledger) == aliases:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
         status = _status(ledger, job_id, part)
         state = end_of_part(status.slices, status.counts)
@@ -129,7 +145,7 @@ def _end_failed(
     setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
 ) -> None:
     """What the part had begun is dropped; what it had committed in an index that stays is recorded first."""
-    if part.fresh and setup.target.served(setup.alias) == part.physical:
+    if part.fresh:
         _serve_as_recorded(setup, part, ledger)
     if not part.fresh and setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
@@ -194,11 +210,6 @@ def _changed(stored: int, recorded: int) -> str:
         f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
         "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
     )
-
-
-def _is_read(ledger: Ledger, part: JobPart) -> bool:
-    """Whether the alias is for the part's generation: the promoted one, or the first that is built."""
-    return ledger.promoted(part.ref) in (None, part.generation)
 
 
 def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:

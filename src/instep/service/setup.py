@@ -46,5 +46,9 @@ class EntitySetup:
     def alias(self) -> str:
         return self.ref.entity
 
+    def alias_of(self, generation: str) -> str | None:
+        """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""
+        return f"{self.alias}@{generation}" if generation else None
+
     def physical(self, instance: str) -> str:
         return f"{self.alias}__{instance.replace('-', '')[:8]}"

@@ -14,7 +14,7 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import Conflict, UserError
 from instep.ledger.port import Ledger
-from instep.service.wants import can_begin
+from instep.service.wants import can_begin, waiting_wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,7 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
 def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:
     """Whether a worker makes a job for it."""
     now = ledger.now()
-    wants = ledger.wants(ref=ref, open_only=True)
-    return any(each.generation == generation and can_begin(each, now) for each in wants)
+    return any(can_begin(each, now) for each in waiting_wants(ledger, ref, generation))
 
 
 def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:

@@ -22,7 +22,7 @@ from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import past_ttl
 from instep.service.setup import EntitySetup
 from instep.service.upstream import missing_upstream
-from instep.service.wants import can_begin
+from instep.service.wants import can_begin, waiting_wants
 from instep.sources.port import Listing
 
 
@@ -215,7 +215,7 @@ def _asked(ref: PartitionRef, generation: str, current: Instance | None, options
     if options.full_refresh or options.retry_failures:
         return True
     now = ledger.now()
-    wants = [each for each in ledger.wants(ref=ref, open_only=True) if each.generation == generation]
+    wants = waiting_wants(ledger, ref, generation)
     return any(can_begin(want, now) and not want.satisfied_by(current) for want in wants)
 
 
@@ -247,7 +247,7 @@ def _would_fail_again(
 def _wanted(ref: PartitionRef, generation: str, current: Instance | None, ledger: Ledger) -> list[str]:
     """Wants that only a look at the source can satisfy, here: nothing has changed, as of now."""
     now = ledger.now()
-    wants = [each for each in ledger.wants(ref=ref, open_only=True) if each.generation == generation]
+    wants = waiting_wants(ledger, ref, generation)
     lacking = [each for each in wants if not each.satisfied_by(current)]
     waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
     return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []

@@ -40,7 +40,8 @@ class Provenance:
     """A row and where it comes from. What is None is not known (any more): it was collected, or is older than the log.
 
     `job`, `part` and `window` are those that wrote the row, which may be a refresh after the instance was built;
-    `document` is what is recorded of its document now. `inputs` are what the job read: UUIDs, and the instances.
+    `document` is what is recorded of its document now. `inputs` are what the instance is made from, also what its jobs
+    had to wait for: UUIDs, and the instances.
     """
 
     row: StoredRow
@@ -136,7 +137,7 @@ def _provenance(ledger: Ledger, row: StoredRow, target: str, physical: str) -> P
     ref = PartitionRef.parse(row.ref)
     instance = ledger.instance(row.instance)
     job, part = _job_of(ledger, ref, row)
-    inputs = part.inputs if part else instance.inputs if instance else ()
+    inputs = instance.inputs if instance else part.inputs if part else ()
     return Provenance(
         row=row,
         target=target,

@@ -75,6 +75,12 @@ def can_begin(want: Want, now: int) -> bool:
     return want.state is WantState.IDLE and (want.needed is None or want.needed <= now)
 
 
+def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
+    """Open wants of a partition's generation: the newest ones, and that which is begun first, however old it is."""
+    found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
+    return list({each.id: each for each in found if each.generation == generation}.values())
+
+
 def make_want(
     ledger: Ledger,
     want_id: str,

@@ -7,6 +7,7 @@ import pytest
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.domain.wants import WantState
+from instep.errors import UserError
 from instep.service.plan import PlanOptions
 from tests.service.quiet import REF, Quiet, built, indexed, missing
 from tests.simulator.documents import Poison
@@ -173,3 +174,35 @@ def test_a_build_in_which_everything_fails_replaces_nothing() -> None:
     assert not world.run_once().promoted
     assert world.run_once().as_dict()["state"] == "HELD_BACK"
     assert world.served == before
+
+
+@pytest.mark.parametrize("why", ["taint", "transform"])
+def test_a_rebuild_that_would_leave_most_documents_out_is_not_made_unasked(why: str) -> None:
+    """A folder that is not mounted, say: a refresh would not delete them either."""
+    world = built(150)
+    before = world.served
+    missing(world, *range(2, 120))
+    if why == "taint":
+        world.taint()
+    else:
+        world.transform(2)
+    with pytest.raises(UserError, match="118 of 150 documents are gone") as caught:
+        world.run_once()
+    assert "--allow-deletes" in (caught.value.hint or "")
+    assert world.served == before
+    assert world.run_once(PlanOptions(allow_deletes=True)).promoted
+    assert len(indexed(world)) == 32
+
+
+def test_nor_is_one_of_which_it_is_not_known_what_it_would_leave_out() -> None:
+    world = built()
+    before = world.served
+    missing(world, 2)
+    world.source.problems.append("folder/b: permission denied")
+    assert world.run_once().state is None, "a refresh goes on, and deletes nothing"
+    world.taint()
+    with pytest.raises(UserError, match="folder/b: permission denied"):
+        world.run_once()
+    assert (world.served, len(world.parts())) == (before, 1)
+    world.source.problems.clear()
+    assert world.run_once().promoted

@@ -54,6 +54,7 @@ class Source:
         self._random = random
         self._poison = poison
         self._made = 0
+        self.problems: list[str] = []
         self.documents: dict[str, Document] = {}
         self.versions: dict[tuple[str, str], Document] = {}
         # It is always there, and good: a rebuild that comes out empty is not served, and rightly so.
@@ -63,7 +64,7 @@ class Source:
 
     def listing(self) -> Listing:
         found = [SourceDocument(each.uri, each.size, str(each.version)) for each in self.documents.values()]
-        return Listing(found, [])
+        return Listing(found, self.problems)
 
     def edit(self) -> None:
         """Some are changed, deleted or added."""

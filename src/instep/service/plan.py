@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -167,7 +167,12 @@ def plan_entity(
     if kind is Kind.REBUILD and checkpoint and not _asked(setup.ref, generation, current, options, ledger):
         held_back = _would_fail_again(setup, checkpoint, current, found, ledger)
         if held_back:
-            kind, why = Kind.NOTHING, [*why, held_back]
+            kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
+    blocked = None
+    if kind is Kind.REFRESH:
+        blocked = _blocked(setup, changes, options)
+    elif kind is Kind.REBUILD and checkpoint:
+        blocked = _left_out(setup, checkpoint, found, options, ledger)
     slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
     check_limits([len(slices)])
     return EntityPlan(
@@ -179,7 +184,7 @@ def plan_entity(
         slices=slices,
         engine=choose(setup, sum(each.work for each in slices)),
         problems=found.problems,
-        blocked=_blocked(setup, changes, options) if kind is Kind.REFRESH else None,
+        blocked=blocked,
         held_back=held_back,
         waits_for=missing_upstream(setup, ledger) if kind is not Kind.NOTHING else (),
         checkpoint=checkpoint,
@@ -285,6 +290,19 @@ def _blocked(setup: EntitySetup, changes: Difference, options: PlanOptions) -> s
         f"{changes.deletes:,} of {changes.recorded:,} documents are gone from the source; "
         f"more than {setup.guard.share:.0%} at once is not deleted unasked"
     )
+
+
+def _left_out(
+    setup: EntitySetup, checkpoint: Checkpoint, found: Listing, options: PlanOptions, ledger: Ledger
+) -> str | None:
+    """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more."""
+    if options.allow_deletes:
+        return None
+    if not found.complete:
+        return f"a build would leave out what could not be listed: {found.problems[0]}"
+    served = ledger.manifest(checkpoint.instance)
+    changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets)
+    return _blocked(setup, changes, options)
 
 
 def _digest(kind: Kind, setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, changes: Difference) -> str:

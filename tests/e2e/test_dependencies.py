@@ -25,14 +25,16 @@ from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.service.compose import Workshop
 from instep.service.context import Context
+from instep.service.fulfil import Fulfiller
 from instep.service.plan import PlanOptions, plan_entity
+from instep.service.planner import Planner
 from instep.service.run import EntityResult, run_entities
-from instep.service.worker import serve
+from instep.service.worker import Worker, serve
 from tests.doubles.clock import VirtualClock
 
 from . import corpus
 from .test_faults import NoProof
-from .test_many_workers import Gone, Still, Through, Told, _gone
+from .test_many_workers import Gone, Still, Through, Told, _gone, pausing
 
 SITE, PAGE, TOP = PartitionRef("Site"), PartitionRef("Page"), PartitionRef("Top")
 ENTITY = """\
@@ -382,6 +384,29 @@ def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(
         JobState.COMPLETED,
         JobState.COMPLETED,
     ]
+    house.intact()
+
+
+def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_failed(house: House) -> None:
+    """Joining it again and again, without a slice to be had, would be a loop without a pause."""
+    begun: list[bool] = []
+
+    def meanwhile() -> None:
+        (job,) = house.ledger.jobs()
+        missed = DependencyMissed(job=job.id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
+        house.ledger.append([missed, WantCanceled(want="up")])
+        assert house.want("user", SITE).state is WantState.IDLE
+        workshop = house.workshop()
+        setups = {each.ref: each for each in workshop.setups()}
+        planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+        worker = Worker(setups, planner.context, "worker")
+        begun.append(Fulfiller(planner).begin(worker))
+        worker.end()
+
+    (site,) = house.run("Site", engine=pausing(meanwhile))
+    assert (begun, site.state) == ([False], JobState.FAILED)
+    house.serve()
+    assert house.wanted("user").state is WantState.SUCCESSFUL
     house.intact()
 
 

@@ -48,6 +48,8 @@ def run(
 ) -> None:
     """Bring the indexes in step with their sources. Interrupted, it resumes where it was at the next run.
 
+    What an entity depends on is built first if it is not there.
+
     Exits with 3 when it finished and some documents failed: see `instep failures`.
 
     \b

@@ -42,8 +42,7 @@ class Fulfiller:
             for plan in plans:
                 self._leave_alone(plan.ref, str(error))
             return False
-        # A job that was joined or resumed is among the open parts from now on: what it needs is seen there.
-        return bool(start.created)
+        return bool(start.taken)
 
     def _wanted(self) -> dict[PartitionRef, str]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""

@@ -245,6 +245,24 @@ def test_what_is_tainted_says_what_is_served_and_what_comes_next(
     assert "It is wanted: the next `instep run` or worker builds it." in said(capsys, "rebuild", "Document")
 
 
+def test_a_rebuild_that_was_refused_is_held_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "run")
+    for number in range(2):
+        corpus.path(folder / "docs", number).write_bytes(b"\xff\xfe\x00 no text")
+    said(capsys, "taint", "Document")
+    assert "2 of 3 documents that are served failed" in said(capsys, "run", code=1)
+    table = said(capsys, "run", code=3)
+    assert "held back" in table
+    assert "2 of 3 documents that are served failed" in table
+    assert json.loads(said(capsys, "run", "--json", code=3))[0]["state"] == "HELD_BACK"
+    assert "2 of 3 documents that are served failed" in said(capsys, "plan")
+    assert "`instep run --retry-failures` builds it" in said(capsys, "rebuild", "Document")
+    assert "`instep run --retry-failures` does that" in said(capsys, "taint", "Document", code=1)
+    said(capsys, "run", "--retry-failures", code=1)
+    corpus.write(folder / "docs", range(3))
+    assert "held back" not in said(capsys, "run")
+
+
 def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     ledgers.begin(ledger)
     for command in ("taint", "rebuild", "expire"):

@@ -277,7 +277,7 @@ def earlier_commits_are_not_looked_up(patch: Patch) -> None:
     patch.setattr(SimTarget, "committed", lambda *args: {})
 
 
-@seeded_bug
+@seeded_bug_in(Scope(stalls=1, switches=1))
 def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
 

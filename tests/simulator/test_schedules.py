@@ -44,6 +44,9 @@ SOMETIMES = (
     "instance.served",
     "want.created",
     "want.canceled",
+    "dependency.missed",
+    # What was refused, and is not tried again.
+    "held back",
 )
 
 

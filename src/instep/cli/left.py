@@ -29,4 +29,6 @@ def _next(left: Left) -> str:
         return "It is wanted: the next `instep run` or worker builds it."
     what = f"{ref_text(left.ref)} --generation {left.generation}" if left.generation else ref_text(left.ref)
     run = f"instep run {what}" if left.generation else "instep run"
+    if left.new is not None and left.new.reason == "failure":
+        run += " --retry-failures"  # Whatever is known to fail.
     return f"The next `{run}` builds it. For a worker to do it: instep want {what}"

@@ -94,9 +94,10 @@ def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Insta
     """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
     current = ledger.canonical(ref, generation)
     if current is None or current.state is InstanceState.MISSING:
+        again = " --retry-failures" if current and current.reason is Reason.FAILURE else ""
         raise UserError(
             f"{generation_text(ref, generation)} is not there: nothing is Live that could be {what}",
-            hint="It is to be built already: the next `instep run` does that.",
+            hint=f"It is to be built already: the next `instep run{again}` does that.",
         )
     if current.state is not InstanceState.LIVE:
         raise _in_work(ref, current, what)

@@ -311,6 +311,29 @@ def test_workers_build_the_generation_that_is_wanted(site: Site) -> None:
     assert site.ledger.promoted(REF) == ""
 
 
+def test_a_generation_that_cannot_be_begun_keeps_no_other_from_being_built(site: Site) -> None:
+    """One has buckets that it was not built with; of the other nothing is there yet."""
+    site.run()
+    site.clock.sleep(60)
+    site.place.declare(entity="buckets: 5")
+    for name, generation in (("old", ""), ("new", "v2")):
+        event = WantCreated(want=name, refs=(str(REF),), generation=generation, fresh_within=0)
+        site.ledger.append([event])
+    site.serve()
+    states = {each.id: each.state for each in site.ledger.wants()}
+    assert states == {"old": WantState.IDLE, "new": WantState.SUCCESSFUL}
+
+
+def test_an_alias_that_was_lost_is_made_anew_by_promoting_again(site: Site) -> None:
+    site.run()
+    for file in site.place.index.glob("Document.alias-*"):
+        file.unlink()
+    done = promoted(site, "")
+    assert (done.before, done.changed) == ("", False)
+    assert served(site) == physical(site, "")
+    assert site.place.wrong() == ""
+
+
 # Through the command line, on SQLite.
 
 
@@ -335,7 +358,8 @@ def test_two_generations_by_commands(place: Place, commands: Callable[..., Any])
     file.write_text(file.read_text().replace("dimensions: 32", "dimensions: 64"))
     (plan,) = commands("plan", "--generation", "v2", code=2)
     assert (plan["kind"], plan["generation"]) == ("first build", "v2")
-    (run,) = commands("run", "--generation", "v2")
+    commands("plan", "--generation", "v2", "-o", str(place.root / "plan.json"), code=2)
+    (run,) = commands("run", str(place.root / "plan.json"))
     assert (run["state"], run["generation"]) == ("COMPLETED", "v2")
 
     (old,), (new,) = commands("status"), commands("status", "--generation", "v2")
@@ -348,6 +372,8 @@ def test_two_generations_by_commands(place: Place, commands: Callable[..., Any])
         assert found
     assert not rows[""] & rows["v2"], "chunks of another size"
     assert {hit["chunk_id"] for hit in commands("search", "river lease", "-n", "1000")} <= rows[""]
+    error = commands("search", "river", "--mode", "vector", "--generation", "", code=1)["error"]
+    assert "another embedder" in json.dumps(error), "vectors of one embedder say nothing about those of another"
     some = next(iter(rows["v2"]))
     assert commands("why", "Document", some, "--generation", "v2")["instance"]["generation"] == "v2"
     commands("why", "Document", some, code=1)

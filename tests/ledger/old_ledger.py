@@ -146,6 +146,10 @@ def check_migrated(ledger: Ledger) -> None:
     assert list(ledger.manifest(_SERVED)) == [change(1).uri]
     _check_instances(ledger)
     assert ledger.count_failures(REF) == 1
+    assert (
+        {each.generation for each in ledger.checkpoints(REF)} == {each.generation for each in ledger.failures()} == {""}
+    )
+    assert (ledger.promoted(REF), ledger.promoted(OTHER)) == ("", None)
 
     unfinished = ledger.unfinished_job(REF)
     assert unfinished is not None

@@ -10,6 +10,7 @@ import pytest
 
 from instep.domain.counts import Counts
 from instep.domain.events import (
+    GenerationPromoted,
     InstanceBuilding,
     InstanceCreated,
     InstanceLive,
@@ -130,6 +131,13 @@ def _seen(each: Moment) -> tuple[str | None, str | None, str | None, int]:
         each.served.uuid if each.served else None,
         each.open_wants,
     )
+
+
+def test_lineage_is_that_of_the_promoted_generation(ledger: Ledger) -> None:
+    old, new = built(ledger, "Document"), built(ledger, "Document", generation="v2")
+    assert lineage(ledger, "Document").graph.nodes[0].uuid == old
+    ledger.append([GenerationPromoted(ref="Document@global", generation="v2")])
+    assert lineage(ledger, "Document").graph.nodes[0].uuid == new
 
 
 def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, clock: VirtualClock) -> None:

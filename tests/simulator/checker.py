@@ -8,12 +8,13 @@ from typing import Any
 
 from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
-from instep.domain.jobs import MAX_ATTEMPTS, Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids, tries_of
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
+from instep.ledger.retries import SUSPECT_ATTEMPTS
 
 from .documents import Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
@@ -196,7 +197,7 @@ class Checker:
         for name in self._sources:
             ref = PartitionRef(name)
             if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
-                self._served(ref, exempt={each.document_id for each in self._ledger.failures(ref, limit=10_000)})
+                self._served(ref)
 
     def _given_up(self, ref: PartitionRef) -> bool:
         """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""
@@ -210,7 +211,7 @@ class Checker:
             records = self._ledger.failures(ref, limit=10_000)
             failed = {each.document_id for each in records}
             self._failures(source, records)
-            checkpoint = self._served(ref, exempt=failed)
+            checkpoint = self._served(ref)
             if checkpoint is not None:
                 self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
             elif source.truth(lambda each, failed=failed: id_of(each.uri) not in failed):  # type: ignore[misc]
@@ -218,7 +219,7 @@ class Checker:
         for job in self._ledger.jobs(1_000):
             self._ended(job)
 
-    def _served(self, ref: PartitionRef, *, exempt: set[str]) -> Checkpoint | None:
+    def _served(self, ref: PartitionRef) -> Checkpoint | None:
         checkpoint = self._ledger.checkpoint(ref)
         served = self._target.served(ref.entity)
         if served != (checkpoint.physical if checkpoint else None):
@@ -234,11 +235,13 @@ class Checker:
         versions = self._sources[ref.entity].versions
         for entry in self._ledger.manifest(checkpoint.instance).values():
             expected += rows_of(versions[entry.uri, entry.version])
-        self._compare(f"{ref} against its manifest", index.stored(), expected, exempt)
+        self._compare(f"{ref} against its manifest", index.stored(), expected)
         return checkpoint
 
     def _truth(self, source: Source, stored: Rows, failed: set[str]) -> None:
-        self._compare("the target against the source", stored, source.truth(), failed)
+        good = Counter({row: number for row, number in stored.items() if row[0] not in failed})
+        truth = Counter({row: number for row, number in source.truth().items() if row[0] not in failed})
+        self._compare("the target against the source", good, truth)
         known: dict[str, list[Document]] = {}
         for document in source.versions.values():
             known.setdefault(id_of(document.uri), []).append(document)
@@ -247,9 +250,7 @@ class Checker:
             if rows and not any(rows == rows_of(each) for each in known[identity]):
                 self.broken(f"rows of failed document {known[identity][0].uri} are of no version of it")
 
-    def _compare(self, what: str, stored: Rows, expected: Rows, exempt: set[str]) -> None:
-        stored = Counter({row: number for row, number in stored.items() if row[0] not in exempt})
-        expected = Counter({row: number for row, number in expected.items() if row[0] not in exempt})
+    def _compare(self, what: str, stored: Rows, expected: Rows) -> None:
         lost, surplus = expected - stored, stored - expected
         double = [row for row in surplus if row in expected]
         stale = [row for row in surplus if row not in expected]
@@ -259,12 +260,12 @@ class Checker:
     def _failures(self, source: Source, records: Sequence[FailureRecord]) -> None:
         bad_ends = sum(self._world.counters.get(each, 0) for each in BAD_ENDS)
         if any(each.poison in (Poison.KILLS, Poison.RAISES) for each in source.versions.values()):
-            bad_ends += MAX_ATTEMPTS - 1  # It spent its neighbours' attempts, until they were run alone.
+            bad_ends += SUSPECT_ATTEMPTS  # It spent its neighbours' attempts, until they were run alone.
         for record in records:
             document = source.documents.get(record.uri)
             if document is None or str(document.version) != record.version:
                 self.broken(f"{record.uri} is in the failure list at a version that is gone")
-            elif document.poison is None and bad_ends < MAX_ATTEMPTS:
+            elif document.poison is None and bad_ends < tries_of(1):
                 self.broken(f"{record.uri} is in the failure list and nothing is wrong with it: {record.reason}")
 
     def _ended(self, job: Job) -> None:

@@ -66,8 +66,17 @@ SLICE_MOVES: Mapping[SliceState, frozenset[SliceState]] = {
     SliceState.CANCELLED: frozenset(),
 }
 
-#: A slice is tried this often before it is FAILED (seed: MAX_PARTITION_RETRIES).
+#: A slice of several units is tried this often before it is cut in two (seed: MAX_PARTITION_RETRIES).
 MAX_ATTEMPTS = 3
+
+
+def tries_of(units: int) -> int:
+    """After so many bad ends a slice is worn out: it is not run again.
+
+    All but the first two tries it has to itself (`ledger.retries.SUSPECT_ATTEMPTS`). One of them is enough for
+    what can be cut. A single unit gets two: one may have been an accident, and there is nothing to cut.
+    """
+    return MAX_ATTEMPTS if units > 1 else MAX_ATTEMPTS + 1
 
 
 def half_ids(slice_id: str) -> tuple[str, str]:
@@ -123,6 +132,11 @@ class Claim:
     @property
     def ancestors(self) -> tuple[str, ...]:
         return ancestors_of(self.slice_id)
+
+    @property
+    def worn_out(self) -> bool:
+        """It was claimed to be looked up in the target, and to be given back spent if it is not there."""
+        return self.attempts >= tries_of(self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +248,3 @@ def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
     if ends <= {JobState.COMPLETED}:
         return JobState.COMPLETED
     return JobState.FAILED if ends == {JobState.FAILED} else JobState.COMPLETED_WITH_ERRORS
-
-
-def after_failure(attempts: int, *, transient: bool) -> SliceState:
-    """Where a slice goes whose try number `attempts` (from 1) ended badly."""
-    return SliceState.PENDING if transient and attempts < MAX_ATTEMPTS else SliceState.FAILED

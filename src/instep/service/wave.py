@@ -68,6 +68,7 @@ class WaveRunner:
         self._pace = pace_of(engine.name)
         self._failed_in_a_row = 0
         self._after = 0
+        self._done = 0
         self._base = -1
         self._notes = notes
 
@@ -82,13 +83,13 @@ class WaveRunner:
         started = self._clock.monotonic()
         ids = [claim.slice_id for claim in claims]
         self._keeper.begin(ids)
+        self._done = 0
         try:
             idle = open_part.pending - len(claims) < open_part.workers - 1
             self._run_or_halve(self._without_the_too_long(claims, idle), progress)
         finally:
             self._keeper.end(ids)
-        work = sum(claim.work for claim in claims)
-        self._pace = learned_pace(self._pace, work, self._clock.monotonic() - started)
+        self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
         return True
 
     def _claim(self, open_part: OpenPart) -> list[Claim]:
@@ -139,8 +140,6 @@ class WaveRunner:
             middle = len(claims) // 2
             self._run_or_halve(claims[:middle], progress)
             self._run_or_halve(claims[middle:], progress)
-        else:
-            self._failed_in_a_row = 0
 
     def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         """One wave, tried again while something out there is down; that spends no attempts."""
@@ -174,7 +173,7 @@ class WaveRunner:
         return True
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        claims = self._not_yet_committed(claims, progress)
+        claims = self._not_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
         wave = self._wave(claims)
@@ -184,6 +183,8 @@ class WaveRunner:
         self._demand(claims)
         self._commit(wave, tasks, outcomes)
         self._record(outcomes)
+        self._failed_in_a_row = 0
+        self._done += sum(claim.work for claim in claims)
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence whoever held these slices before, in the target; then complete what they had committed
@@ -199,6 +200,13 @@ class WaveRunner:
         done = {outcome.slice_id for outcome in outcomes}
         progress(sum(claim.units for claim in suspects if claim.slice_id in done))
         return [claim for claim in claims if claim.slice_id not in done]
+
+    def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
+        """What was tried often enough, and is not in the target, and will not be: others are fenced by now."""
+        worn_out = [claim for claim in claims if claim.worn_out]
+        if worn_out:
+            self._give_back(worn_out, None, spent=True)
+        return [claim for claim in claims if not claim.worn_out]
 
     def _demand(self, claims: Sequence[Claim]) -> None:
         """The last look before the commit. What happens after it is fenced by the target."""
@@ -235,7 +243,7 @@ class WaveRunner:
                 partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
 
-    def _give_back(self, claims: Sequence[Claim], error: str, *, spent: bool = False, delay: int = 0) -> None:
+    def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
         self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
 
     def _insist(self, call: Callable[[], T]) -> T:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +13,8 @@ from instep.domain.jobs import (
     Claim,
     JobState,
     SliceState,
-    ancestors_of,
     end_of_job,
     end_of_part,
-    half_ids,
 )
 from instep.domain.refs import PartitionRef
 
@@ -79,18 +75,6 @@ def test_a_job_ends_with_its_last_part(parts: list[JobState | None]) -> None:
         assert (end is JobState.COMPLETED) == all(each is JobState.COMPLETED for each in parts)
         assert (end is JobState.FAILED) == (bool(parts) and all(each is JobState.FAILED for each in parts))
         assert end in JOB_MOVES[JobState.RUNNING]
-
-
-@given(st.uuids(), st.integers(0, 50), st.integers(0, 50_000), st.lists(st.integers(0, 1), max_size=12))
-def test_a_piece_names_every_slice_that_it_was_split_from(
-    job: uuid.UUID, position: int, index: int, cuts: list[int]
-) -> None:
-    whole = f"{job}.{position}.{index}"
-    line = [whole]
-    for side in cuts:
-        assert len(set(half_ids(line[-1]))) == 2
-        line.append(half_ids(line[-1])[side])
-    assert ancestors_of(line[-1]) == tuple(reversed(line[:-1]))
 
 
 @pytest.mark.parametrize(("units", "tries"), [(1, 4), (2, 3), (10_000, 3)])

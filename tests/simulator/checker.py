@@ -8,7 +8,8 @@ from typing import Any
 
 from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
-from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids, tries_of
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
+from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
@@ -40,9 +41,11 @@ class Checker:
         self._target = target
         self._sources = sources
         self._owners: dict[str, tuple[int, str]] = {}
+        self._payloads: dict[str, bytes] = {}
         self._completed: dict[str, tuple[int, str]] = {}
         self._effects: dict[tuple[str, PartitionRef], Counts] = {}
         self._planned: dict[tuple[str, PartitionRef], int] = {}
+        self._open: dict[tuple[str, PartitionRef], None] = {}
         self._heard: dict[str, float] = {}
         self._attempts: set[str] = set()
         self._finished: dict[str, int] = {}
@@ -65,13 +68,14 @@ class Checker:
         job_id: str = event.args[0]
         for new in event.args[1]:
             self._planned[job_id, new.part.ref] = sum(each.units for each in new.slices)
+            self._open[job_id, new.part.ref] = None
 
     def _claimed(self, event: Event) -> None:
         claims: list[Claim] = event.result
         worker: str = event.args[2]
         for claim in claims:
             name, fence = claim.slice_id, claim.fence
-            before = [self._owners[each] for each in (name, *claim.ancestors) if each in self._owners]
+            before = [self._owners[each] for each in (name, *_ancestors_of(name)) if each in self._owners]
             if any(fence <= old for old, _ in before):
                 self.broken(f"slice {name} was claimed under fence {fence} again (before: {before})")
             if before and before[0][1] != worker:
@@ -79,6 +83,7 @@ class Checker:
             if name in self._completed:
                 self.broken(f"slice {name} was claimed after it was completed")
             self._owners[name] = fence, worker
+            self._payloads[name] = claim.payload
 
     def _completes(self, event: Event) -> None:
         part: JobPart = event.args[0]
@@ -119,20 +124,36 @@ class Checker:
 
     def _finishes(self, event: Event) -> None:
         part: JobPart = event.args[1]
+        self._open.pop((event.args[0], part.ref), None)
+        self._demand_not_given_up(event.args[0], part)
         if event.args[2] is JobState.FAILED and not event.kwargs.get("promote"):
             return  # What it built is dropped, or is mended by the job that follows.
         self._finished[part.physical] = max(part.epoch, self._finished.get(part.physical, 0))
+
+    def _demand_not_given_up(self, job_id: str, part: JobPart) -> None:
+        """What the target has was not given up: counts would say that it failed, and that nothing was written."""
+        records = self._ledger.failures(part.ref, limit=10_000)
+        given_up = {each.document_id for each in records if each.job_id == job_id and each.stage == "wave"}
+        index = self._target.indexes.get(part.physical)
+        if not given_up or not index:
+            return
+        committed = {name for note in index.notes if note.attempt is not None for name in note.marks}
+        for name in sorted(committed & self._payloads.keys()):
+            for change in decode_changes(self._payloads[name]):
+                if change.document_id in given_up:
+                    self.broken(f"{change.uri} was given up, and slice {name} with it is committed")
 
     def _promoted(self, event: Event) -> None:
         alias, physical, epoch = event.args
         if self._target.served(alias) != physical:
             return  # An older epoch: nothing happened.
-        for job in self._ledger.jobs(100):
-            for status in job.parts:
+        for job_id in [job_id for job_id, ref in self._open if ref.entity == alias]:
+            job = self._ledger.job(job_id)
+            for status in job.parts if job else ():
                 part = status.part
                 here = part.physical == physical and part.epoch == epoch
                 if here and status.state is None and status.unfinished_slices:
-                    self.broken(f"{physical} was promoted with open slices in job {job.id}")
+                    self.broken(f"{physical} was promoted with open slices in job {job_id}")
 
     def _dropped(self, event: Event) -> None:
         physical = event.args[0]
@@ -188,9 +209,9 @@ class Checker:
                     self.broken(f"{physical}: {name} was committed twice")
                 if any(half in committed for half in half_ids(name)):
                     self.broken(f"{physical}: {name} was committed after its half")
+                if any(each in committed for each in _ancestors_of(name)):
+                    self.broken(f"{physical}: {name} was committed after what it was split from")
                 committed.add(name)
-                if any(each in committed for each in ancestors_of(name)):
-                    self._world.count("halves of what was committed")
 
     def at_rest(self) -> None:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
@@ -286,6 +307,12 @@ class Checker:
             given_up = status.counts.failed - effects.failed
             if _without(status.counts, given_up) != effects or (given_up and not _may_give_up(status.slices)):
                 self.broken(f"{name}: counted {status.counts}, but the effects were {effects}")
+
+
+def _ancestors_of(slice_id: str) -> tuple[str, ...]:
+    """Ids of the slices that this one was split from, the nearest first."""
+    whole = slice_id.rstrip("ab")
+    return tuple(slice_id[:length] for length in range(len(slice_id) - 1, len(whole) - 1, -1))
 
 
 def _without(counts: Counts, given_up: int) -> Counts:

@@ -84,12 +84,6 @@ def half_ids(slice_id: str) -> tuple[str, str]:
     return f"{slice_id}a", f"{slice_id}b"
 
 
-def ancestors_of(slice_id: str) -> tuple[str, ...]:
-    """Ids of the slices that this one was split from, the nearest first."""
-    whole = slice_id.rstrip("ab")
-    return tuple(slice_id[:length] for length in range(len(slice_id) - 1, len(whole) - 1, -1))
-
-
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
     """A slice as planned: what the ledger stores and no retry ever recomputes.
@@ -113,7 +107,7 @@ class Claim:
     """A slice held by one worker. Every later write about it must show `fence`.
 
     `attempts` counts the tries that ended badly before this one; `fence` > 1 means that somebody
-    may have worked on the slice before, or on one that it was split from (`ancestors`: their ids).
+    may have worked on the slice before, or on one that it was split from.
     `rank` is its place in the order of claims.
     """
 
@@ -128,10 +122,6 @@ class Claim:
     fence: int
     rank: int
     payload: bytes
-
-    @property
-    def ancestors(self) -> tuple[str, ...]:
-        return ancestors_of(self.slice_id)
 
     @property
     def worn_out(self) -> bool:

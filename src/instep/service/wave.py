@@ -28,8 +28,6 @@ MAX_CLAIM = 64
 OUTAGE_SECONDS = 30.0
 #: Rows moved under a wave: it is run again on what is there now, so often at most.
 CONFLICTS = 5
-#: The fence of a slice that was split, in the target: it is never claimed again.
-NEVER_AGAIN = 2**31 - 1
 #: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
 HOPELESS = 8
 
@@ -283,16 +281,11 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:
-    """What the target is to be told: these slices belong to us now, and those they were split from to nobody.
+    """What the target is to be told: these slices belong to us now.
 
-    The latter under one fence whoever says so: halves that were claimed more and less often must not refuse
-    each other.
+    Those they were split from need no word: nobody had run them, or they were fenced before they were looked up.
     """
-    wholes = {each for claim in claims for each in claim.ancestors}
-    return [
-        *(Mark(claim.slice_id, claim.fence, b"") for claim in claims),
-        *(Mark(each, NEVER_AGAIN, b"") for each in sorted(wholes)),
-    ]
+    return [Mark(claim.slice_id, claim.fence, b"") for claim in claims]
 
 
 def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:

@@ -8,7 +8,17 @@ from math import ceil, log2
 import pytest
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import MAX_ATTEMPTS, Claim, JobPart, JobState, SlicePlan, SliceState, end_of_part, tries_of
+from instep.domain.jobs import (
+    MAX_ATTEMPTS,
+    Claim,
+    JobPart,
+    JobState,
+    SlicePlan,
+    SliceState,
+    end_of_part,
+    half_ids,
+    tries_of,
+)
 from instep.domain.manifest import decode_changes
 from instep.domain.timing import TIMING
 from instep.ledger.port import Ledger
@@ -146,7 +156,7 @@ class BadEnds(Fixtures):
         assert first.work + second.work == 50
         assert (first.attempts, second.attempts) == (MAX_ATTEMPTS - 1, MAX_ATTEMPTS - 1)
         assert (first.fence, second.fence) == (whole.fence + 1, whole.fence + 1)
-        assert first.ancestors == second.ancestors == (whole.slice_id,)
+        assert (first.slice_id, second.slice_id) == half_ids(whole.slice_id)
         assert (first.rank, second.rank) == (whole.rank, whole.rank)
         assert not ledger.holds([whole], "ann")
 

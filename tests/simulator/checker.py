@@ -138,7 +138,7 @@ class Checker:
         if not given_up or not index:
             return
         committed = {name for note in index.notes if note.attempt is not None for name in note.marks}
-        for name in sorted(committed & self._payloads.keys()):
+        for name in sorted(each for each in committed if each.startswith(f"{job_id}.")):
             for change in decode_changes(self._payloads[name]):
                 if change.document_id in given_up:
                     self.broken(f"{change.uri} was given up, and slice {name} with it is committed")

@@ -292,7 +292,7 @@ class Ledger(Protocol):
         """Whether every claim is still this worker's, under its fence."""
 
     def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
-        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction.
+        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction; none is fine too.
 
         Counts replace, they never add up over retries. Raises `Fenced`, changing nothing, if any
         slice was taken over or the part's epoch is not the lease's any more. Again under the same

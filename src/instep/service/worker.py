@@ -14,11 +14,11 @@ from instep.documents.reasons import cleaned
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
-from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
 from instep.service.keeper import Keeper
-from instep.service.patience import RESUMES, Away, Circuit, backoff
+from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.promotion import finish
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup

@@ -283,9 +283,11 @@ class Ledger(Protocol):
         fence + 1. Slices of a rank below `after` are passed over: a hint that spares the database the
         rows which are gone from there; when it finds nothing, all ranks are looked at. Empty when nothing
         is claimable, the job is not RUNNING, the partition's lease is not the job's, or the worker is not
-        registered. A slice that ended badly twice is claimed alone, when no others are left: it may be what
-        killed its workers. One that is worn out as well: not to be run, but to be looked up in the target, and
-        completed if it is there; else it is given back `spent`.
+        registered.
+
+        A slice that ended badly twice is claimed alone, when no others are left: it may be what killed its
+        workers. Those come first that have not been alone yet. One that is worn out is claimed so as well: not to
+        be run, but to be looked up in the target, and completed if it is there; else it is given back `spent`.
         """
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:

@@ -27,8 +27,9 @@ SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 #: that only proved too long keep its attempts.)
 ATTEMPTS_OF_HALVES = SUSPECT_ATTEMPTS
 
-#: What is worn out is claimed like a suspect.
-MOST_ATTEMPTS = tries_of(1)
+#: Suspects in the order in which they are claimed, as the fewest and the most attempts: first those that have not
+#: been alone yet. So the good half follows on the bad one, and nobody sees nothing but failures for long.
+SUSPECTS = ((SUSPECT_ATTEMPTS, SUSPECT_ATTEMPTS), (SUSPECT_ATTEMPTS + 1, tries_of(1)))
 
 
 @dataclass(frozen=True, slots=True)

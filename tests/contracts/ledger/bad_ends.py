@@ -218,6 +218,20 @@ class BadEnds(Fixtures):
         orders = [[claim.index for claim in claim_all(ledger)] for _ in range(4)]
         assert orders == [[2], [0], [1], []]
 
+    def test_what_has_not_been_alone_yet_is_claimed_before_what_failed_alone(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        """So the good half is done before the bad one is tried again: who sees both knows that it is not hopeless."""
+        running(ledger, [plan(0, range(4))])
+        whole = self._wear_out(ledger, clock, 4)
+        ledger.give_back([whole], "ann", spent=True)
+        bad, good = half_ids(whole.slice_id)
+        (claim,) = claim_all(ledger)
+        assert claim.slice_id == bad
+        ledger.give_back([claim], "ann", spent=True)
+        assert [each.head for each in ledger.open_parts([REF])] == [claim.work]
+        assert [[each.slice_id for each in claim_all(ledger)] for _ in range(3)] == [[good], [bad], []]
+
     def test_what_is_worn_out_is_claimed_alone_too(self, ledger: Ledger) -> None:
         running(ledger, plans(3, units=1))
         for _ in range(tries_of(1)):

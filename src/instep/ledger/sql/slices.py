@@ -13,8 +13,8 @@ from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
-    MOST_ATTEMPTS,
     SUSPECT_ATTEMPTS,
+    SUSPECTS,
     Poisoned,
     SliceWork,
     halves,
@@ -45,7 +45,8 @@ def claim(
     requests = [ClaimRequest(job_id, text, worker_id, enough, limit, after, 0, SUSPECT_ATTEMPTS - 1)]
     if after > 0:
         requests.append(ClaimRequest(job_id, text, worker_id, enough, limit, 0, 0, SUSPECT_ATTEMPTS - 1))
-    requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, SUSPECT_ATTEMPTS, MOST_ATTEMPTS))
+    for least, most in SUSPECTS:
+        requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, least, most))
     for request in requests:
         if rows := tx.dialect.claim(tx.connection, request):
             claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]

@@ -33,6 +33,7 @@ from instep.ledger.server import (
     as_error,
 )
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.sql.statistics import grouped
 from instep.ledger.tables import documents
 
 T = TypeVar("T")
@@ -231,6 +232,8 @@ class PostgresDialect:
         """A job that is not in the statistics yet is taken for one of a few rows: each claim would sort them all."""
         if slices >= _MANY:
             connection.execute(text("ANALYZE slices"))
+
+    statistics = staticmethod(grouped)
 
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""

@@ -31,6 +31,11 @@ class PlanTooLarge(ValueError):
     """A plan over the limits, with the numbers in its message."""
 
 
+def rows_per_slice(slice_rows: int, work_factor: float) -> int:
+    """The fewer, the more work a row is; within the limits."""
+    return min(SLICE_ROWS_MAX, max(SLICE_ROWS_MIN, math.floor(slice_rows / work_factor)))
+
+
 @dataclass(frozen=True, slots=True)
 class SliceSizing:
     """How documents become estimated rows, and rows become slices.
@@ -45,8 +50,7 @@ class SliceSizing:
 
     @property
     def rows_per_slice(self) -> int:
-        wanted = math.floor(self.slice_rows / self.work_factor)
-        return min(SLICE_ROWS_MAX, max(SLICE_ROWS_MIN, wanted))
+        return rows_per_slice(self.slice_rows, self.work_factor)
 
     def rows(self, change: DocumentChange) -> int:
         if change.action is Action.DELETE:

@@ -30,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0003"
+HEAD: Final = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -55,6 +55,8 @@ _WORKER = String(128)
 _STATE = String(24)
 _UUID = String(36)
 _GENERATION = String(100)
+_NAME = String(100)
+_KIND = String(16)
 
 
 def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
@@ -373,5 +375,71 @@ want_refs = Table(
     Column("open", Boolean, nullable=False),
     Index("want_refs_open", "ref", "open", "sequence"),
     Index("want_refs_newest", "ref", "sequence"),
+    **_OPTIONS,
+)
+
+# The bus: requests, what handlers have made of them, and how far they say they are.
+
+#: One row per kind of scope: who asks shares it, who adds a consumer has it alone. So no new consumer misses a request.
+bus_kinds = Table("bus_kinds", metadata, Column("kind", _KIND, primary_key=True), **_OPTIONS)
+
+#: The newest request of each scope.
+bus_requests = Table(
+    "bus_requests",
+    metadata,
+    Column("scope", _REF, primary_key=True),
+    Column("kind", _KIND, nullable=False),
+    Column("watermark", BigInteger, nullable=False),
+    Column("published_at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+bus_consumers = Table(
+    "bus_consumers",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("kind", _KIND, nullable=False),
+    **_OPTIONS,
+)
+
+#: A row is locked by who looks whether its group has room.
+bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True), **_OPTIONS)
+
+#: `domain.deliveries.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
+#: is the group of the request that is in work.
+bus_slots = Table(
+    "bus_slots",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("consumer", _NAME, nullable=False),
+    Column("kind", _KIND, nullable=False),
+    Column("seen", BigInteger, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("waiting", BigInteger),
+    Column("working", BigInteger),
+    Column("working_group", _NAME),
+    Column("attempts", Integer, nullable=False),
+    Column("is_last", Boolean, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("buried_watermark", BigInteger),
+    Column("buried_attempts", Integer),
+    Column("buried_reason", Text),
+    Column("buried_at", BigInteger),
+    Index("bus_slots_due", "consumer", "due_at", "ref"),
+    Index("bus_slots_last", "is_last", "due_at"),
+    Index("bus_slots_group", "working_group", "due_at"),
+    Index("bus_slots_buried", "buried_at"),
+    **_OPTIONS,
+)
+
+#: A key that was deleted keeps its row, without a value, because its revision must grow for ever.
+bus_status = Table(
+    "bus_status",
+    metadata,
+    Column("key", _REF, primary_key=True),
+    Column("value", Text),
+    Column("revision", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
     **_OPTIONS,
 )

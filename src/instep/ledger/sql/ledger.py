@@ -270,6 +270,16 @@ class SqlLedger:
     def rebuild_projections(self) -> Verified:
         return self._write(lambda tx: verification.rebuild(tx.connection))
 
+    # What else lives in the ledger's database.
+
+    def look(self, work: Callable[[Transaction], T]) -> T:
+        """`work`, which only reads."""
+        return self._read(work)
+
+    def change(self, work: Callable[[Transaction], T]) -> T:
+        """`work` in a transaction."""
+        return self._write(work)
+
     # Transactions.
 
     def _read(self, work: Callable[[Transaction], T]) -> T:

@@ -1,0 +1,74 @@
+"""The bus in the ledger's database: requests and status keys beside everything else, by the ledger's own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from instep.bus.port import StatusEntry
+from instep.bus.stored import Change, entry_of
+from instep.domain import status_keys
+from instep.domain.deliveries import Policy, Slot
+from instep.domain.refs import PartitionRef
+from instep.domain.requests import Kind, Request
+from instep.ledger.sql import slots
+from instep.ledger.sql import status_keys as status_rows
+from instep.ledger.sql.ledger import SqlLedger
+
+
+class LedgerStore:
+    """Implements `stored.Store`. May be shared by threads."""
+
+    def __init__(self, ledger: SqlLedger) -> None:
+        self._ledger = ledger
+        self.status = LedgerStatusKeys(ledger)
+
+    def close(self) -> None:
+        """The ledger is its owner's to close."""
+
+    def publish(self, requests: Sequence[Request]) -> None:
+        self._ledger.change(lambda tx: slots.publish(tx, requests))
+
+    def register(self, name: str, kind: Kind, policy: Policy) -> None:
+        self._ledger.change(lambda tx: slots.register(tx, name, kind, policy))
+
+    def take(self, name: str, policy: Policy) -> tuple[PartitionRef, Slot] | None:
+        # Who finds nothing, as most do, keeps nobody from writing.
+        if not self._ledger.look(lambda tx: slots.anything_due(tx, name)):
+            return None
+        return self._ledger.change(lambda tx: slots.take(tx, name, policy))
+
+    def change(self, ref: PartitionRef, change: Change) -> Slot:
+        return self._ledger.change(lambda tx: slots.change(tx, ref, change))
+
+    def reconcile(self) -> list[tuple[PartitionRef, Slot]]:
+        return self._ledger.change(slots.reconcile)
+
+    def buried(self, name: str | None) -> list[tuple[PartitionRef, Slot]]:
+        return self._ledger.look(lambda tx: slots.buried(tx, name))
+
+
+class LedgerStatusKeys:
+    """Implements `port.StatusKeys`."""
+
+    def __init__(self, ledger: SqlLedger) -> None:
+        self._ledger = ledger
+
+    def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
+        status_keys.demand_key(key)
+        text = status_keys.encode(value)
+        return self._ledger.change(lambda tx: status_rows.put(tx, key, text, revision))
+
+    def get(self, key: str) -> StatusEntry | None:
+        status_keys.demand_key(key)
+        row = self._ledger.look(lambda tx: status_rows.get(tx, key))
+        return None if row is None else entry_of(row.key, row.value, row.revision)
+
+    def delete(self, key: str, *, revision: int | None = None) -> None:
+        status_keys.demand_key(key)
+        self._ledger.change(lambda tx: status_rows.put(tx, key, None, revision))
+
+    def under(self, prefix: str) -> list[StatusEntry]:
+        status_keys.demand_prefix(prefix)
+        rows = self._ledger.look(lambda tx: status_rows.under(tx, prefix))
+        return [entry_of(row.key, row.value, row.revision) for row in rows]

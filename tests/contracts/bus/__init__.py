@@ -1,0 +1,11 @@
+"""How every bus behaves. Inherit `BusContract` and give the fixtures `buses` and `spoil`."""
+
+from __future__ import annotations
+
+from tests.contracts.bus.requests import Requests
+from tests.contracts.bus.retries import Retries
+from tests.contracts.bus.status import Status
+
+
+class BusContract(Requests, Retries, Status):
+    """All of it."""

@@ -1,0 +1,213 @@
+"""Requests that fail, and workers that die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from instep.bus.port import Bus
+from instep.domain.deliveries import Policy
+from instep.errors import Conflict, Fenced
+from tests.contracts.bus.fixtures import HASTY, NAMESPACE, OTHER, PATIENCE, PATIENT, Fixtures, ask, consumer, taken
+
+IMPATIENT = Policy(max_attempts=3, backoff=(1,), ack_wait=3_600_000)
+SILENT_ONCE = Policy(max_attempts=1, backoff=(1,), ack_wait=200)
+
+
+class Retries(Fixtures):
+    def test_a_retry_comes_back_after_its_delay(self, bus: Bus) -> None:
+        mine = consumer(bus)
+        bus.publish(ask(1))
+        assert mine.retry(taken(mine), "busy")
+        assert mine.next() is None  # for an hour
+        others = consumer(bus, "Note")
+        assert others.retry(taken(others), "busy", delay=1)
+        again = taken(others)
+        assert (again.attempt, again.request) == (2, ask(1))
+
+    def test_after_the_last_attempt_it_is_a_dead_letter(self, bus: Bus) -> None:
+        mine = consumer(bus, policy=IMPATIENT)
+        bus.publish(ask(1))
+        for attempt in (1, 2, 3):
+            delivery = taken(mine)
+            assert delivery.attempt == attempt
+            assert mine.retry(delivery, f"bad {attempt}") is (attempt < 3)
+        assert mine.retry(delivery, "said again") is False
+        [letter] = bus.dead_letters()
+        assert (letter.entity, letter.request, letter.attempts, letter.reason) == ("Issue", ask(1), 3, "bad 3")
+        assert letter.at > 0
+        assert mine.next() is None
+        bus.publish(ask(2))
+        assert taken(mine).attempt == 1
+
+    def test_a_pause_holds_for_what_is_newer_too(self, bus: Bus) -> None:
+        mine = consumer(bus)
+        bus.publish(ask(1))
+        mine.retry(taken(mine), "busy")
+        bus.publish(ask(2))
+        assert mine.next() is None
+
+    def test_attempts_are_those_of_the_scope(self, bus: Bus) -> None:
+        mine = consumer(bus, policy=IMPATIENT)
+        bus.publish(ask(1))
+        first = taken(mine)
+        bus.publish(ask(2))
+        mine.retry(first, "bad")
+        again = taken(mine)
+        assert (again.request, again.attempt) == (ask(2), 2)
+
+    def test_a_delivery_can_be_declared_dead(self, bus: Bus) -> None:
+        mine = consumer(bus)
+        bus.publish(ask(1))
+        delivery = taken(mine)
+        bus.publish(ask(2))
+        mine.dead(delivery, "x" * 10_000)
+        mine.dead(delivery, "said again")
+        [letter] = bus.dead_letters("Issue")
+        assert (letter.request, letter.reason, letter.attempts) == (ask(1), "x" * 2_000, 1)
+        assert bus.dead_letters("Note") == []
+        assert taken(mine).request == ask(2)
+
+    def test_a_later_success_covers_a_dead_letter(self, bus: Bus) -> None:
+        mine = consumer(bus)
+        bus.publish(ask(1), ask(1, OTHER.path))
+        for _ in range(2):
+            mine.dead(taken(mine), "bad")
+        bus.publish(ask(2))
+        delivery = taken(mine)
+        assert len(bus.dead_letters()) == 2
+        mine.ack(delivery)
+        assert [each.ref.scope for each in bus.dead_letters()] == [OTHER]
+
+    def test_dead_letters_are_tried_again_or_dropped(self, buses: Callable[[], Bus]) -> None:
+        bus, office = buses(), buses()
+        mine = consumer(bus, policy=Policy(max_attempts=1))
+        bus.publish(ask(1), ask(1, OTHER.path))
+        for _ in range(2):
+            assert not mine.retry(taken(mine), "bad")
+        assert [each.ref.scope for each in office.dead_letters()] == [NAMESPACE, OTHER]
+        office.drop("Issue", OTHER)
+        office.requeue("Issue", NAMESPACE)
+        assert office.dead_letters() == []
+        again = taken(mine)
+        assert (again.request, again.attempt) == (ask(1), 1)
+        mine.ack(again)
+        assert mine.next() is None
+        for late in (office.requeue, office.drop):
+            with pytest.raises(Conflict):
+                late("Issue", NAMESPACE)
+            with pytest.raises(Conflict):
+                late("Nobody", NAMESPACE)
+
+    def test_a_dead_letter_is_not_tried_again_beside_what_is_newer(self, bus: Bus) -> None:
+        mine = consumer(bus)
+        bus.publish(ask(1))
+        mine.dead(taken(mine), "bad")
+        bus.publish(ask(2))
+        delivery = taken(mine)
+        bus.requeue("Issue", NAMESPACE)
+        assert bus.dead_letters() == []
+        mine.ack(delivery)
+        assert mine.next() is None
+
+    # Workers that die.
+
+    def test_a_silent_workers_request_goes_to_another_and_its_answer_counts_no_more(
+        self, buses: Callable[[], Bus]
+    ) -> None:
+        first, second = buses(), buses()
+        silent, heir = consumer(first, policy=HASTY), consumer(second, policy=HASTY)
+        first.publish(ask(1))
+        lost = taken(silent)
+        second.publish(ask(2))
+        found = taken(heir)
+        assert (found.request, found.attempt) == (ask(2), 2)
+        assert found.fence > lost.fence
+        for late in (
+            silent.ack,
+            silent.extend,
+            lambda each: silent.retry(each, "late"),
+            lambda each: silent.dead(each, "late"),
+        ):
+            with pytest.raises(Fenced):
+                late(lost)
+        assert second.dead_letters() == []
+
+    def test_who_says_that_it_works_keeps_its_request(self, bus: Bus) -> None:
+        short = consumer(bus, policy=HASTY)
+        bus.publish(ask(1))
+        delivery = taken(short)
+        patient = consumer(bus)
+        patient.extend(delivery)
+        assert short.next(0.5) is None
+        patient.ack(delivery)
+
+    def test_a_request_that_kills_its_workers_dies_and_the_subject_goes_on(self, bus: Bus) -> None:
+        mine = consumer(bus, policy=HASTY)
+        bus.publish(ask(1))
+        for attempt in (1, 2, 3):
+            assert taken(mine).attempt == attempt
+        bus.publish(ask(2))
+        again = taken(mine)
+        assert (again.request, again.attempt) == (ask(2), 1)
+        [letter] = bus.dead_letters()
+        assert (letter.request, letter.attempts) == (ask(1), 3)
+        assert "did not answer for the last of 3 attempts" in letter.reason
+
+    def test_reconciling_buries_what_crashed_for_the_last_time_though_nobody_asks(
+        self, buses: Callable[[], Bus]
+    ) -> None:
+        bus, keeper = buses(), buses()
+        mine = consumer(bus, policy=SILENT_ONCE)
+        patient = consumer(bus, "Note", Policy(max_attempts=1))
+        bus.publish(ask(1))
+        taken(mine)
+        alive = taken(patient)
+        # It takes the ack wait: by the bus's own clock, which this lets go on.
+        witness = consumer(bus, "Witness", SILENT_ONCE)
+        buried = keeper.reconcile()
+        while not buried:
+            witness.next(0.1)
+            buried = [each for each in keeper.reconcile() if each.entity == "Issue"]
+        assert [(each.entity, each.request) for each in buried] == [("Issue", ask(1))]
+        assert [each for each in keeper.dead_letters() if each.entity == "Issue"] == buried
+        assert keeper.reconcile() == []
+        patient.ack(alive)
+        assert consumer(bus).next() is None
+        bus.publish(ask(2))
+        assert taken(mine).request == ask(2)
+
+    # Groups.
+
+    def test_of_a_group_only_so_many_are_in_work(self, buses: Callable[[], Bus]) -> None:
+        first, second = buses(), buses()
+        policy = Policy(backoff=(1,), ack_wait=3_600_000, group="source", limit=2)
+        issues, notes = consumer(first, "Issue", policy), consumer(second, "Note", policy)
+        free = consumer(first, "Free", PATIENT)
+        first.publish(ask(1), ask(1, OTHER.path))
+        held = [taken(issues), taken(notes)]
+        assert issues.next() is None
+        assert notes.next() is None
+        assert taken(free)
+        issues.ack(held[0])
+        third = taken(issues)
+        assert notes.next() is None
+        first.publish(ask(2, OTHER.path), ask(2))  # what waits takes no room, nor gives it
+        assert notes.next() is None
+        notes.retry(held[1], "bad")
+        fourth = taken(notes)
+        issues.dead(third, "bad")
+        fifth = taken(issues)
+        assert notes.next() is None
+        notes.ack(fourth)
+        issues.ack(fifth)
+        assert notes.next(PATIENCE) is not None
+
+    def test_who_is_silent_takes_no_room_in_its_group(self, bus: Bus) -> None:
+        hasty = Policy(backoff=(1,), ack_wait=200, group="source", limit=1)
+        issues, notes = consumer(bus, "Issue", hasty), consumer(bus, "Note", hasty)
+        bus.publish(ask(1))
+        lost = taken(issues)
+        assert taken(notes)
+        del lost

@@ -1,14 +1,157 @@
-"""How far a partition is: the states of ADR 014, the seed on entity-level indexing."""
+"""How far partitions are: states, their keys, and what many of them amount to (ADR 014 of the seed on entity-level
+indexing).
+
+Every handler writes one key of its own, `status.42.9970.MergeRequest`, whose value says `{"state": "Indexed", …}`; the
+scope `global` is `status.global.User`. Before, there was one key for a whole namespace, `status.42.9970`: it stands for
+its entities that have no key of their own, and is said to, until it is deleted.
+
+What is together is as far as its worst part. A missing key is `NotIndexed`. What cannot be read is `Unknown`, which is
+worse than all, and is said with the reason: it is not success, and not nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Protocol
+
+from instep.domain.refs import PartitionRef, RefError, Scope, is_entity_name
 
 
 class IndexState(StrEnum):
+    """The best first."""
+
     INDEXED = "Indexed"
     INDEXING = "Indexing"
     ERROR = "Error"
     BACKFILLING = "Backfilling"
     NOT_INDEXED = "NotIndexed"
     UNKNOWN = "Unknown"
+
+
+_BADNESS = {state: place for place, state in enumerate(IndexState)}
+_STATES = {state.value: state for state in IndexState}
+
+
+def worst(states: Iterable[IndexState]) -> IndexState:
+    """Of nothing: NotIndexed."""
+    return max(states, key=_BADNESS.__getitem__, default=IndexState.NOT_INDEXED)
+
+
+# Keys
+
+
+class StatusKeyTextError(ValueError):
+    """A text that is not the key of a status."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusKey:
+    """Whose status a key holds; without an entity it has the old format, for all of a namespace."""
+
+    scope: Scope
+    entity: str | None
+
+    def __str__(self) -> str:
+        whole = f"status.{str(self.scope).replace('/', '.')}"
+        return whole if self.entity is None else f"{whole}.{self.entity}"
+
+    @classmethod
+    def parse(cls, text: str) -> StatusKey:
+        head, _, rest = text.partition(".")
+        dotted, _, last = rest.rpartition(".")
+        # No entity's name begins with a digit, as every part of a namespace's path does.
+        whole, entity = (dotted, last) if is_entity_name(last) else (rest, None)
+        try:
+            key = cls(Scope.parse(whole.replace(".", "/")), entity)
+        except RefError:
+            key = None
+        if head != "status" or key is None or str(key) != text or (entity is None and key.scope.is_global):
+            raise StatusKeyTextError(f"{text!r} is not the key of a status, such as status.42.9970.MergeRequest")
+        return key
+
+
+def status_key(ref: PartitionRef) -> str:
+    return str(StatusKey(ref.scope, ref.entity))
+
+
+# Many of them
+
+
+class StatusRecord(Protocol):
+    """A key as a bus lists it: `value` is None when it cannot be read, and `unreadable` says why."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> Mapping[str, Any] | None: ...
+    @property
+    def unreadable(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The state of each entity in each scope. `rows` has them by scope, in the order of `entities`; `notes` say what
+    was not as it should be.
+    """
+
+    entities: tuple[str, ...]
+    rows: Mapping[Scope, tuple[IndexState, ...]]
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, listed: Iterable[StatusRecord], scopes: Sequence[Scope], entities: Sequence[str]) -> Matrix:
+        """From the keys that were listed, in one pass. Keys of other scopes and entities do not count."""
+        by_prefix = {str(StatusKey(scope, None)): scope for scope in scopes}
+        wanted = set(entities)
+        found: dict[tuple[Scope, str], IndexState] = {}
+        whole: dict[Scope, IndexState] = {}
+        notes: list[str] = []
+        for record in listed:
+            # Not parsed: only keys that are looked for matter here, and there are thousands.
+            prefix, entity = record.key.rpartition(".")[::2]
+            if entity in wanted and (scope := by_prefix.get(prefix)):
+                found[scope, entity] = _state(record, notes)
+            elif scope := by_prefix.get(record.key):
+                whole[scope] = _state(record, notes)
+        rows: dict[Scope, tuple[IndexState, ...]] = {}
+        for scope in scopes:
+            rest = whole.get(scope, IndexState.NOT_INDEXED)
+            rows[scope] = tuple(found.get((scope, entity), rest) for entity in entities)
+            missing = sum((scope, entity) not in found for entity in entities)
+            if scope in whole and missing:
+                notes.append(f"{StatusKey(scope, None)} has the old format: it stands for {missing:,} of its entities")
+        return cls(tuple(entities), rows, tuple(notes))
+
+    @classmethod
+    def unread(cls, scopes: Sequence[Scope], entities: Sequence[str], reason: str) -> Matrix:
+        """When the keys could not be listed: nothing is known."""
+        row = (IndexState.UNKNOWN,) * len(entities)
+        return cls(tuple(entities), dict.fromkeys(scopes, row), (f"the status keys cannot be read: {reason}",))
+
+    def state(self, ref: PartitionRef) -> IndexState:
+        return self.rows[ref.scope][self.entities.index(ref.entity)]
+
+    def of_scope(self, scope: Scope) -> IndexState:
+        return worst(self.rows[scope])
+
+    def of_entity(self, entity: str) -> IndexState:
+        column = self.entities.index(entity)
+        return worst(row[column] for row in self.rows.values())
+
+    @property
+    def whole(self) -> IndexState:
+        return worst(map(worst, self.rows.values()))
+
+
+def _state(record: StatusRecord, notes: list[str]) -> IndexState:
+    if record.value is None:
+        notes.append(f"{record.key} cannot be read: {record.unreadable or 'no reason given'}")
+        return IndexState.UNKNOWN
+    text = record.value.get("state")
+    state = _STATES.get(text) if isinstance(text, str) else None
+    if state is None:
+        notes.append(f"{record.key} says {text!r}, which is not a state")
+        return IndexState.UNKNOWN
+    return state

@@ -148,6 +148,11 @@ def bury(slot: Slot, fence: int, watermark: int, reason: str, now: int) -> Slot:
     return _bury(slot, reason, now)
 
 
+def refuse(slot: Slot, reason: str, now: int) -> Slot:
+    """Something came that is no request: a dead letter that asks for nothing, unless there is another one."""
+    return slot if slot.buried is not None else replace(slot, buried=Buried(0, 0, reason[:MAX_REASON], now))
+
+
 def requeue(slot: Slot, now: int) -> Slot:
     """Try a dead letter again, with attempts anew; merely forget it when what is newer waits or is in work."""
     letter = _demand_buried(slot)

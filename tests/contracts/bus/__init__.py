@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.contracts.bus.crowds import Crowds
 from tests.contracts.bus.requests import Requests
 from tests.contracts.bus.retries import Retries
 from tests.contracts.bus.status import Status
 
 
-class BusContract(Requests, Retries, Status):
+class BusContract(Requests, Retries, Status, Crowds):
     """All of it."""

@@ -1,0 +1,187 @@
+"""The bus on NATS JetStream: a stream of requests, buckets for what became of them and for status keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, Header
+from nats.js.errors import APIError, NotFoundError
+
+from instep.bus.nats.connection import PATIENCE_SECONDS, Connection, is_wrong_revision
+from instep.bus.nats.consumer import NatsConsumer
+from instep.bus.nats.slots import Slots
+from instep.bus.nats.status import NatsStatusKeys
+from instep.bus.port import DeadLetter, StatusKeys
+from instep.bus.stored import demand_name, letters, newest
+from instep.domain import deliveries
+from instep.domain.deliveries import Policy, Slot
+from instep.domain.nats_address import NatsAddress
+from instep.domain.refs import PartitionRef, Scope
+from instep.domain.requests import (
+    Kind,
+    Request,
+    RequestError,
+    decode,
+    dotted,
+    encode,
+    message_id,
+    subject_of,
+    subjects_of,
+)
+
+#: So many requests are on their way at once.
+_AT_ONCE: Final = 32
+
+
+def open_nats(address: NatsAddress, *, patience: float = PATIENCE_SECONDS) -> NatsBus:
+    """Raises `UserError` when it cannot be opened. A test may have less patience."""
+    return NatsBus(Connection(address, patience=patience))
+
+
+class NatsBus:
+    """Implements `port.Bus`. May be shared by threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._slots = Slots(connection)
+        self._status = NatsStatusKeys(connection)
+        self._jetstream = connection.client.jetstream(timeout=2)
+        self._prefix = connection.address.prefix
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def status(self) -> StatusKeys:
+        return self._status
+
+    # Requests.
+
+    def publish(self, *requests: Request) -> None:
+        self._connection.run(self._publish_all(newest(requests)))
+
+    async def _publish_all(self, requests: Sequence[Request]) -> None:
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(request: Request) -> None:
+            async with room:
+                await self._connection.patiently(lambda: self._publish(request), writes=True)
+
+        async with asyncio.TaskGroup() as group:
+            for each in requests:
+                group.create_task(one(each))
+
+    async def _publish(self, request: Request) -> None:
+        """Unless what was last asked in the scope is as new."""
+        subject = f"{self._prefix}.{subject_of(request.scope)}"
+        while True:
+            last, watermark = await self._last(subject)
+            if watermark >= request.watermark:
+                return
+            headers = {Header.MSG_ID.value: message_id(request), Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(last)}
+            try:
+                await self._jetstream.publish(subject, encode(request), headers=headers)
+            except APIError as error:
+                if not is_wrong_revision(error):
+                    raise
+            else:
+                return
+
+    async def _last(self, subject: str) -> tuple[int, int]:
+        """Sequence and watermark of the last request on a subject; one that cannot be read is older than any."""
+        try:
+            message = await self._jetstream.get_last_msg(self._connection.requests, subject, direct=True)
+        except NotFoundError:
+            return 0, -1
+        try:
+            return message.seq or 0, decode(message.data or b"").watermark
+        except RequestError:
+            return message.seq or 0, -1
+
+    # Consumers.
+
+    def consumer(self, name: str, kind: Kind, policy: Policy) -> NatsConsumer:
+        demand_name(name)
+        self._connection.run(self._register(name, kind, policy))
+        return NatsConsumer(name, kind, policy, self._connection, self._slots)
+
+    async def _register(self, name: str, kind: Kind, policy: Policy) -> None:
+        stream = self._connection.requests
+        subjects = [f"{self._prefix}.{subjects_of(kind)}", f"{self._prefix}.again.{name}.>"]
+        config = ConsumerConfig(
+            name=name,
+            durable_name=name,
+            filter_subjects=subjects,
+            deliver_policy=DeliverPolicy.ALL,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=policy.ack_wait / 1_000,
+            # Attempts are counted in slots, and what waits for its pause must not keep others waiting.
+            max_deliver=-1,
+            max_ack_pending=-1,
+        )
+
+        async def register() -> None:
+            there = await self._subjects_of(name)
+            if there is not None and sorted(there) != sorted(subjects):
+                await self._jetstream.delete_consumer(stream, name)
+                await self._slots.forget(name)
+            await self._jetstream.add_consumer(stream, config)
+
+        await self._connection.patiently(register, writes=True)
+
+    async def _subjects_of(self, name: str) -> list[str] | None:
+        try:
+            info = await self._jetstream.consumer_info(self._connection.requests, name)
+        except NotFoundError:
+            return None
+        return info.config.filter_subjects or []
+
+    # Dead letters.
+
+    def reconcile(self) -> list[DeadLetter]:
+        return letters(self._connection.run(self._reconcile()))
+
+    async def _reconcile(self) -> list[tuple[PartitionRef, Slot]]:
+        now = await self._connection.now()
+        changed: list[tuple[PartitionRef, Slot]] = []
+        for ref, slot in await self._slots.every():
+            after = slot
+            if deliveries.reconcile(slot, now) is not slot:
+                after = await self._slots.change(ref, deliveries.reconcile)
+                if after.buried is not None and after.buried != slot.buried:
+                    changed.append((ref, after))
+            if not after.idle and after.due <= now and await self._has_no_token(ref.entity):
+                await self._connection.patiently(lambda: self._send_token(ref, after), writes=True)  # noqa: B023 - at once
+        return changed
+
+    async def _has_no_token(self, name: str) -> bool:
+        """Whether the consumer is there, and has nothing to look at."""
+
+        async def ask() -> bool:
+            try:
+                info = await self._jetstream.consumer_info(self._connection.requests, name)
+            except NotFoundError:
+                return False
+            return not info.num_pending and not info.num_ack_pending
+
+        return await self._connection.patiently(ask)
+
+    def dead_letters(self, name: str | None = None) -> list[DeadLetter]:
+        return letters(self._connection.run(self._slots.every(name)))
+
+    def requeue(self, name: str, scope: Scope) -> None:
+        self._connection.run(self._requeue(PartitionRef(name, scope)))
+
+    async def _requeue(self, ref: PartitionRef) -> None:
+        after = await self._slots.change(ref, deliveries.requeue)
+        # If this is not reached, the next reconciliation does it.
+        await self._connection.patiently(lambda: self._send_token(ref, after), writes=True)
+
+    async def _send_token(self, ref: PartitionRef, slot: Slot) -> None:
+        subject = f"{self._prefix}.again.{ref.entity}.{dotted(ref.scope)}"
+        await self._jetstream.publish(subject, b"", headers={Header.MSG_ID.value: f"{ref}#{slot.fence}@{slot.due}"})
+
+    def drop(self, name: str, scope: Scope) -> None:
+        self._connection.run(self._slots.change(PartitionRef(name, scope), lambda slot, _: deliveries.drop(slot)))

@@ -1,0 +1,216 @@
+"""A connection to NATS that outlives its server: what is asked of it is asked again until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js.api import DEFAULT_PREFIX, KeyValueConfig, StorageType, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from instep.bus.nats.loop import Loop
+from instep.domain.nats_address import NatsAddress
+from instep.domain.requests import MAX_BYTES
+from instep.domain.status_keys import MAX_VALUE
+from instep.errors import Away, Transient, Unknown, UserError
+
+T = TypeVar("T")
+
+CONNECT_SECONDS: Final = 10.0
+#: How long a server may be away in mid-run. Everything is asked in a way that asking twice does no harm.
+PATIENCE_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.05
+#: The same request is recognised for so long.
+_DUPLICATES_SECONDS: Final = 120.0
+
+_OUTAGES: Final = (
+    TimeoutError,
+    asyncio.TimeoutError,
+    ConnectionError,
+    nats.errors.ConnectionClosedError,
+    nats.errors.ConnectionReconnectingError,
+    nats.errors.NoRespondersError,
+    nats.errors.OutboundBufferLimitError,
+    nats.errors.StaleConnectionError,
+    nats.js.errors.NoStreamResponseError,
+    nats.js.errors.ServiceUnavailableError,
+)
+#: What a server says to a write that was made for another revision.
+_WRONG_REVISION: Final = (10071, 10164)
+
+
+class Connection:
+    """May be shared by threads. `run` is for these, everything else for the loop."""
+
+    def __init__(self, address: NatsAddress, *, patience: float = PATIENCE_SECONDS) -> None:
+        self.address = address
+        self.client = Client()
+        self.requests = f"{address.prefix}_requests"
+        self.deliveries = f"{address.prefix}_deliveries"
+        self.status = f"{address.prefix}_status"
+        self._patience = patience
+        self._last_error: Exception | None = None
+        self._loop = Loop("instep-nats")
+        try:
+            self._loop.run(self._open())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._loop.run(work)
+        except nats.errors.Error as error:
+            raise _known(error, self.address.label) from error
+
+    def close(self) -> None:
+        try:
+            self._loop.run(self._close())
+        finally:
+            self._loop.close()
+
+    async def _close(self) -> None:
+        if self.client.is_connected:
+            # What was not sent is found again by who comes next.
+            with contextlib.suppress(*_OUTAGES):
+                await self.client.flush(timeout=5)
+        await self.client.close()
+
+    # Opening.
+
+    async def _open(self) -> None:
+        address = self.address
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self.client.connect(
+                    servers=list(address.servers),
+                    name="instep",
+                    user=address.user,
+                    password=address.password,
+                    token=address.token,
+                    tls=_tls(address),
+                    error_cb=self._note,
+                    connect_timeout=2,
+                    reconnect_time_wait=1,
+                    max_reconnect_attempts=-1,
+                )
+            await self._make_places()
+        except Exception as error:
+            await self.client.close()
+            raise _refusal(self._last_error or error, error, address.label) from None
+
+    async def _note(self, error: Exception) -> None:
+        self._last_error = error
+
+    async def _make_places(self) -> None:
+        """Streams and buckets that are there are left as they are: their owner may have given them replicas."""
+        jetstream, prefix = self.client.jetstream(), self.address.prefix
+        try:
+            await jetstream.stream_info(self.requests)
+        except NotFoundError:
+            await jetstream.add_stream(
+                StreamConfig(
+                    name=self.requests,
+                    subjects=[f"{prefix}.request.>", f"{prefix}.again.>"],
+                    max_msgs_per_subject=1,
+                    max_msg_size=4 * MAX_BYTES,
+                    storage=StorageType.FILE,
+                    duplicate_window=_DUPLICATES_SECONDS,
+                    allow_direct=True,
+                )
+            )
+        for bucket in (self.deliveries, self.status):
+            try:
+                await jetstream.stream_info(f"KV_{bucket}")
+            except NotFoundError:
+                config = KeyValueConfig(bucket, max_value_size=2 * MAX_VALUE, storage=StorageType.FILE, direct=True)
+                await jetstream.create_key_value(config)
+
+    # Asking.
+
+    async def patiently(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+        """`ask` again while the server is away. With `writes`, it may have had its effect when it is given up."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return await ask()
+            except _OUTAGES as error:
+                if time.monotonic() < deadline:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                if writes:
+                    raise Unknown(f"{self.address.label}: the bus did not say what became of a change") from error
+                raise Transient(f"{self.address.label}: the bus does not answer") from error
+
+    async def now(self) -> int:
+        """The server's clock."""
+        answer = await self.patiently(
+            lambda: self.client.request(f"{DEFAULT_PREFIX}.STREAM.INFO.{self.requests}", timeout=2)
+        )
+        said = json.loads(answer.data)
+        if "error" in said:
+            raise APIError.from_error(said["error"])
+        return round(datetime.fromisoformat(said["ts"]).timestamp() * 1_000)
+
+
+def is_wrong_revision(error: APIError) -> bool:
+    return error.err_code in _WRONG_REVISION
+
+
+def _tls(address: NatsAddress) -> ssl.SSLContext | None:
+    if not address.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=address.tls_ca)
+        if address.tls_cert is not None:
+            context.load_cert_chain(address.tls_cert, address.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise UserError(
+            "a certificate in the bus's URL cannot be read",
+            where=address.label,
+            hint="Check the files of tls_ca, tls_cert and tls_key.",
+        ) from error
+    return context
+
+
+def _refusal(first: Exception, error: Exception, where: str) -> Exception:
+    """`first` is what the client met on its way, `error` what it ended with."""
+    if isinstance(error, UserError):
+        return error
+    if any("authorization" in str(each).lower() for each in (first, error)):
+        return UserError(
+            "the bus's server refused the user, the password or the token",
+            where=where,
+            hint="Check them in `bus:`; write ${NAME} there to take them from the environment.",
+        )
+    if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.errors.NoRespondersError):
+        return UserError(
+            "the bus's server has no JetStream, or the user no right to it",
+            where=where,
+            hint="Start it with -js, and give the user the rights that docs/bus.md lists.",
+        )
+    if isinstance(error, APIError):
+        return _known(error, where)
+    return Away(
+        f"the bus cannot be reached ({type(first).__name__})",
+        where=where,
+        hint="Check host and port in `bus:`, and that the server runs and can be reached from here.",
+    )
+
+
+def _known(error: nats.errors.Error, where: str) -> Exception:
+    if isinstance(error, APIError) and error.code != 503:
+        return UserError(
+            f"the bus's server refused a request ({error.description})",
+            where=where,
+            hint="docs/bus.md lists the rights and the room that Instep needs there.",
+        )
+    return Transient(f"{where}: the bus does not answer ({type(error).__name__})")

@@ -1,0 +1,47 @@
+"""Opens the bus that a project's URL names."""
+
+from __future__ import annotations
+
+from instep.bus.memory import MemoryStore
+from instep.bus.port import Bus
+from instep.bus.stored import Store, StoredBus
+from instep.domain.clock import Clock
+from instep.domain.nats_address import nats_address
+from instep.domain.timing import TIMING, Timing
+from instep.errors import UserError
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.port import Ledger
+
+
+def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = TIMING) -> Bus:
+    """The bus at a `nats://` or `tls://` URL; without one, that in the ledger, which must stay open as long.
+
+    Raises `UserError` when it cannot be opened; the message never holds a password or a token.
+    """
+    if url is None:
+        return StoredBus(_store(ledger, clock), clock, timing)
+    try:
+        address = nats_address(url)
+    except ValueError as error:
+        raise UserError(f"the bus's URL {error}") from error
+
+    try:
+        from instep.bus.nats.bus import open_nats
+    except ImportError as error:
+        raise UserError(
+            "the client for NATS is not installed",
+            where=address.label,
+            hint="Install it with: pip install 'instep[nats]'",
+        ) from error
+    return open_nats(address)
+
+
+def _store(ledger: Ledger, clock: Clock) -> Store:
+    if isinstance(ledger, MemoryLedger):
+        return MemoryStore(clock)
+
+    from instep.bus.ledger import LedgerStore
+    from instep.ledger.sql.ledger import SqlLedger
+
+    assert isinstance(ledger, SqlLedger)
+    return LedgerStore(ledger)

@@ -67,7 +67,7 @@ class StatusKey:
             key = cls(Scope.parse(whole.replace(".", "/")), entity)
         except RefError:
             key = None
-        if head != "status" or key is None or str(key) != text or (entity is None and key.scope.is_global):
+        if head != "status" or key is None or str(key) != text:
             raise StatusKeyTextError(f"{text!r} is not the key of a status, such as status.42.9970.MergeRequest")
         return key
 

@@ -56,7 +56,9 @@ class _FailingWriter:
     def __init__(self, writer: Any, strike: Callable[[Callable[[], Any]], Any]) -> None:
         self._writer = writer
         self._strike = strike
-        self.existing = writer.existing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         staged: bytes = self._strike(lambda: self._writer.stage(changes))

@@ -12,7 +12,8 @@ import re
 from typing import NamedTuple
 
 from instep.errors import Conflict, Fenced, Transient, UserError
-from instep.targets.lance.place import Place, checked_name
+from instep.targets.lance.place import Place
+from instep.targets.names import checked_name
 
 #: A file that vanishes while it is read was superseded; so often in a row it was not.
 _TRIES = 100

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from instep.errors import Fenced, InstepError, Transient, UserError
+from instep.targets.names import checked_name
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,199}\Z")
 _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
 _MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
 #: What file systems without hard links say.
@@ -51,17 +51,6 @@ class Preempted(Transient):
 def is_missing(error: Exception) -> bool:
     """Whether lance says that a dataset, a version of it, or a file is not there."""
     return bool(_MISSING.search(str(error)))
-
-
-def checked_name(name: str) -> str:
-    """The name itself if it can name an index or an alias; it becomes part of a path."""
-    if not _NAME.match(name) or ".." in name:
-        raise UserError(
-            f"{name!r} cannot name an index",
-            hint="Use letters, digits, '_', '-', '.', '@' and '=', at most 200 characters, starting with a letter "
-            "or a digit.",
-        )
-    return name
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from typing import Literal
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
 from instep.targets.lance import aliases
-from instep.targets.lance.place import Place, checked_name, lance_library, place_of
+from instep.targets.lance.place import Place, lance_library, place_of
+from instep.targets.names import checked_name
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 #: Below this a commit or an index build is likely to hit the end of the disk half-way.

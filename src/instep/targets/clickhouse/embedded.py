@@ -1,0 +1,232 @@
+"""ClickHouse in this process (chdb). It allows one process per folder, and one folder per process.
+
+So the engine is open only while somebody works with it and a moment longer (opening takes some 50 ms), under a lock
+file of our own: another process waits for its turn, and gets it soon even if this one is always at work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from instep.errors import Away, Transient, UserError
+from instep.targets.clickhouse.session import STAGED, explained, literal, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: How long to wait for the engine while another process, or another folder in this one, has it.
+PATIENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+#: The engine stays open so long after its last use, and is given up at the first chance after so long a time.
+_LINGER_SECONDS = 0.25
+_TURN_SECONDS = 2.0
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "'": "\\'"})
+
+
+@dataclass
+class _Engine:
+    """The one of this process: `folder` is open, and `users` work with it. `keeper` is the connection that keeps it open
+    between them.
+    """
+
+    turn: threading.Condition = field(default_factory=threading.Condition)
+    folder: Path | None = None
+    users: int = 0
+    lock: IO[bytes] | None = None
+    keeper: Any = None
+    since: float = 0.0
+    uses: int = 0
+    watched: bool = False
+
+    def open(self, folder: Path, deadline: float) -> None:
+        self.lock = _locked(folder, deadline)
+        try:
+            self.keeper = _connect(folder)
+        except BaseException:
+            self.lock.close()
+            raise
+        self.folder, self.since = folder, time.monotonic()
+
+    def close(self) -> None:
+        if self.folder is not None:
+            assert self.lock is not None
+            self.keeper.close()
+            self.lock.close()
+            self.lock = self.folder = self.keeper = None
+            self.turn.notify_all()
+
+    def watch(self) -> None:
+        """Close it once it was not used for a while. One thread at a time does so."""
+        self.watched = True
+        seen = self.uses
+
+        def look() -> None:
+            with self.turn:
+                self.watched = False
+                if self.folder is not None and not self.users:
+                    if self.uses == seen:
+                        self.close()
+                    else:
+                        self.watch()
+
+        timer = threading.Timer(_LINGER_SECONDS, look)
+        timer.daemon = True
+        timer.start()
+
+
+_ENGINE = _Engine()
+#: Held by who changes what others decide by; across processes the engine's own lock does it.
+_WRITING = threading.RLock()
+
+
+@contextlib.contextmanager
+def session(folder: Path, *, alone: bool) -> Iterator[EmbeddedSession]:
+    """`alone`: no other session of this kind runs meanwhile, anywhere."""
+    with _WRITING if alone else contextlib.nullcontext():
+        _enter(folder)
+        try:
+            with contextlib.closing(_connect(folder)) as connection:
+                yield EmbeddedSession(connection, folder)
+        finally:
+            _leave()
+
+
+def _connect(folder: Path) -> Any:
+    try:
+        from chdb.state.sqlitelike import connect
+    except ImportError:
+        raise UserError(
+            "ClickHouse in this process needs chdb", where=str(folder), hint="pip install 'instep[clickhouse]'"
+        ) from None
+    try:
+        return connect(str(folder / "clickhouse"))
+    except RuntimeError as error:
+        raise Away(
+            f"the index cannot be opened: {error}",
+            where=str(folder),
+            hint="Only one process can have it open: end other programs that use it through chdb.",
+        ) from None
+
+
+def _enter(folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with _ENGINE.turn:
+        while _ENGINE.users and _ENGINE.folder != folder:
+            if not _ENGINE.turn.wait(max(0.0, deadline - time.monotonic())):
+                raise Transient(
+                    f"{folder}: chdb opens one folder at a time, and this process has {_ENGINE.folder} open"
+                )
+        if _ENGINE.folder != folder:
+            _ENGINE.close()
+            # Others of this process wait here too: nobody can do anything before it is open.
+            _ENGINE.open(folder, deadline)
+        _ENGINE.users += 1
+        _ENGINE.uses += 1
+
+
+def _locked(folder: Path, deadline: float) -> IO[bytes]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "engine.lock").open("ab")
+    except OSError as error:
+        raise UserError(
+            f"the index cannot be written: {error.strerror}", where=str(folder), hint="Check the target's folder."
+        ) from None
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                file.close()
+                raise Away(
+                    "another process has the index open",
+                    where=str(folder),
+                    hint="ClickHouse in a process (chdb) is for one process at a time; several need a server.",
+                ) from None
+            time.sleep(_POLL_SECONDS)
+            continue
+        return file
+
+
+def _leave() -> None:
+    with _ENGINE.turn:
+        _ENGINE.users -= 1
+        if _ENGINE.users:
+            return
+        _ENGINE.turn.notify_all()
+        if time.monotonic() - _ENGINE.since > _TURN_SECONDS:
+            _ENGINE.close()
+        elif not _ENGINE.watched:
+            _ENGINE.watch()
+
+
+@atexit.register
+def _end() -> None:
+    with _ENGINE.turn:
+        if not _ENGINE.users:
+            _ENGINE.close()
+
+
+class EmbeddedSession:
+    """See `Session`."""
+
+    def __init__(self, connection: Any, folder: Path) -> None:
+        self._connection = connection
+        self._folder = folder
+
+    def command(self, sql: str, **parameters: Any) -> None:
+        self._query(sql, parameters)
+
+    def arrow(self, sql: str, **parameters: Any) -> pa.Table:
+        import pyarrow as pa
+
+        answer = self._query(f"{sql} SETTINGS output_format_arrow_string_as_string = 0", parameters).bytes()
+        return pa.ipc.open_file(pa.py_buffer(answer)).read_all()
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows.combine_chunks())
+        columns = ", ".join(f"`{name}`" for name in rows.column_names)
+        try:
+            with self._connection.send_insert(f"INSERT INTO {table} ({columns})", "ArrowStream") as inserter:
+                inserter.append(sink.getvalue().to_pybytes())
+                inserter.finish()
+        except RuntimeError as error:
+            raise explained(str(error), str(self._folder)) from None
+
+    def load(self, sql: str, structure: str, path: str, **parameters: Any) -> None:
+        source = f"file({literal(path)}, 'ArrowStream', {literal(structure)})"
+        self._query(sql.replace(STAGED, source), parameters)
+
+    def _query(self, sql: str, parameters: dict[str, Any]) -> Any:
+        from chdb import ChdbError
+
+        try:
+            bound = {name: _bound(each) for name, each in parameters.items()}
+            return self._connection.query(sql, "Arrow", params=bound)
+        except (ChdbError, RuntimeError) as error:
+            raise explained(str(error), str(self._folder)) from None
+
+
+def _bound(value: Any) -> Any:
+    """chdb takes text as ClickHouse would write it into a tab-separated file."""
+    value = plain(value)
+    if isinstance(value, str):
+        return value.translate(_ESCAPES)
+    if isinstance(value, list | tuple):
+        members = [f"'{each.translate(_ESCAPES)}'" if isinstance(each, str) else str(each) for each in value]
+        return f"[{', '.join(members)}]"
+    return value if value is not None else "\\N"

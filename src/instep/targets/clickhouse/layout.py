@@ -1,0 +1,172 @@
+"""Tables of a physical index in ClickHouse.
+
+`_rank` puts in one number which of two rows of a key stays: version, then not deleted, then the base of who wrote it,
+which grows with every epoch and with every slice that is claimed again. ClickHouse keeps the row with the highest one
+when it merges, and FINAL (in the views) finds it before that. (Of equal ones it keeps the last: these were written by
+one holder of one slice.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from instep.domain.columns import ColumnType, TypeName
+from instep.errors import UserError
+from instep.targets.clickhouse.session import Session, quoted, records
+from instep.targets.tables import (
+    BOOKKEEPING,
+    DELETED,
+    JOURNAL,
+    VERSION,
+    Drift,
+    TableSpec,
+    checked_specs,
+    decode_specs,
+    encode_specs,
+)
+
+BASE, RANK = "_base", "_rank"
+
+#: 64 bits of the version (from the lowest upwards), one that says "is there", 63 of the base.
+_RANK = (
+    f"bitOr(bitShiftLeft(toUInt128(toInt128({VERSION}) + toInt128('9223372036854775808')), 64), "
+    f"bitOr(bitShiftLeft(toUInt128(NOT {DELETED}), 63), toUInt128({BASE})))"
+)
+
+_TYPES: Mapping[TypeName, str] = {
+    TypeName.BOOL: "Bool",
+    TypeName.INT32: "Int32",
+    TypeName.INT64: "Int64",
+    TypeName.FLOAT32: "Float32",
+    TypeName.FLOAT64: "Float64",
+    TypeName.STRING: "String",
+    TypeName.BYTES: "String",
+    TypeName.DATE: "Date32",
+    TypeName.TIMESTAMP: "DateTime64(6, 'UTC')",
+}
+
+#: Tokens of so many inserts are remembered: a commit that is sent again is recognised.
+_REMEMBERED = 10_000
+
+
+def stored_type(column: ColumnType) -> str:
+    if column.name is TypeName.DECIMAL:
+        return f"Decimal({column.precision}, {column.scale})"
+    return _TYPES[column.name]
+
+
+def stored_columns(spec: TableSpec) -> dict[str, str]:
+    """Types of the table's columns. Only those of the key and of the bookkeeping are never null."""
+    never_null = {*spec.key, *(each.name for each in BOOKKEEPING)}
+    types = {each.name: stored_type(each.type) for each in spec.all_columns}
+    types[DELETED] = "UInt8"  # the engine asks for it
+    return {name: kind if name in never_null else f"Nullable({kind})" for name, kind in types.items()}
+
+
+def staged_structure(spec: TableSpec) -> str:
+    """The same columns as they lie in staged files."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in (stored_columns(spec) | {DELETED: "Bool"}).items())
+
+
+def journal(physical: str) -> str:
+    return f"{physical}__{JOURNAL}"
+
+
+def create(session: Session, database: str, physical: str, specs: Sequence[TableSpec]) -> None:
+    specs = checked_specs(specs)
+    session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(database)} ENGINE = Atomic")
+    for spec in specs:
+        session.command(_table(database, physical, spec))
+    session.command(
+        f"CREATE TABLE IF NOT EXISTS {quoted(database, journal(physical))} ("
+        "seq UInt64, entry Enum8('specs' = 1, 'fence' = 2, 'commit' = 3), scope String, epoch UInt64, attempt String, "
+        "slice String, fence Int64, outcome String, at DateTime64(6, 'UTC') DEFAULT now64(6)"
+        ") ENGINE = MergeTree ORDER BY seq"
+    )
+    if stored_specs(session, database, physical) is None:
+        session.command(
+            f"INSERT INTO {quoted(database, journal(physical))} (seq, entry, outcome) "
+            "SELECT 1, 'specs', {specs:String}",
+            specs=encode_specs(specs),
+        )
+
+
+def _table(database: str, physical: str, spec: TableSpec) -> str:
+    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in stored_columns(spec).items())
+    key = ", ".join(quoted(name) for name in spec.key)
+    return (
+        f"CREATE TABLE IF NOT EXISTS {quoted(database, spec.table(physical))} "
+        f"({columns}, {BASE} UInt64, {RANK} UInt128 MATERIALIZED {_RANK}) "
+        f"ENGINE = ReplacingMergeTree({RANK}, {DELETED}) ORDER BY ({key}) "
+        f"SETTINGS non_replicated_deduplication_window = {_REMEMBERED}"
+    )
+
+
+def stored_specs(session: Session, database: str, physical: str) -> tuple[TableSpec, ...] | None:
+    """None when there is no such index, or only what a crash left of making one."""
+    if journal(physical) not in tables(session, database, journal(physical)):
+        return None
+    found = records(
+        session, f"SELECT outcome FROM {quoted(database, journal(physical))} WHERE entry = 'specs' ORDER BY at LIMIT 1"
+    )
+    return decode_specs(found[0]["outcome"]) if found else None
+
+
+def known_specs(session: Session, database: str, physical: str, where: str) -> tuple[TableSpec, ...]:
+    specs = stored_specs(session, database, physical)
+    if specs is None:
+        raise UserError(f"there is no index {physical!r}", where=where, hint="Build it with: instep run")
+    return specs
+
+
+def tables(session: Session, database: str, prefix: str) -> list[str]:
+    """Names of tables that begin so."""
+    found = records(
+        session,
+        "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, {prefix:String}) "
+        "AND engine LIKE '%MergeTree' ORDER BY name",
+        database=database,
+        prefix=prefix,
+    )
+    return [each["name"] for each in found]
+
+
+def drift(session: Session, database: str, physical: str, specs: Sequence[TableSpec]) -> list[Drift]:
+    found: list[Drift] = []
+    stored = {each.kind: each for each in stored_specs(session, database, physical) or ()}
+    for spec in checked_specs(specs):
+        columns, there = _types(session, database, spec.table(physical)), stored.pop(spec.kind, None)
+        if not columns or there is None:
+            found.append(Drift(spec.kind, "", "there", ""))
+            continue
+        expected = stored_columns(spec)
+        found += [
+            Drift(spec.kind, name, expected.get(name, ""), columns.get(name, ""))
+            for name in dict.fromkeys([*expected, *columns])
+            if expected.get(name) != columns.get(name)
+        ]
+        if there.key != spec.key:
+            found.append(Drift(spec.kind, "", f"keyed by {', '.join(spec.key)}", f"keyed by {', '.join(there.key)}"))
+    return found + [Drift(kind, "", "", "there") for kind in stored]
+
+
+def _types(session: Session, database: str, table: str) -> dict[str, str]:
+    """Types of its columns; none if it is not there."""
+    found = records(
+        session,
+        "SELECT name, type FROM system.columns WHERE database = {database:String} AND table = {table:String} "
+        "AND NOT name IN {own:Array(String)} ORDER BY position",
+        database=database,
+        table=table,
+        own=[BASE, RANK],
+    )
+    return {each["name"]: each["type"] for each in found}
+
+
+def drop(session: Session, database: str, physical: str) -> None:
+    """The journal goes last: what it names can still be dropped after a crash in between."""
+    specs = stored_specs(session, database, physical) or ()
+    for spec in specs:
+        session.command(f"DROP TABLE IF EXISTS {quoted(database, spec.table(physical))} SYNC")
+    if specs or journal(physical) in tables(session, database, journal(physical)):
+        session.command(f"DROP TABLE IF EXISTS {quoted(database, journal(physical))} SYNC")

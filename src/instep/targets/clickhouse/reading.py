@@ -1,0 +1,87 @@
+"""What readers ask of one physical index: never without FINAL, which hides older versions and deleted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.columns import TypeName
+from instep.errors import UserError
+from instep.targets.clickhouse.layout import stored_type
+from instep.targets.clickhouse.session import Session, quoted, records
+from instep.targets.tables import DELETED, INSTANCE, TableSpec, arrow_schema, checked_prefix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def select(database: str, physical: str, spec: TableSpec) -> str:
+    """What the view of an alias shows: the table's own columns, and where a row comes from."""
+    shown = ", ".join(quoted(each.name) for each in spec.all_columns if each.name != DELETED)
+    return f"SELECT {shown} FROM {_live(database, physical, spec)}"
+
+
+def count(session: Session, database: str, physical: str, spec: TableSpec) -> int:
+    return int(records(session, f"SELECT count() AS n FROM {_live(database, physical, spec)}")[0]["n"])
+
+
+def read(
+    session: Session,
+    database: str,
+    physical: str,
+    spec: TableSpec,
+    *,
+    where: Mapping[str, Any],
+    columns: Sequence[str] | None,
+) -> pa.Table:
+    import pyarrow as pa
+
+    schema = arrow_schema(spec)
+    for name in columns or ():
+        spec.type_of(name)
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    conditions, values = [], {}
+    for number, (name, value) in enumerate(where.items()):
+        conditions.append(_equals(spec, name, f"w{number}", value))
+        if value is not None:
+            values[f"w{number}"] = value
+    sql = f"SELECT {', '.join(quoted(name) for name in wanted.names)} FROM {_live(database, physical, spec)}"
+    found = session.arrow(" AND ".join([sql, *conditions]), **values)
+    return found.select(wanted.names).cast(wanted)
+
+
+def _live(database: str, physical: str, spec: TableSpec) -> str:
+    return f"{quoted(database, spec.table(physical))} FINAL WHERE NOT {DELETED}"
+
+
+def _equals(spec: TableSpec, name: str, parameter: str, value: Any) -> str:
+    kind = spec.type_of(name)
+    if value is None:
+        return f"{quoted(name)} IS NULL"
+    if kind.name is TypeName.BYTES:
+        return f"{quoted(name)} = unhex({{{parameter}:String}})"
+    return f"{quoted(name)} = {{{parameter}:{stored_type(kind)}}}"
+
+
+def delete(
+    session: Session, database: str, physical: str, spec: TableSpec, *, prefix: str, but: str | None = None
+) -> None:
+    """Delete rows of the namespaces below `prefix` (all if empty), except those of instance `but`, for good.
+
+    By key: an older row of theirs, from another namespace perhaps, must not come back in their place.
+    """
+    conditions = []
+    if prefix:
+        conditions.append(f"startsWith({quoted(checked_prefix(spec, prefix))}, {{prefix:String}})")
+    if but is not None:
+        conditions.append(f"{INSTANCE} != {{instance:String}}")
+    if not conditions:
+        raise UserError("a sweep of everything: drop the index instead")
+    key = ", ".join(quoted(name) for name in spec.key)
+    found = f"SELECT {key} FROM {_live(database, physical, spec)} AND {' AND '.join(conditions)}"
+    session.command(
+        f"DELETE FROM {quoted(database, spec.table(physical))} WHERE ({key}) IN ({found}) "
+        "SETTINGS lightweight_deletes_sync = 2",
+        prefix=prefix,
+        instance=but or "",
+    )

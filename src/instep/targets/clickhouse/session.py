@@ -1,0 +1,96 @@
+"""What this target asks of ClickHouse, whether it runs in this process or on a server; and quoting, and errors."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+from instep.errors import Away, Fenced, InstepError, Transient, UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Stands for the staged rows in the statement of `Session.load`.
+STAGED = "<staged>"
+
+#: What a statement that finds itself fenced says (by `throwIf`).
+FENCED = "instep: superseded"
+
+_CODE = re.compile(r"Code: (\d+)")
+_TRAILER = re.compile(r"\s*\(version [^)]*\)|: while executing .*|Stack trace:.*", re.DOTALL)
+
+_THROWN = 395
+_NOT_THERE = {60, 81}  # UNKNOWN_TABLE, UNKNOWN_DATABASE
+_FULL = 243  # NOT_ENOUGH_SPACE
+_REFUSED = {164, 192, 193, 194, 291, 497, 516}  # read-only, unknown user, wrong password, access denied
+#: Timeouts, too many queries, sockets and networks, memory, too many parts, tables that are being dropped.
+_PASSING = {3, 32, 74, 76, 159, 160, 202, 203, 209, 210, 236, 241, 242, 252, 319, 473, 999}
+
+
+class Session(Protocol):
+    """Values travel as parameters (`{name:Type}` in the statement), never in the text."""
+
+    def command(self, sql: str, **parameters: Any) -> None: ...
+
+    def arrow(self, sql: str, **parameters: Any) -> pa.Table:
+        """The answer to a SELECT without SETTINGS; text comes as bytes."""
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """One block into a table whose name is quoted already."""
+
+    def load(self, sql: str, structure: str, path: str, **parameters: Any) -> None:
+        """Run an INSERT … SELECT from `STAGED`: a file of an Arrow stream that has this structure."""
+
+
+def records(session: Session, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+    """A short answer, text as text."""
+    return [
+        {name: value.decode() if isinstance(value, bytes) else value for name, value in each.items()}
+        for each in session.arrow(sql, **parameters).to_pylist()
+    ]
+
+
+def quoted(*names: str) -> str:
+    """An identifier, of several parts (database, table)."""
+    return ".".join("`" + each.replace("\\", "\\\\").replace("`", "\\`") + "`" for each in names)
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def plain(value: Any) -> Any:
+    """A value as both clients bind it."""
+    match value:
+        case datetime():
+            moment = value.astimezone(UTC) if value.tzinfo else value
+            return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+        case date() | Decimal():
+            return str(value)
+        case bytes():
+            return value.hex()
+    return value
+
+
+def explained(text: str, where: str) -> InstepError:
+    """What ClickHouse said, as an error of Instep."""
+    found = _CODE.search(text)
+    code = int(found[1]) if found else 0
+    if code == _THROWN and FENCED in text:
+        return Fenced(f"{where}: this work was taken over: a newer epoch or fence was seen")
+    text = _TRAILER.sub("", text).strip()
+    if code in _PASSING:
+        return Transient(f"{where}: {text}")
+    if not code:
+        return Away(f"ClickHouse cannot be reached: {text}", where=where, hint="Is the server up, the address right?")
+    if code in _NOT_THERE:
+        text, hint = f"there is no such table or index ({text})", "Build it with: instep run"
+    elif code == _FULL:
+        text, hint = "no space left for the index", "Free some space, then run again."
+    elif code in _REFUSED:
+        text, hint = f"ClickHouse refuses: {text}", "Check user, password and grants of the target's address."
+    else:
+        text, hint = f"ClickHouse refused: {text}", None
+    return UserError(text, where=where, hint=hint)

@@ -1,0 +1,282 @@
+"""`ClickHouseTarget`: the port for tables, method by method; the work is in the modules beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from instep.domain.waves import Mark
+from instep.errors import Away, Transient, UserError
+from instep.targets.clickhouse import embedded, layout, reading, server, serving, staging
+from instep.targets.clickhouse.address import DATABASE, ServerAddress, is_server
+from instep.targets.clickhouse.journal import Journal, guard, guard_values
+from instep.targets.clickhouse.session import STAGED, Session, literal, quoted, records
+from instep.targets.names import checked_name
+from instep.targets.tables import JOURNAL, OWN, Drift, TableSpec, TableWriter, alias_owns, spec_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A table of more parts is merged when its engine has no time of its own for it: in process, where it is open only
+#: while somebody works with it.
+_PARTS = 12
+
+#: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all.
+_ONE_BLOCK = (
+    "max_block_size = 4000000, max_insert_block_size = 4000000, min_insert_block_size_rows = 4000000, "
+    "min_insert_block_size_bytes = 0, max_insert_threads = 1, insert_null_as_default = 1"
+)
+
+
+@dataclass(frozen=True)
+class ClickHouseTarget:
+    """Tables in ClickHouse: in this process (chdb) under a folder, or on a server (`http://user:password@host/database`).
+
+    Tasks stage files in `staging`, which tasks and driver must both reach (default: in the folder; for a server it has
+    to be named). `keep_seconds` is how long staged files that nobody committed stay, and records of epochs gone by.
+    """
+
+    uri: str = field(repr=False)
+    staging: str = ""
+    keep_seconds: float = 3600.0
+
+    kind: Literal["idempotent"] = field(default="idempotent", init=False)
+    shared: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        # Tasks may run in another working directory: relative paths become absolute here.
+        if not is_server(self.uri):
+            path = unquote(urlsplit(self.uri).path) if self.uri.startswith("file://") else self.uri
+            object.__setattr__(self, "uri", str(Path(path).expanduser().resolve()))
+        elif not self.staging:
+            raise UserError(
+                "a ClickHouse server needs a staging folder",
+                where=self._address.shown,
+                hint="Name a folder or URL that the driver and all tasks reach: staging: /shared/instep-staging",
+            )
+        if self.staging and "://" not in self.staging:
+            object.__setattr__(self, "staging", str(Path(self.staging).expanduser().resolve()))
+
+    @property
+    def shown(self) -> str:
+        """The address without secrets."""
+        return self._address.shown if is_server(self.uri) else self.uri
+
+    @property
+    def database(self) -> str:
+        """Where the tables and views are."""
+        return self._address.database if is_server(self.uri) else DATABASE
+
+    @property
+    def _address(self) -> ServerAddress:
+        return ServerAddress.parse(self.uri)
+
+    @contextlib.contextmanager
+    def session(self, *, alone: bool = False) -> Iterator[Session]:
+        """`alone`: in process nobody else works with it meanwhile."""
+        if is_server(self.uri):
+            with server.session(self._address) as remote:
+                yield remote
+        else:
+            with embedded.session(Path(self.uri), alone=alone) as local:
+                yield local
+
+    def check(self) -> None:
+        probe = quoted(self.database, f"instep_check_{time.time_ns()}")
+        try:
+            with self.session() as session:
+                session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(self.database)} ENGINE = Atomic")
+                session.command(f"CREATE TABLE {probe} (n UInt8) ENGINE = MergeTree ORDER BY n")
+                session.command(f"DROP TABLE {probe} SYNC")
+        except Transient as error:
+            raise Away(str(error), hint="Try again later.") from None
+        staging.check(self._folder("check"))
+
+    def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
+        checked_name(physical)
+        with self.session(alone=True) as session:
+            layout.create(session, self.database, physical, specs)
+            differing = layout.drift(session, self.database, physical, specs)
+        if differing:
+            raise UserError(
+                f"index {physical!r} is there and differs: {differing[0]}",
+                where=self.shown,
+                hint="Build a new one: instep run --full-refresh",
+            )
+
+    def exists(self, physical: str) -> bool:
+        checked_name(physical)
+        with self.session() as session:
+            return layout.stored_specs(session, self.database, physical) is not None
+
+    def specs(self, physical: str) -> Sequence[TableSpec]:
+        with self.session() as session:
+            return self._specs(session, physical)
+
+    def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
+        with self.session() as session:
+            return layout.drift(session, self.database, checked_name(physical), specs)
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
+        with self.session(alone=True) as session:
+            return self._journal(session, physical).fence(scope, epoch, marks)
+
+    def writer(self, physical: str, base: int) -> TableWriter:
+        return staging.ClickHouseTableWriter(self._folder(physical), self.specs(physical))
+
+    def commit(
+        self,
+        physical: str,
+        *,
+        base: int,
+        epoch: int,
+        attempt: str,
+        staged: Sequence[bytes],
+        marks: Sequence[Mark],
+        scope: str = "",
+    ) -> int:
+        files = [file for each in staged for file in staging.decode(each)]
+        with self.session(alone=True) as session:
+            journal = self._journal(session, physical)
+            version = journal.find(attempt)
+            if version is None:
+                journal.refuse(scope, epoch, marks, since=base)
+                specs = self._specs(session, physical)
+                values = guard_values(scope, epoch, base, marks)
+                for file in files:
+                    spec = spec_of(specs, file.kind)
+                    sql = self._insert(physical, spec, f"{attempt}/{file.path.rpartition('/')[2]}")
+                    session.load(sql, layout.staged_structure(spec), file.path, **values)
+                version = journal.commit(scope, epoch, attempt, marks)
+        staging.remove(files)
+        return version
+
+    def _insert(self, physical: str, spec: TableSpec, token: str) -> str:
+        """A repeated commit is recognised by `token`, file by file."""
+        columns = ", ".join(quoted(each.name) for each in spec.all_columns)
+        return (
+            f"INSERT INTO {quoted(self.database, spec.table(physical))} ({columns}, {layout.BASE}) "
+            f"SELECT {columns}, {{base:UInt64}} FROM {STAGED} "
+            f"WHERE {guard(quoted(self.database, layout.journal(physical)))} "
+            f"SETTINGS insert_deduplication_token = {literal(token)}, {_ONE_BLOCK}"
+        )
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        with self.session() as session:
+            return self._journal(session, physical).committed(since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        with self.session(alone=True) as session:
+            for spec in self._specs(session, physical):
+                table = spec.table(physical)
+                parts = self._parts(session, table)
+                if full and parts > 1:
+                    session.command(f"OPTIMIZE TABLE {quoted(self.database, table)} FINAL")
+                elif parts > _PARTS and not is_server(self.uri):
+                    session.command(f"OPTIMIZE TABLE {quoted(self.database, table)}")
+            self._journal(session, physical).forget(self.keep_seconds)
+        staging.sweep(self._folder(physical), time.time() - self.keep_seconds)
+
+    def _parts(self, session: Session, table: str) -> int:
+        found = records(
+            session,
+            "SELECT count() AS n FROM system.parts WHERE database = {database:String} AND table = {table:String} "
+            "AND active",
+            database=self.database,
+            table=table,
+        )
+        return int(found[0]["n"])
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        checked_name(alias)
+        with self.session(alone=True) as session:
+            if physical is not None:
+                self._specs(session, physical)
+            if alias in layout.tables(session, self.database, alias):
+                raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
+            serving.promote(session, self.database, alias, physical, epoch)
+
+    def served(self, alias: str) -> str | None:
+        checked_name(alias)
+        with self.session() as session:
+            return serving.served(session, self.database, alias)
+
+    def rows(self, physical: str, kind: str = OWN) -> int:
+        with self.session() as session:
+            return reading.count(session, self.database, physical, self._spec(session, physical, kind))
+
+    def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
+        with self.session() as session:
+            spec = self._spec(session, physical, kind)
+            where = dict(zip(spec.key, key, strict=True))
+            found = reading.read(session, self.database, physical, spec, where=where, columns=None).to_pylist()
+        return found[0] if found else None
+
+    def read(
+        self,
+        physical: str,
+        kind: str = OWN,
+        *,
+        where: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        with self.session() as session:
+            spec = self._spec(session, physical, kind)
+            return reading.read(session, self.database, physical, spec, where=where or {}, columns=columns)
+
+    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
+        self._delete(physical, epoch, scope, prefix=prefix, but=instance)
+
+    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
+        if not prefix:
+            raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
+        self._delete(physical, epoch, scope, prefix=prefix, but=None)
+
+    def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
+        with self.session(alone=True) as session:
+            specs = self._specs(session, physical)
+            self._journal(session, physical).refuse(scope, epoch, ())
+            for spec in specs:
+                reading.delete(session, self.database, physical, spec, prefix=prefix, but=but)
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        with self.session() as session:
+            served = serving.served(session, self.database, checked_name(alias))
+            suffix = f"__{JOURNAL}"
+            names = [
+                each.removesuffix(suffix)
+                for each in layout.tables(session, self.database, f"{alias}__")
+                if each.endswith(suffix)
+            ]
+            return [
+                each
+                for each in names
+                if alias_owns(alias, each) and each != served and self._idle(session, each) >= idle_seconds
+            ]
+
+    def _idle(self, session: Session, physical: str) -> float:
+        table = quoted(self.database, layout.journal(physical))
+        found = records(session, f"SELECT toFloat64(now64(6)) - toFloat64(max(at)) AS idle FROM {table}")
+        return float(found[0]["idle"])
+
+    def drop(self, physical: str) -> None:
+        checked_name(physical)
+        with self.session(alone=True) as session:
+            layout.drop(session, self.database, physical)
+
+    def _specs(self, session: Session, physical: str) -> tuple[TableSpec, ...]:
+        return layout.known_specs(session, self.database, checked_name(physical), self.shown)
+
+    def _spec(self, session: Session, physical: str, kind: str) -> TableSpec:
+        return spec_of(self._specs(session, physical), kind)
+
+    def _journal(self, session: Session, physical: str) -> Journal:
+        return Journal(session, self.database, checked_name(physical))
+
+    def _folder(self, physical: str) -> str:
+        return f"{self.staging or self.uri + '/staging'}/{checked_name(physical)}"

@@ -1,0 +1,252 @@
+"""What every target for tables must do. Inherit `TableTargetContract` and give it a `target`."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from instep.domain.columns import FLOAT64, INT64, STRING, Column
+from instep.errors import InstepError, UserError
+from instep.targets.tables import OWN, TableChange, TableSpec, TableTarget
+from tests.contracts.table_merging import MergingContract
+from tests.contracts.table_rows import (
+    EDGES,
+    NODES,
+    ODD,
+    ODD_ROWS,
+    SPECS,
+    Edge,
+    Node,
+    Row,
+    batch,
+    change,
+    edges,
+    nodes,
+    put,
+    staged,
+)
+from tests.contracts.table_serving import TableServingContract
+from tests.contracts.table_writers import TableWritersContract
+from tests.contracts.target import FailingTarget
+
+
+class TableTargetContract(MergingContract, TableWritersContract, TableServingContract):
+    """Inherit, and provide the fixture `target`."""
+
+    # -- being there ---------------------------------------------------------------------------
+
+    def test_check_passes_on_a_good_place(self, target: TableTarget) -> None:
+        target.check()
+        target.check()
+
+    def test_create_twice_keeps_what_is_there(self, target: TableTarget, index: str) -> None:
+        put(target, index, Node(1, "one", 1), epoch=1, attempt="1")
+        target.create(index, SPECS)
+        assert nodes(target, index) == {1: "one"}
+        assert target.specs(index) == SPECS
+
+    def test_exists_and_drop(self, target: TableTarget, index: str) -> None:
+        assert target.exists(index)
+        assert not target.exists("Other")
+        put(target, index, Node(1, "one", 1), Edge(1, 2, 1), epoch=1, attempt="1")
+        for _ in range(2):
+            target.drop(index)
+            assert not target.exists(index)
+        target.create(index, SPECS)
+        assert (nodes(target, index), edges(target, index)) == ({}, {})
+
+    def test_an_index_dropped_and_made_again_forgets_its_commits(self, target: TableTarget, index: str) -> None:
+        put(target, index, Node(1, "one", 1), epoch=7, attempt="1")
+        target.drop(index)
+        target.create(index, SPECS)
+        put(target, index, Node(2, "two", 1), epoch=1, attempt="1")
+        assert nodes(target, index) == {2: "two"}
+
+    def test_travels_pickled(self, target: TableTarget, index: str) -> None:
+        other = pickle.loads(pickle.dumps(target))
+        base = other.fence(index, 1)
+        writer = pickle.loads(pickle.dumps(other.writer(index, base)))
+        part = writer.stage(change([Node(1, "one", 1), Edge(1, 2, 1)]))
+        other.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        assert (nodes(target, index), edges(target, index)) == ({1: "one"}, {1: 2})
+
+    @pytest.mark.parametrize(
+        "name", ["", "..", "a/b", "../a", "a b", "a'b", 'a"b', "a`b", "a\0b", "a;b", "-a", "a" * 300, "é"]
+    )
+    def test_names_that_could_leave_their_place_are_refused(self, target: TableTarget, name: str) -> None:
+        for call in (target.exists, target.served, target.drop, target.rows):
+            with pytest.raises(UserError):
+                call(name)
+        with pytest.raises(UserError):
+            target.create(name, SPECS)
+        if name:
+            with pytest.raises(UserError):
+                TableSpec(name, NODES.columns, NODES.key)
+
+    def test_an_index_that_is_not_there_is_a_user_error(self, target: TableTarget) -> None:
+        with pytest.raises(UserError, match="Missing"):
+            target.rows("Missing")
+        with pytest.raises(UserError, match="Missing"):
+            target.promote("Node", "Missing", 1)
+        assert target.served("Node") is None
+
+    def test_there_is_one_own_table_and_one_for_each_kind(self, target: TableTarget) -> None:
+        for specs in ((), (EDGES,), (NODES, NODES), (NODES, EDGES, EDGES)):
+            with pytest.raises(UserError):
+                target.create("Node__1", specs)
+        assert not target.exists("Node__1")
+
+    def test_drift_names_what_differs(self, target: TableTarget, index: str) -> None:
+        assert list(target.drift(index, SPECS)) == []
+        columns = (Column("id", INT64), Column("path", STRING), Column("title", INT64), Column("new", FLOAT64))
+        changed = TableSpec(OWN, columns, ("path", "id"), "path")
+        other = TableSpec("OTHER", EDGES.columns, EDGES.key)
+        found = {(each.kind, each.column) for each in target.drift(index, (changed, other))}
+        assert found == {(OWN, "path"), (OWN, "title"), (OWN, "new"), (OWN, ""), ("OTHER", ""), ("AUTHOR", "")} or (
+            found == {(OWN, "title"), (OWN, "new"), (OWN, ""), ("OTHER", ""), ("AUTHOR", "")}
+        )
+        with pytest.raises(UserError):
+            target.create(index, (changed, EDGES))
+        fewer = TableSpec(OWN, NODES.columns[:2], NODES.key, NODES.scope)
+        (only,) = target.drift(index, (fewer, EDGES))
+        assert (only.kind, only.column, only.expected) == (OWN, "title", "")
+        assert {(each.kind, each.expected) for each in target.drift("Missing", SPECS)} == {
+            (OWN, "there"),
+            ("AUTHOR", "there"),
+        }
+
+    # -- writing and reading back --------------------------------------------------------------
+
+    def test_every_type_and_every_name_comes_back_as_it_was(self, target: TableTarget) -> None:
+        target.create("Odd__1", [ODD])
+        assert list(target.drift("Odd__1", [ODD])) == []
+        base = target.fence("Odd__1", 1)
+        part = target.writer("Odd__1", base).stage(iter([TableChange(OWN, batch(ODD, ODD_ROWS))]))
+        target.commit("Odd__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        names = [each.name for each in ODD.columns]
+        found = target.read("Odd__1", columns=names).to_pylist()
+        order = [(each["select"], each["a b`c\"d'e\\f"]) for each in ODD_ROWS]
+        assert sorted(found, key=lambda row: order.index((row["select"], row["a b`c\"d'e\\f"]))) == list(ODD_ROWS)
+        for row in ODD_ROWS:
+            stored = target.row("Odd__1", [row[name] for name in ODD.key])
+            assert stored is not None
+            assert {name: stored[name] for name in names} == row
+            assert (stored["_ref"], stored["_version"]) == ("Node@global", 1)
+            for name in names:
+                if name not in ("float32", "float64"):
+                    where = {"select": row["select"], name: row[name]}
+                    assert target.read("Odd__1", where=where, columns=names).to_pylist() == [row], name
+        assert target.row("Odd__1", ["nobody", 1]) is None
+        assert target.read("Odd__1", where={"string": "' OR 1=1 --"}).num_rows == 0
+
+    def test_a_column_that_is_not_there_is_a_user_error(self, target: TableTarget, index: str) -> None:
+        with pytest.raises(UserError, match="nope"):
+            target.read(index, columns=["nope"])
+        with pytest.raises(UserError, match="nope"):
+            target.read(index, where={"nope' OR 1=1 --": 1})
+        with pytest.raises(UserError, match="NOPE"):
+            target.read(index, "NOPE")
+
+    @pytest.mark.parametrize("column", ["id", "_version", "_deleted"])
+    def test_a_row_without_its_key_is_a_user_error_that_names_the_column(
+        self, target: TableTarget, index: str, column: str
+    ) -> None:
+        writer = target.writer(index, target.fence(index, 1))
+        good = {"id": 1, "path": "1/", "title": "x"}
+        with pytest.raises(UserError, match=column):
+            writer.stage(iter([TableChange(OWN, batch(NODES, [good, good | {column: None}]))]))
+        with pytest.raises(UserError, match=column):
+            writer.stage(iter([TableChange(OWN, batch(NODES, [good]).drop_columns([column]))]))
+
+    def test_columns_come_in_any_order_and_in_types_that_fit(self, target: TableTarget, index: str) -> None:
+        rows = batch(NODES, [{"id": 1, "path": "1/", "title": "x"}])
+        rows = rows.select(rows.schema.names[::-1])
+        at = rows.schema.get_field_index("id")
+        rows = rows.set_column(at, "id", rows["id"].cast(pa.int32())).append_column("extra", pa.array([1]))
+        base = target.fence(index, 1)
+        part = target.writer(index, base).stage(iter([TableChange(OWN, rows)]))
+        target.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        assert nodes(target, index) == {1: "x"}
+
+    def test_parts_of_several_tasks_in_many_batches(self, target: TableTarget, index: str) -> None:
+        base = target.fence(index, 1)
+
+        def task(number: int) -> Iterator[TableChange]:
+            for at in range(20):
+                yield from change([Node(20 * number + at, f"{at}", 1), Edge(20 * number + at, at, 1)])
+
+        parts = [target.writer(index, base).stage(task(number)) for number in range(3)]
+        assert nodes(target, index) == {}
+        target.commit(index, base=base, epoch=1, attempt="1", staged=parts, marks=[])
+        assert nodes(target, index) == {n: f"{n % 20}" for n in range(60)}
+        assert edges(target, index) == {n: n % 20 for n in range(60)}
+
+    def test_an_error_while_staging_stays_itself_and_changes_nothing(self, target: TableTarget, index: str) -> None:
+        def changes() -> Iterator[TableChange]:
+            yield from change([Node(1, "one", 1)])
+            raise KeyError("transform")
+
+        with pytest.raises(KeyError, match="transform"):
+            target.writer(index, target.fence(index, 1)).stage(changes())
+        assert nodes(target, index) == {}
+
+    # -- failures ------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+    @pytest.mark.parametrize(
+        ("fails", "at"),
+        [(name, 1) for name in ("create", "fence", "stage", "commit", "maintain", "promote")]
+        + [("stage", 2), ("commit", 2)],
+    )
+    def test_repeating_after_a_failure_converges(self, target: TableTarget, fails: str, at: int, after: bool) -> None:
+        """What a run does, over and over until it comes through: two waves, of which the second deletes."""
+        target.create(self.physical, SPECS)
+        put(target, self.physical, Node(1, "old", 1), Node(2, "gone", 1), Edge(1, 9, 1), epoch=1, attempt="before")
+        failing = FailingTarget(target, fails, at=at, after=after)  # type: ignore[arg-type]  # any target
+        waves: list[Sequence[Row]] = [
+            (Node(1, "new", 2), Edge(1, 8, 2)),
+            (Node(2, None, 2, deleted=True), Node(3, "three", 2)),
+        ]
+        for epoch in itertools.count(2):
+            try:
+                failing.create(self.physical, SPECS)
+                base = failing.fence(self.physical, epoch)
+                for number, wave in enumerate(waves):
+                    part = failing.writer(self.physical, base).stage(change(wave))
+                    failing.commit(
+                        self.physical, base=base, epoch=epoch, attempt=f"{epoch}-{number}", staged=[part], marks=[]
+                    )
+                failing.maintain(self.physical, full=True)
+                failing.promote("Node", self.physical, epoch)
+            except InstepError:
+                continue
+            break
+        assert failing.failed
+        assert nodes(target, self.physical) == {1: "new", 3: "three"}
+        assert edges(target, self.physical) == {1: 8}
+        assert target.served("Node") == self.physical
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def test_upkeep_changes_no_content(self, target: TableTarget, index: str) -> None:
+        target.maintain(index)
+        for number in range(20):
+            rows = [Node(n, f"{number}", number) for n in range(number, 40)]
+            put(target, index, *rows, Node(number, None, number + 1, deleted=True), epoch=1, attempt=f"{number}")
+            if number % 3 == 0:
+                target.maintain(index)
+        expected = dict.fromkeys(range(20, 40), "19")
+        for full in (False, True, True):
+            target.maintain(index, full=full)
+            assert nodes(target, index) == expected
+        put(target, index, *(Node(n, "late", 0) for n in range(40)), epoch=1, attempt="late")
+        assert nodes(target, index) == expected
+
+    def test_staged_rows_that_nobody_committed_are_no_rows(self, target: TableTarget, index: str) -> None:
+        staged(target, index, target.fence(index, 1), Node(1, "one", 1))
+        target.maintain(index, full=True)
+        assert nodes(target, index) == {}

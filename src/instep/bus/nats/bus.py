@@ -47,7 +47,7 @@ class NatsBus:
         self._connection = connection
         self._slots = Slots(connection)
         self._status = NatsStatusKeys(connection)
-        self._jetstream = connection.client.jetstream(timeout=2)
+        self._jetstream = connection.client.jetstream(timeout=connection.timeout)
         self._prefix = connection.address.prefix
 
     def close(self) -> None:
@@ -69,9 +69,12 @@ class NatsBus:
             async with room:
                 await self._connection.patiently(lambda: self._publish(request), writes=True)
 
-        async with asyncio.TaskGroup() as group:
-            for each in requests:
-                group.create_task(one(each))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in requests:
+                    group.create_task(one(each))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
 
     async def _publish(self, request: Request) -> None:
         """Unless what was last asked in the scope is as new."""

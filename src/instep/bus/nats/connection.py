@@ -27,6 +27,7 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 10.0
 #: How long a server may be away in mid-run. Everything is asked in a way that asking twice does no harm.
 PATIENCE_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.05
 #: The same request is recognised for so long.
 _DUPLICATES_SECONDS: Final = 120.0
@@ -56,8 +57,11 @@ class Connection:
         self.requests = f"{address.prefix}_requests"
         self.deliveries = f"{address.prefix}_deliveries"
         self.status = f"{address.prefix}_status"
+        #: How long one answer is waited for.
+        self.timeout = min(_ANSWER_SECONDS, patience)
         self._patience = patience
-        self._last_error: Exception | None = None
+        self._errors: list[Exception] = []
+        self._refused = asyncio.Event()
         self._loop = Loop("instep-nats")
         try:
             self._loop.run(self._open())
@@ -82,33 +86,51 @@ class Connection:
             # What was not sent is found again by who comes next.
             with contextlib.suppress(*_OUTAGES):
                 await self.client.flush(timeout=5)
-        await self.client.close()
+        with contextlib.suppress(*_OUTAGES):
+            await self.client.close()
 
     # Opening.
 
     async def _open(self) -> None:
-        address = self.address
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await self.client.connect(
-                    servers=list(address.servers),
-                    name="instep",
-                    user=address.user,
-                    password=address.password,
-                    token=address.token,
-                    tls=_tls(address),
-                    error_cb=self._note,
-                    connect_timeout=2,
-                    reconnect_time_wait=1,
-                    max_reconnect_attempts=-1,
-                )
+            await self._connect()
             await self._make_places()
         except Exception as error:
-            await self.client.close()
-            raise _refusal(self._last_error or error, error, address.label) from None
+            with contextlib.suppress(*_OUTAGES):
+                await self.client.close()
+            raise _refusal([*self._errors, error], self.address.label) from None
+
+    async def _connect(self) -> None:
+        """Once it is connected, it comes again for ever; until then, every server is tried once."""
+        address = self.address
+        connecting = asyncio.create_task(
+            self.client.connect(
+                servers=list(address.servers),
+                name="instep",
+                user=address.user,
+                password=address.password,
+                token=address.token,
+                tls=_tls(address),
+                error_cb=self._note,
+                connect_timeout=2,
+                reconnect_time_wait=1,
+                max_reconnect_attempts=-1,
+            )
+        )
+        refused = asyncio.create_task(self._refused.wait())
+        tasks = {connecting, refused}
+        await asyncio.wait(tasks, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done():
+            connecting.cancel()
+            raise TimeoutError
+        refused.cancel()
+        await connecting
 
     async def _note(self, error: Exception) -> None:
-        self._last_error = error
+        if not self.client.is_connected:
+            self._errors = [*self._errors, error][-len(self.address.servers) :]
+            if len(self._errors) == len(self.address.servers) or _is_login(error):
+                self._refused.set()
 
     async def _make_places(self) -> None:
         """Streams and buckets that are there are left as they are: their owner may have given them replicas."""
@@ -153,7 +175,7 @@ class Connection:
     async def now(self) -> int:
         """The server's clock."""
         answer = await self.patiently(
-            lambda: self.client.request(f"{DEFAULT_PREFIX}.STREAM.INFO.{self.requests}", timeout=2)
+            lambda: self.client.request(f"{DEFAULT_PREFIX}.STREAM.INFO.{self.requests}", timeout=self.timeout)
         )
         said = json.loads(answer.data)
         if "error" in said:
@@ -181,11 +203,16 @@ def _tls(address: NatsAddress) -> ssl.SSLContext | None:
     return context
 
 
-def _refusal(first: Exception, error: Exception, where: str) -> Exception:
-    """`first` is what the client met on its way, `error` what it ended with."""
+def _is_login(error: Exception) -> bool:
+    return isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower()
+
+
+def _refusal(errors: list[Exception], where: str) -> Exception:
+    """What the client met on its way, and at last what it ended with."""
+    error = errors[-1]
     if isinstance(error, UserError):
         return error
-    if any("authorization" in str(each).lower() for each in (first, error)):
+    if any(map(_is_login, errors)):
         return UserError(
             "the bus's server refused the user, the password or the token",
             where=where,
@@ -200,7 +227,7 @@ def _refusal(first: Exception, error: Exception, where: str) -> Exception:
     if isinstance(error, APIError):
         return _known(error, where)
     return Away(
-        f"the bus cannot be reached ({type(first).__name__})",
+        f"the bus cannot be reached ({type(errors[0]).__name__})",
         where=where,
         hint="Check host and port in `bus:`, and that the server runs and can be reached from here.",
     )

@@ -21,7 +21,6 @@ from instep.domain.requests import Kind, RequestError, decode, scope_of_dotted
 
 #: How long the server holds a question open; when it goes down meanwhile, nobody answers it.
 _SLICE_SECONDS: Final = 2.0
-_GRACE_SECONDS: Final = 3.0
 #: When to look again at a scope that is in work, or a group that is full. Milliseconds.
 _LOOK_AGAIN: Final = 500
 
@@ -116,7 +115,7 @@ class NatsConsumer:
         subscription = await client.subscribe(inbox)
         try:
             await client.publish(self._next_subject, json.dumps(question).encode(), reply=inbox)
-            message = await subscription.next_msg(timeout=wait + _GRACE_SECONDS)
+            message = await subscription.next_msg(timeout=wait + self._connection.timeout)
         finally:
             await subscription.unsubscribe()
         status = (message.headers or {}).get("Status")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from instep.bus.nats.connection import Connection, is_wrong_revision
-
-#: Seconds between two keys of a list; the server sends them without a pause.
-_SILENCE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,7 @@ Change = Callable[[Found | None], bytes | Found | None]
 class Bucket:
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
-        self._jetstream = connection.client.jetstream(timeout=2)
+        self._jetstream = connection.client.jetstream(timeout=connection.timeout)
         self._name = name
         self._kept: KeyValue | None = None
 
@@ -97,7 +93,7 @@ class Bucket:
         found: dict[str, Found] = {}
         try:
             # Until all that were there have come. (The library's methods have no types.)
-            while (entry := await watcher.updates(_SILENCE)) is not None:  # type: ignore[no-untyped-call]  # see above
+            while (entry := await watcher.updates(self._connection.timeout)) is not None:  # type: ignore[no-untyped-call]  # see above
                 found[entry.key] = Found(entry.value or b"", entry.revision)
         finally:
             await watcher.stop()  # type: ignore[no-untyped-call]  # see above

@@ -38,10 +38,13 @@ def register(tx: Transaction, name: str, kind: Kind, policy: Policy) -> None:
         and tx.connection.scalar(select(bus_groups.c.name).where(bus_groups.c.name == policy.group)) is None
     ):
         tx.connection.execute(insert(bus_groups).values(name=policy.group))
-    if tx.connection.scalar(select(bus_consumers.c.kind).where(bus_consumers.c.name == name)) == kind.value:
+    of_it = select(bus_consumers.c.kind).where(bus_consumers.c.name == name)
+    if tx.connection.scalar(of_it) == kind.value:
         return
     for each in Kind:
         _lock_kind(tx, each, alone=True)
+    if tx.connection.scalar(of_it) == kind.value:
+        return  # Another handler of the entity was first, and may be at work.
     tx.connection.execute(delete(bus_slots).where(bus_slots.c.consumer == name))
     tx.connection.execute(delete(bus_consumers).where(bus_consumers.c.name == name))
     tx.connection.execute(insert(bus_consumers).values(name=name, kind=kind.value))

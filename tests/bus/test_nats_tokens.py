@@ -1,0 +1,204 @@
+"""What is special about requests in JetStream: others may write there, and answers may be lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import nats.errors
+import pytest
+from nats.js.client import JetStreamContext
+
+from instep.bus.nats.bus import NatsBus, open_nats
+from instep.domain import deliveries
+from instep.domain.deliveries import Policy
+from instep.domain.nats_address import nats_address
+from instep.domain.refs import PartitionRef
+from instep.domain.requests import NamespaceRequest
+from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, consumer, taken
+from tests.servers.nats import running_nats
+
+_numbers = itertools.count(1)
+REF = PartitionRef("Issue", NAMESPACE)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"tokens_{next(_numbers)}"
+
+
+@pytest.fixture
+def opened(prefix: str) -> Iterator[Callable[[], NatsBus]]:
+    buses: list[NatsBus] = []
+
+    def another() -> NatsBus:
+        buses.append(open_nats(nats_address(running_nats().url(prefix))))
+        return buses[-1]
+
+    yield another
+    for bus in buses:
+        bus.close()
+
+
+@pytest.fixture
+def bus(opened: Callable[[], NatsBus]) -> NatsBus:
+    return opened()
+
+
+def _send(bus: NatsBus, subject: str, data: bytes) -> None:
+    """As somebody else does it."""
+    bus._connection.run(bus._jetstream.publish(subject, data))
+
+
+def _messages(bus: NatsBus) -> int:
+    return bus._connection.run(bus._jetstream.stream_info(bus._connection.requests)).state.messages
+
+
+def _purge(bus: NatsBus) -> None:
+    bus._connection.run(bus._jetstream.purge_stream(bus._connection.requests))
+
+
+def test_a_request_of_somebody_else_is_a_request(bus: NatsBus, prefix: str) -> None:
+    mine = consumer(bus)
+    _send(bus, f"{prefix}.request.namespace.42.9970", b'{"watermark": 7, "path": "42/9970", "type": "namespace"}')
+    delivery = taken(mine)
+    assert delivery.request == ask(7)
+    _send(bus, f"{prefix}.request.namespace.42.9970", b'{"watermark": 6, "path": "42/9970/", "type": "namespace"}')
+    mine.ack(delivery)
+    assert mine.next(1) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "the request cannot be read: a request must be JSON in UTF-8"),
+        (b'{"type":"global","watermark":1}', "the request is for global, its subject for 42/9970"),
+        (b'{"type":"namespace","path":"42/9970/","watermark":-1}', "watermark: must be a whole number"),
+    ],
+)
+def test_what_is_no_request_becomes_a_dead_letter_and_the_subject_goes_on(
+    bus: NatsBus, prefix: str, data: bytes, reason: str
+) -> None:
+    mine = consumer(bus)
+    _send(bus, f"{prefix}.request.namespace.42.9970", data)
+    assert mine.next() is None
+    [letter] = bus.dead_letters()
+    assert reason in letter.reason
+    bus.publish(ask(3))
+    delivery = taken(mine)
+    assert delivery.request == ask(3)
+    mine.ack(delivery)
+    assert bus.dead_letters() == []
+
+
+def test_a_subject_that_names_no_scope_asks_nothing_of_anybody(bus: NatsBus, prefix: str) -> None:
+    mine = consumer(bus)
+    _send(bus, f"{prefix}.request.namespace.Issue", b"{}")
+    bus.publish(ask(1))
+    mine.ack(taken(mine))
+    assert mine.next() is None
+    assert bus.dead_letters() == []
+
+
+def test_a_stream_has_one_message_per_scope(opened: Callable[[], NatsBus]) -> None:
+    first, second = opened(), opened()
+    for watermark in (1, 2, 2, 1, 3):
+        first.publish(ask(watermark), ask(watermark, "1/"))
+        second.publish(ask(watermark))
+    assert _messages(first) == 2
+
+
+def test_tokens_that_are_gone_are_made_again(bus: NatsBus) -> None:
+    hasty = consumer(bus, policy=Policy(backoff=(1,), ack_wait=100))
+    bus.publish(ask(1))
+    hasty.retry(taken(hasty), "busy")
+    _purge(bus)
+    assert hasty.next(0.2) is None
+    bus.reconcile()
+    assert taken(hasty).attempt == 2
+    _purge(bus)
+    again = None
+    while again is None:  # until its ack wait is over
+        bus.reconcile()
+        again = hasty.next()
+    assert (again.attempt, again.request) == (3, ask(1))
+
+
+def test_who_dies_while_asking_again_for_a_dead_letter_has_asked(bus: NatsBus) -> None:
+    mine = consumer(bus)
+    bus.publish(ask(1))
+    mine.dead(taken(mine), "bad")
+    bus._connection.run(bus._slots.change(REF, deliveries.requeue))
+    assert mine.next() is None
+    assert bus.reconcile() == []
+    assert taken(mine).request == ask(1)
+    assert mine.next() is None
+
+
+class _Forgetful:
+    """Every second answer to what is published is lost after it had its effect."""
+
+    def __init__(self, publish: Any) -> None:
+        self._publish = publish
+        self._calls = itertools.count(1)
+        self.lost = 0
+
+    async def __call__(self, context: JetStreamContext, *arguments: Any, **named: Any) -> Any:
+        answer = await self._publish(context, *arguments, **named)
+        if next(self._calls) % 2:
+            self.lost += 1
+            raise nats.errors.TimeoutError
+        return answer
+
+
+def test_what_is_done_twice_because_its_answer_was_lost_has_one_effect(
+    bus: NatsBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgetful = _Forgetful(JetStreamContext.publish)
+
+    async def publish(context: JetStreamContext, *arguments: Any, **named: Any) -> Any:
+        return await forgetful(context, *arguments, **named)
+
+    monkeypatch.setattr(JetStreamContext, "publish", publish)
+    policy = Policy(max_attempts=3, backoff=(1,), ack_wait=3_600_000, group="source", limit=1)
+    mine = consumer(bus, policy=policy)
+    bus.publish(ask(1))
+    for attempt in (1, 2):
+        delivery = taken(mine)
+        assert delivery.attempt == attempt
+        mine.extend(delivery)
+        assert mine.retry(delivery, "busy")
+    delivery = taken(mine)
+    bus.publish(ask(2))
+    mine.ack(delivery)
+    delivery = taken(mine)
+    assert (delivery.request, delivery.attempt) == (ask(2), 1)
+    mine.dead(delivery, "bad")
+    bus.requeue("Issue", NAMESPACE)
+    again = taken(mine)
+    assert again.fence == 5
+    mine.ack(again)
+    assert mine.next() is None
+    status = bus.status
+    first = status.put("status.42.Issue", {"n": 1}, revision=0)
+    second = status.put("status.42.Issue", {"n": 2}, revision=first)
+    status.put("status.42.Issue", {"n": 3})
+    status.delete("status.42.Issue")
+    assert status.get("status.42.Issue") is None
+    assert second > first
+    assert forgetful.lost > 10
+
+
+def test_many_requests_at_once(bus: NatsBus) -> None:
+    asked = [ask(1, f"{number}/") for number in range(300)]
+    bus.publish(*asked)
+    mine = consumer(bus)
+    found: set[NamespaceRequest] = set()
+    for _ in asked:
+        delivery = mine.next(PATIENCE)
+        assert delivery is not None
+        assert isinstance(delivery.request, NamespaceRequest)
+        found.add(delivery.request)
+        mine.ack(delivery)
+    assert found == set(asked)

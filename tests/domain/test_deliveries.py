@@ -1,0 +1,99 @@
+"""What becomes of requests: whatever happens in whatever order, none is lost and none is in work twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain import deliveries
+from instep.domain.deliveries import Policy, Slot
+from instep.errors import Conflict, Fenced
+
+POLICY = Policy(max_attempts=3, backoff=(5, 50), ack_wait=20)
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["request", "take", "ack", "retry", "dead", "extend", "reconcile", "requeue", "late"]),
+        st.integers(0, 30),
+    ),
+    max_size=60,
+)
+
+
+def _move(slot: Slot, name: str, number: int, now: int) -> Slot:
+    fence = slot.fence
+    match name:
+        case "request":
+            return deliveries.request(slot, number, now)
+        case "take":
+            return deliveries.take(slot, POLICY, now) or deliveries.reconcile(slot, now)
+        case "ack":
+            return deliveries.acknowledge(slot, fence, slot.working or 0, now)
+        case "retry":
+            return deliveries.retry(slot, fence, POLICY.pause(max(1, slot.attempts)), "bad", now)
+        case "dead":
+            return deliveries.bury(slot, fence, slot.working or 0, "bad", now)
+        case "extend":
+            return deliveries.extend(slot, fence, POLICY, now)
+        case "reconcile":
+            return deliveries.reconcile(slot, now)
+        case "requeue":
+            return deliveries.requeue(slot, now)
+    return deliveries.acknowledge(slot, fence - 1, number, now)
+
+
+@given(MOVES)
+def test_the_newest_request_is_always_somewhere(moves: list[tuple[str, int]]) -> None:
+    slot, now, asked = Slot(), 0, -1
+    for name, number in moves:
+        now += number
+        before = slot
+        try:
+            slot = _move(slot, name, number, now)
+        except (Fenced, Conflict):
+            continue
+        asked = max(asked, number) if name == "request" else asked
+        buried = -1 if slot.buried is None else slot.buried.watermark
+        places = [slot.done, slot.waiting, slot.working, buried]
+        assert slot.seen == asked == max(each for each in places if each is not None)
+        assert slot.fence in (before.fence, before.fence + 1)
+        assert slot.done >= before.done
+        assert slot.attempts <= POLICY.max_attempts
+        if before.working is not None and now < before.due and slot.fence != before.fence:
+            raise AssertionError("taken from somebody who is not silent")
+
+
+@given(MOVES)
+def test_it_always_comes_to_an_end(moves: list[tuple[str, int]]) -> None:
+    slot, now = Slot(), 0
+    for name, number in moves:
+        now += number
+        try:
+            slot = _move(slot, name, number, now)
+        except (Fenced, Conflict):
+            continue
+    for _ in range(2 * POLICY.max_attempts + 2):  # what is in work, and then what waits
+        now = max(now, slot.due)
+        slot = deliveries.take(slot, POLICY, now) or deliveries.reconcile(slot, now)
+    assert slot.idle
+
+
+def test_pauses_follow_the_policy() -> None:
+    assert [POLICY.pause(attempt) for attempt in (1, 2, 3)] == [5, 50, 50]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0},
+        {"backoff": ()},
+        {"backoff": (-1,)},
+        {"ack_wait": 0},
+        {"group": "a"},
+        {"limit": 1},
+        {"group": "a b", "limit": 1},
+    ],
+)
+def test_what_is_no_policy(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"a policy needs|a group has"):
+        Policy(**wrong)  # type: ignore[arg-type]  # wrong on purpose

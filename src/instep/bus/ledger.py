@@ -62,7 +62,7 @@ class LedgerStatusKeys:
     def get(self, key: str) -> StatusEntry | None:
         status_keys.demand_key(key)
         row = self._ledger.look(lambda tx: status_rows.get(tx, key))
-        return None if row is None else entry_of(row.key, row.value, row.revision)
+        return None if row is None else entry_of(*row)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
         status_keys.demand_key(key)
@@ -71,4 +71,4 @@ class LedgerStatusKeys:
     def under(self, prefix: str) -> list[StatusEntry]:
         status_keys.demand_prefix(prefix)
         rows = self._ledger.look(lambda tx: status_rows.under(tx, prefix))
-        return [entry_of(row.key, row.value, row.revision) for row in rows]
+        return [entry_of(*row) for row in rows]

@@ -7,10 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 MAX_KEY: Final = 255
 MAX_VALUE: Final = 16 * 1_024
 
 _KEY = re.compile(r"status(\.[A-Za-z0-9_]+)+\Z")
+#: Many are read at once.
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _PREFIX = re.compile(r"status(\.[A-Za-z0-9_]+)*\Z")
 
 
@@ -40,9 +44,6 @@ def decode(data: str | bytes) -> Mapping[str, Any]:
     if len(data) > MAX_VALUE:
         raise StatusKeyError(f"more than {MAX_VALUE} bytes")
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise StatusKeyError("not JSON") from error
-    if not isinstance(value, dict):
-        raise StatusKeyError("not a JSON object")
-    return value
+        return _decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StatusKeyError("not the JSON of an object") from error

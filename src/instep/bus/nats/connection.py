@@ -27,6 +27,8 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 10.0
 #: How long a server may be away in mid-run. Everything is asked in a way that asking twice does no harm.
 PATIENCE_SECONDS: Final = 30.0
+#: A server may hang up before it has said that it refuses a login.
+_TRIES: Final = 3
 _ANSWER_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.05
 #: The same request is recognised for so long.
@@ -101,7 +103,7 @@ class Connection:
             raise _refusal([*self._errors, error], self.address.label) from None
 
     async def _connect(self) -> None:
-        """Once it is connected, it comes again for ever; until then, every server is tried once."""
+        """Once it is connected, it comes again for ever; until then, every server is tried a few times."""
         address = self.address
         connecting = asyncio.create_task(
             self.client.connect(
@@ -128,8 +130,9 @@ class Connection:
 
     async def _note(self, error: Exception) -> None:
         if not self.client.is_connected:
-            self._errors = [*self._errors, error][-len(self.address.servers) :]
-            if len(self._errors) == len(self.address.servers) or _is_login(error):
+            tries = _TRIES * len(self.address.servers)
+            self._errors = [*self._errors, error][-tries:]
+            if len(self._errors) == tries or _is_login(error):
                 self._refused.set()
 
     async def _make_places(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Row, func, insert, or_, select, update
+from sqlalchemy import func, insert, or_, select, update
 
 from instep.errors import Conflict
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import bus_status
+
+_THERE = select(bus_status.c.key, bus_status.c.value, bus_status.c.revision).where(bus_status.c.value.is_not(None))
 
 
 def put(tx: Transaction, key: str, value: str | None, wanted: int | None) -> int:
@@ -30,13 +30,14 @@ def put(tx: Transaction, key: str, value: str | None, wanted: int | None) -> int
     return after
 
 
-def get(tx: Transaction, key: str) -> Row[Any] | None:
-    there = select(bus_status).where(bus_status.c.key == key, bus_status.c.value.is_not(None))
-    return tx.connection.execute(there).one_or_none()
+def get(tx: Transaction, key: str) -> tuple[str, str, int] | None:
+    """Key, value and revision."""
+    row = tx.connection.execute(_THERE.where(bus_status.c.key == key)).one_or_none()
+    return None if row is None else (row[0], row[1], row[2])
 
 
-def under(tx: Transaction, prefix: str) -> list[Row[Any]]:
+def under(tx: Transaction, prefix: str) -> list[tuple[str, str, int]]:
     # Not LIKE, which ignores case in SQLite, nor a range, whose order is the database's collation.
     below = func.substr(bus_status.c.key, 1, len(prefix) + 1) == f"{prefix}."
-    there = select(bus_status).where(bus_status.c.value.is_not(None), or_(bus_status.c.key == prefix, below))
-    return sorted(tx.connection.execute(there), key=lambda row: str(row.key))
+    rows = tx.connection.execute(_THERE.where(or_(bus_status.c.key == prefix, below)))
+    return sorted((key, value, revision) for key, value, revision in rows)

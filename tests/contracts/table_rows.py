@@ -38,7 +38,7 @@ ODD = TableSpec(
     OWN,
     (
         Column("select", STRING),
-        Column("a b`c\"d'e\\f", INT64),
+        Column("a b\"c'd\\e", INT64),
         Column("bool", BOOL),
         Column("int32", INT32),
         Column("float32", FLOAT32),
@@ -49,13 +49,13 @@ ODD = TableSpec(
         Column("date", DATE),
         Column("timestamp", TIMESTAMP),
     ),
-    ("select", "a b`c\"d'e\\f"),
+    ("select", "a b\"c'd\\e"),
 )
 MOMENT = datetime(2026, 11, 21, 12, 34, 56, 123456, tzinfo=UTC)
 ODD_ROWS: Sequence[Mapping[str, Any]] = (
     {
         "select": "it's\t\\ \n \0 é 💡",
-        "a b`c\"d'e\\f": -(2**63),
+        "a b\"c'd\\e": -(2**63),
         "bool": False,
         "int32": -(2**31),
         "float32": 0.5,
@@ -68,7 +68,7 @@ ODD_ROWS: Sequence[Mapping[str, Any]] = (
     },
     {
         "select": "",
-        "a b`c\"d'e\\f": 2**63 - 1,
+        "a b\"c'd\\e": 2**63 - 1,
         "bool": True,
         "int32": 2**31 - 1,
         "float32": None,
@@ -79,7 +79,7 @@ ODD_ROWS: Sequence[Mapping[str, Any]] = (
         "date": date(2100, 1, 1),
         "timestamp": datetime(1970, 1, 1, tzinfo=UTC),
     },
-    dict.fromkeys((each.name for each in ODD.columns), None) | {"select": "x", "a b`c\"d'e\\f": 0},
+    dict.fromkeys((each.name for each in ODD.columns), None) | {"select": "x", "a b\"c'd\\e": 0},
 )
 
 

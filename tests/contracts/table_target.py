@@ -129,8 +129,8 @@ class TableTargetContract(MergingContract, TableWritersContract, TableServingCon
         target.commit("Odd__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
         names = [each.name for each in ODD.columns]
         found = target.read("Odd__1", columns=names).to_pylist()
-        order = [(each["select"], each["a b`c\"d'e\\f"]) for each in ODD_ROWS]
-        assert sorted(found, key=lambda row: order.index((row["select"], row["a b`c\"d'e\\f"]))) == list(ODD_ROWS)
+        order = [(each["select"], each["a b\"c'd\\e"]) for each in ODD_ROWS]
+        assert sorted(found, key=lambda row: order.index((row["select"], row["a b\"c'd\\e"]))) == list(ODD_ROWS)
         for row in ODD_ROWS:
             stored = target.row("Odd__1", [row[name] for name in ODD.key])
             assert stored is not None

@@ -35,8 +35,8 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "
 
 @dataclass
 class _Engine:
-    """The one of this process: `folder` is open, and `users` work with it. `keeper` is the connection that keeps it open
-    between them.
+    """The one of this process: `folder` is open, and `users` work with it. `keeper` is the connection that keeps it
+    open between them.
     """
 
     turn: threading.Condition = field(default_factory=threading.Condition)

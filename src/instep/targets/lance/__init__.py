@@ -4,6 +4,7 @@ A physical index is the dataset `<uri>/<physical>.lance`; an alias is the file
 `<uri>/<alias>.alias-<epoch>.json` of the highest epoch.
 """
 
+from instep.targets.lance.tables import LanceTableTarget
 from instep.targets.lance.target import LanceTarget
 
-__all__ = ["LanceTarget"]
+__all__ = ["LanceTableTarget", "LanceTarget"]

@@ -13,15 +13,13 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
-from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.place import Place, Preempted, is_missing, lance_library
-from instep.targets.lance.staging import Staged
 
 _EPOCH = "instep.epoch"
 _ATTEMPT = "instep.attempt"
@@ -30,6 +28,11 @@ _OUTCOMES = "instep.outcomes"
 _DATASET = "instep.dataset"
 _SINCE = "instep.since"
 _FRAGMENT = "instep.fragment"
+_BESIDE = "instep.beside"
+
+#: What a commit makes of the dataset's present state, given the first fragment id that is free: all fragments as they
+#: are afterwards, and those to add, numbered from that id.
+Change: TypeAlias = "Callable[[Any, int], tuple[list[Any], list[Any]]]"
 
 #: One of the committers always wins, so this many losses in a row mean that something else is wrong.
 _TRIES = 200
@@ -81,9 +84,13 @@ class HistoryGone(Exception):
     """Some transaction was cleaned away, so what it said cannot be known."""
 
 
-def fence(place: Place, physical: str, epoch: int, marks: Sequence[Mark]) -> int:
-    """An empty commit that says the epoch and the fences of re-claimed slices; returns its version."""
-    properties = {_EPOCH: str(epoch), _MARKS: _encode_marks(marks)}
+def fence(
+    place: Place, physical: str, epoch: int, marks: Sequence[Mark], *, beside: Mapping[str, int] | None = None
+) -> int:
+    """An empty commit that says the epoch and the fences of re-claimed slices; returns its version. `beside`: versions
+    of other datasets that belong to it.
+    """
+    properties = {_EPOCH: str(epoch), _MARKS: _encode_marks(marks), _BESIDE: json.dumps(beside or {})}
     for tried in range(_TRIES):
         head = place.open(physical)
         state = State.of(head)
@@ -92,7 +99,7 @@ def fence(place: Place, physical: str, epoch: int, marks: Sequence[Mark]) -> int
             _refuse_older_fences(_notes(head, max(state.since - 1, 0)), marks)
         try:
             with place.understood():
-                landed = _land(head, _fragments(head), state.under(epoch, head.version + 1), properties)
+                landed = _land(head, fragments_of(head), state.under(epoch, head.version + 1), properties)
         except Preempted:
             time.sleep(_pause(tried))
             continue
@@ -101,30 +108,31 @@ def fence(place: Place, physical: str, epoch: int, marks: Sequence[Mark]) -> int
 
 
 def commit(
-    place: Place, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[Staged], marks: Sequence[Mark]
+    place: Place,
+    physical: str,
+    *,
+    base: int,
+    epoch: int,
+    attempt: str,
+    change: Change,
+    marks: Sequence[Mark],
+    beside: Mapping[str, int] | None = None,
 ) -> int:
     """Commit, or find that it is in already; returns a version that has it."""
     properties = {
         _EPOCH: str(epoch),
         _ATTEMPT: attempt,
         _MARKS: _encode_marks(marks),
+        _BESIDE: json.dumps(beside or {}),
         _OUTCOMES: json.dumps({mark.slice_id: base64.b64encode(mark.outcome).decode() for mark in marks}),
     }
     for tried in range(_TRIES):
         head = place.open(physical)
-        notes = list(_notes(head, base))
-        if _names(notes, attempt):
+        if _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks):
             return int(head.version)
-        _refuse_older_epoch(State.of(head), epoch, physical)
-        if None in notes:
-            raise Fenced(f"{physical}: commits since version {base} were cleaned away; read and write again")
-        _refuse_older_fences(notes, marks)
         state = State.of(head).under(epoch, head.version + 1)
         with place.understood():
-            fragments = delete_rows(place, physical, head, [each.deleted for each in staged])
-        added = [fragment for each in staged for fragment in each.fragments()]
-        for number, fragment in enumerate(added, start=state.fragment):
-            fragment.id = number
+            fragments, added = change(head, state.fragment)
         state = replace(state, fragment=state.fragment + len(added))
         try:
             with place.understood():
@@ -136,6 +144,26 @@ def commit(
             return _arrived(place, physical, base, attempt, error)
         return int(landed.version)
     raise Conflict(f"{physical}: gave up committing after {_TRIES} conflicts")
+
+
+def is_in(place: Place, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> int | None:
+    """A version that has this attempt; None if it would be made now. Raises `Fenced` if it would be refused."""
+    head = place.open(physical)
+    return int(head.version) if _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks) else None
+
+
+def versions_beside(place: Place, physical: str, version: int) -> dict[str, int]:
+    """What the commit that made this version (or the last one of ours before) said of other datasets."""
+    head = place.open(physical)
+    try:
+        with place.understood():
+            for earlier in range(min(version, head.version), 1, -1):
+                found: dict[str, int] = json.loads(_properties(head, earlier).get(_BESIDE, "{}"))
+                if found:
+                    return found
+    except HistoryGone:
+        raise Fenced(f"{physical}: version {version} was cleaned away; this work was taken over") from None
+    return {}
 
 
 def committed(place: Place, physical: str, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
@@ -156,6 +184,17 @@ def committed(place: Place, physical: str, since: int, slice_ids: Iterable[str])
     except HistoryGone:
         raise Unknown(f"{physical}: commits since version {since} were cleaned away; a rebuild settles it") from None
     return found
+
+
+def _is_in(head: Any, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> bool:
+    notes = list(_notes(head, base))
+    if _names(notes, attempt):
+        return True
+    _refuse_older_epoch(State.of(head), epoch, physical)
+    if None in notes:
+        raise Fenced(f"{physical}: commits since version {base} were cleaned away; read and write again")
+    _refuse_older_fences(notes, marks)
+    return False
 
 
 def _names(notes: Iterable[Note | None], attempt: str) -> bool:
@@ -189,7 +228,7 @@ def _refuse_older_fences(notes: Iterable[Note | None], marks: Sequence[Mark]) ->
                 raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
 
 
-def _fragments(dataset: Any) -> list[Any]:
+def fragments_of(dataset: Any) -> list[Any]:
     return [each.metadata for each in dataset.get_fragments()]
 
 
@@ -198,7 +237,8 @@ def _land(head: Any, fragments: Sequence[Any], state: State, properties: Mapping
     from lance.schema import LanceSchema
 
     # Field ids come out the same: the schema never changes after an index is created.
-    schema = LanceSchema.from_pyarrow(head.schema.with_metadata(state.metadata()))
+    metadata = {**head.schema_metadata, **state.metadata()}
+    schema = LanceSchema.from_pyarrow(head.schema.with_metadata(metadata))
     operation = lance.LanceOperation.Merge(list(fragments), schema)
     transaction = lance.Transaction(head.version, operation, transaction_properties=dict(properties))
     return lance.LanceDataset.commit(head, transaction)

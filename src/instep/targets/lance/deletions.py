@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,16 @@ def _without(place: Place, physical: str, head: Any, fragment: Any, rows: list[i
         # the deletion file it would need. The commit drops the fragment by itself.
         if before.num_deletions + len(rows) != before.physical_rows:
             raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
-        return _emptied(place, physical, head, before)
+        return with_deletions(place, physical, head, before, range(before.physical_rows))
     if after.num_deletions != before.num_deletions + len(rows):
         raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
     return after
 
 
-def _emptied(place: Place, physical: str, head: Any, metadata: Any) -> Any:
-    """The fragment with all its rows deleted (Lance's format: an Arrow file of uint32 row offsets)."""
+def with_deletions(place: Place, physical: str, head: Any, metadata: Any, rows: Sequence[int]) -> Any:
+    """A fragment without deletions so far (or of which all rows go), with these rows (sorted offsets) deleted. Lance's
+    format: an Arrow file of uint32 offsets.
+    """
     lance_library()
     import secrets
 
@@ -58,12 +60,12 @@ def _emptied(place: Place, physical: str, head: Any, metadata: Any) -> Any:
 
     number = secrets.randbits(63)
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
-    offsets = pa.array(range(metadata.physical_rows), pa.uint32())
+    offsets = pa.array(rows, pa.uint32())
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "deletions"
         with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, schema) as writer:
             writer.write_batch(pa.record_batch([offsets], schema=schema))
         session = LanceFileSession(place.dataset_uri(physical), storage_options=dict(place.storage_options) or None)
         session.upload_file(str(file), f"_deletions/{metadata.id}-{head.version}-{number}.arrow")
-    metadata.deletion_file = DeletionFile(head.version, number, "array", metadata.physical_rows, None)
+    metadata.deletion_file = DeletionFile(head.version, number, "array", len(rows), None)
     return metadata

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from instep.targets.lance.commits import Change
+from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.place import Place, lance_library
 from instep.targets.port import ChunkChanges, existing_schema
 
@@ -40,10 +42,31 @@ class Staged:
         return cls(value["fragments"], pa.Array.from_buffers(pa.uint64(), addresses.size // 8, [None, addresses]))
 
     def fragments(self) -> list[Any]:
-        lance_library()
-        from lance.fragment import FragmentMetadata
+        return decode_fragments(self.written)
 
-        return [FragmentMetadata.from_json(each) for each in self.written]
+
+def decode_fragments(written: Sequence[str]) -> list[Any]:
+    lance_library()
+    from lance.fragment import FragmentMetadata
+
+    return [FragmentMetadata.from_json(each) for each in written]
+
+
+def numbered(fragments: Sequence[Any], first: int) -> list[Any]:
+    """The same, with ids from `first` on."""
+    for number, fragment in enumerate(fragments, start=first):
+        fragment.id = number
+    return list(fragments)
+
+
+def replacement(place: Place, physical: str, staged: Sequence[Staged]) -> Change:
+    """Put in what was written, and delete by address."""
+
+    def change(head: Any, first: int) -> tuple[list[Any], list[Any]]:
+        fragments = delete_rows(place, physical, head, [each.deleted for each in staged])
+        return fragments, numbered([fragment for each in staged for fragment in each.fragments()], first)
+
+    return change
 
 
 class LanceChunkWriter:
@@ -74,7 +97,7 @@ class LanceChunkWriter:
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         stale: list[pa.Array[Any]] = []
-        output = _FragmentOutput(self._place, self._dataset)
+        output = FragmentOutput(self._place, self._dataset)
         try:
             for change in changes:
                 stale += change.stale.column("locator").chunks
@@ -88,7 +111,7 @@ class LanceChunkWriter:
         return Staged(written, deleted.cast(pa.uint64())).encode()
 
 
-class _FragmentOutput:
+class FragmentOutput:
     """Feeds lance's writer, which pulls its batches from threads of its own, by a bounded queue.
 
     So the changes are made in the task's thread (a cache on SQLite insists on it), and an error in

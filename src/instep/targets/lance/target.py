@@ -99,10 +99,12 @@ class LanceTarget:
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:
         from instep.targets.lance import commits
-        from instep.targets.lance.staging import Staged
+        from instep.targets.lance.staging import Staged, replacement
 
-        parts = [Staged.decode(each) for each in staged]
-        return commits.commit(self._place, physical, base=base, epoch=epoch, attempt=attempt, staged=parts, marks=marks)
+        change = replacement(self._place, physical, [Staged.decode(each) for each in staged])
+        return commits.commit(
+            self._place, physical, base=base, epoch=epoch, attempt=attempt, change=change, marks=marks
+        )
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         from instep.targets.lance import commits

@@ -90,10 +90,22 @@ def declare(place: Place, physical: str) -> None:
 
 
 def maintain(place: Place, physical: str, *, full: bool, keep_seconds: float) -> None:
-    """See `DocumentTarget.maintain`. A step that meets a concurrent commit is left to the next time."""
+    """See `DocumentTarget.maintain`."""
+    _do(place, physical, (_compact_tail, _index, _compact_rest), full=full, keep_seconds=keep_seconds)
+
+
+def maintain_table(place: Place, physical: str, *, full: bool, keep_seconds: float) -> None:
+    """The same for a table without indexes."""
+    _do(place, physical, (_compact_rest,), full=full, keep_seconds=keep_seconds)
+
+
+def _do(
+    place: Place, physical: str, steps: Sequence[Callable[[Any, bool], bool]], *, full: bool, keep_seconds: float
+) -> None:
+    """A step that meets a concurrent commit is left to the next time."""
     dataset = place.open(physical)
     began = dataset.version
-    for step in (_compact_tail, _index, _compact_rest):
+    for step in steps:
         try:
             with place.understood():
                 changed = dataset.count_rows() > 0 and step(dataset, full)

@@ -1,0 +1,166 @@
+"""Rows of tables into a dataset, by key: which of those that are there and those that come stay (see `targets.tables`).
+
+Decided in the commit, against the very version that it replaces, so nobody's rows are overlooked. Deleted rows stay as
+rows with `_deleted` (without a reader seeing them through this target): an older row that comes late meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.targets.lance.deletions import delete_rows, with_deletions
+from instep.targets.lance.keys import KEY
+from instep.targets.lance.place import Place, lance_library
+from instep.targets.lance.staging import decode_fragments, numbered
+from instep.targets.tables import DELETED, VERSION, TableSpec
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from instep.targets.lance.keys import Numbers
+
+#: Slots, for each row that comes, of the filter that the scan asks first: one row in so many is looked at for nothing.
+_SLOTS = 16
+_LEAST_SLOTS, _MOST_SLOTS = 2**16, 2**27
+
+_ORDER, _ROW = "_order", "_row"
+
+
+class Losers(NamedTuple):
+    """Rows that do not stay: of those that are there by address, of those that come by place."""
+
+    there: npt.NDArray[np.uint64]
+    coming: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A `Change` (see `commits`): put in these fragments, as tasks wrote them."""
+
+    place: Place
+    table: str
+    spec: TableSpec
+    written: Sequence[str]
+
+    def __call__(self, head: Any, first: int) -> tuple[list[Any], list[Any]]:
+        coming = _Coming(self.place, self.table, decode_fragments(self.written))
+        losers = self._losers(head, coming)
+        fragments = delete_rows(self.place, self.table, head, [pa.array(losers.there)])
+        return fragments, coming.without(head, losers.coming, first)
+
+    def _losers(self, head: Any, coming: _Coming) -> Losers:
+        numbers = coming.read([KEY])[KEY].to_numpy()
+        addresses, theirs = _same_numbers(head, numbers)
+        ordered = np.sort(numbers)
+        doubtful = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], theirs)
+        if not len(doubtful):
+            return Losers(np.empty(0, np.uint64), np.empty(0, np.int64))
+        columns = [*self.spec.key, VERSION, DELETED]
+        rows = np.flatnonzero(np.isin(numbers, doubtful))
+        mine = coming.read(columns).take(pa.array(rows, pa.int64()))
+        there = head._take_rows(pa.array(addresses), columns=columns).select(columns) if len(addresses) else None
+        return _decide(self.spec, mine, rows, there, addresses)
+
+
+def _same_numbers(head: Any, numbers: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
+    """Addresses and key numbers of rows that are there and have one of these numbers."""
+    slots = min(max(_LEAST_SLOTS, 1 << (len(numbers) * _SLOTS).bit_length()), _MOST_SLOTS)
+    mask = np.uint64(slots - 1)
+    taken = np.zeros(slots, np.bool_)
+    taken[(numbers & mask).astype(np.int64)] = True
+    addresses, found = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    ordered = np.sort(numbers)
+    for batch in head.scanner(columns=[KEY], with_row_address=True, batch_size=131_072).to_batches():
+        theirs = batch.column(KEY).to_numpy()
+        maybe = np.flatnonzero(taken[(theirs & mask).astype(np.int64)])
+        if len(maybe) and len(ordered):
+            at = np.minimum(np.searchsorted(ordered, theirs[maybe]), len(ordered) - 1)
+            same = maybe[ordered[at] == theirs[maybe]]
+            addresses.append(batch.column("_rowaddr").to_numpy()[same])
+            found.append(theirs[same])
+    return np.concatenate(addresses), np.concatenate(found)
+
+
+def _decide(
+    spec: TableSpec,
+    mine: pa.Table,
+    rows: npt.NDArray[np.int64],
+    there: pa.Table | None,
+    addresses: npt.NDArray[np.uint64],
+) -> Losers:
+    """By the keys themselves. At equal rank what comes stays: it was written under a later epoch, or it is the same."""
+    mine = mine.append_column(_ORDER, pa.array(rows)).append_column(_ROW, pa.array(rows.astype(np.uint64)))
+    if there is not None:
+        before = pa.array(np.full(len(addresses), -1))
+        mine = pa.concat_tables(
+            [
+                mine.cast(_nullable(mine.schema)),
+                there.append_column(_ORDER, before)
+                .append_column(_ROW, pa.array(addresses))
+                .cast(_nullable(mine.schema)),
+            ]
+        )
+    best_first: list[tuple[str, Literal["ascending", "descending"]]] = [
+        (VERSION, "descending"),
+        (DELETED, "ascending"),
+        (_ORDER, "descending"),
+    ]
+    columns = [f"k{number}" for number in range(len(spec.key))]
+    named = mine.rename_columns([*columns, VERSION, DELETED, _ORDER, _ROW])
+    ordered = named.sort_by([*((name, "ascending") for name in columns), *best_first]).combine_chunks()
+    again = np.ones(max(0, ordered.num_rows - 1), np.bool_)
+    for name in columns:
+        column = ordered.column(name).combine_chunks()
+        again &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
+    lost = np.flatnonzero(again) + 1
+    order, row = (ordered.column(name).to_numpy()[lost] for name in (_ORDER, _ROW))
+    return Losers(row[order < 0].astype(np.uint64), np.sort(row[order >= 0].astype(np.int64)))
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([each.with_nullable(True) for each in schema])
+
+
+class _Coming:
+    """Fragments that no version names yet, read by their files."""
+
+    def __init__(self, place: Place, table: str, fragments: Sequence[Any]) -> None:
+        self._place = place
+        self._table = table
+        self._fragments = fragments
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """All their rows, one fragment after another."""
+        lance_library()
+        from lance.file import LanceFileReader
+
+        found = []
+        for fragment in self._fragments:
+            (file,) = fragment.files
+            path = f"{self._place.dataset_uri(self._table)}/data/{file.path}"
+            options = dict(self._place.storage_options) or None
+            reader = LanceFileReader(path, storage_options=options, columns=list(columns))
+            found.append(reader.read_all(batch_size=65_536).to_table().select(columns))
+        empty = pa.table({name: pa.array([], pa.uint64() if name == KEY else pa.null()) for name in columns})
+        return pa.concat_tables(found).combine_chunks() if found else empty
+
+    def without(self, head: Any, rows: npt.NDArray[np.int64], first: int) -> list[Any]:
+        """The fragments with ids from `first` on, these rows deleted; those of which nothing is left are left out."""
+        kept, begins = [], 0
+        for fragment in self._fragments:
+            ends = begins + fragment.physical_rows
+            lost = rows[(rows >= begins) & (rows < ends)] - begins
+            if len(lost) < fragment.physical_rows:
+                kept.append((fragment, lost))
+            begins = ends
+        numbered([fragment for fragment, _ in kept], first)
+        return [
+            with_deletions(self._place, self._table, head, fragment, lost.tolist()) if len(lost) else fragment
+            for fragment, lost in kept
+        ]

@@ -1,0 +1,374 @@
+"""`LanceTableTarget`: the port for tables, on one Lance dataset for each table.
+
+Each dataset is fenced and committed by itself, the entity's own one last: its commits carry the marks, and the versions
+of the others beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from instep.domain.waves import Mark
+from instep.errors import UserError
+from instep.targets.lance.place import Place, lance_library, place_of
+from instep.targets.lance.target import LanceTarget
+from instep.targets.names import checked_name
+from instep.targets.tables import (
+    DELETED,
+    INSTANCE,
+    OWN,
+    Drift,
+    TableChange,
+    TableSpec,
+    TableWriter,
+    alias_owns,
+    arrow_schema,
+    checked_prefix,
+    checked_rows,
+    checked_specs,
+    decode_specs,
+    encode_specs,
+    spec_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instep.targets.lance.commits import Change
+    from instep.targets.lance.staging import FragmentOutput
+
+_SPECS = "instep.tables"
+_THERE = f"NOT {DELETED}"
+
+
+@dataclass(frozen=True)
+class LanceTableTarget:
+    """Tables as Lance datasets under `uri`; the options are those of `LanceTarget`."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    keep_seconds: float = 3600.0
+
+    kind: Literal["transactional"] = field(default="transactional", init=False)
+    #: A dataset has one sequence of epochs: every partition is an index of its own.
+    shared: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", place_of(self.uri).uri)
+
+    @cached_property
+    def _place(self) -> Place:
+        return place_of(self.uri, self.storage_options)
+
+    @cached_property
+    def _datasets(self) -> LanceTarget:
+        """What both kinds of targets do alike."""
+        return LanceTarget(self.uri, self.storage_options, self.keep_seconds)
+
+    def check(self) -> None:
+        self._datasets.check()
+
+    def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
+        specs = checked_specs(specs)
+        checked_name(physical)
+        # The own one last: if it is there, all are.
+        for spec in reversed(specs):
+            self._create(physical, spec, specs)
+        if differing := self.drift(physical, specs):
+            raise UserError(
+                f"index {physical!r} is there and differs: {differing[0]}",
+                where=self._place.shown,
+                hint="Build a new one: instep run --full-refresh",
+            )
+
+    def _create(self, physical: str, spec: TableSpec, specs: Sequence[TableSpec]) -> None:
+        lance = lance_library()
+        place, table = self._place, spec.table(physical)
+        if place.has(table):
+            return
+        if odd := [each.name for each in spec.columns if "." in each.name or "`" in each.name]:
+            raise UserError(f"{spec}: column {odd[0]!r}", hint="Lance takes no '.' and no '`' in names: rename it.")
+        metadata = {"instep.dataset": uuid.uuid4().hex}
+        if spec.kind == OWN:
+            metadata[_SPECS] = encode_specs(specs)
+        schema = _stored_schema(spec).with_metadata(metadata)
+        try:
+            # "create" is atomic: of two at once, one makes the first version and the other fails.
+            options = dict(place.storage_options) or None
+            lance.write_dataset(schema.empty_table(), place.dataset_uri(table), mode="create", storage_options=options)
+        except (OSError, ValueError, RuntimeError):
+            if not place.has(table):
+                with place.understood():
+                    raise
+
+    def exists(self, physical: str) -> bool:
+        return self._place.has(physical)
+
+    def specs(self, physical: str) -> tuple[TableSpec, ...]:
+        stored = self._place.open(physical).schema_metadata.get(_SPECS)
+        if stored is None:
+            raise UserError(f"index {physical!r} holds documents, not tables", where=self._place.shown)
+        return decode_specs(stored)
+
+    def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
+        stored = {each.kind: each for each in self.specs(physical)} if self.exists(physical) else {}
+        found: list[Drift] = []
+        for spec in checked_specs(specs):
+            there = stored.pop(spec.kind, None)
+            if there is None or not self._place.has(spec.table(physical)):
+                found.append(Drift(spec.kind, "", "there", ""))
+                continue
+            expected, columns = _types(_stored_schema(spec)), _types(self._place.open(spec.table(physical)).schema)
+            found += [
+                Drift(spec.kind, name, expected.get(name, ""), columns.get(name, ""))
+                for name in dict.fromkeys([*expected, *columns])
+                if expected.get(name) != columns.get(name)
+            ]
+            if there.key != spec.key:
+                keys = (f"keyed by {', '.join(each.key)}" for each in (spec, there))
+                found.append(Drift(spec.kind, "", *keys))
+        return found + [Drift(kind, "", "", "there") for kind in stored]
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
+        from instep.targets.lance import commits
+
+        beside = {
+            spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks)
+            for spec in self.specs(physical)
+            if spec.kind != OWN
+        }
+        return commits.fence(self._place, physical, epoch, marks, beside=beside)
+
+    def writer(self, physical: str, base: int) -> TableWriter:
+        return LanceTableWriter(self._place, physical, self.specs(physical))
+
+    def commit(
+        self,
+        physical: str,
+        *,
+        base: int,
+        epoch: int,
+        attempt: str,
+        staged: Sequence[bytes],
+        marks: Sequence[Mark],
+        scope: str = "",
+    ) -> int:
+        from instep.targets.lance import commits
+        from instep.targets.lance.merging import Merge
+
+        place = self._place
+        done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks)
+        if done is not None:
+            return done
+        written: dict[str, list[str]] = {}
+        for each in staged:
+            for kind, fragments in json.loads(each)["fragments"].items():
+                written.setdefault(kind, []).extend(fragments)
+        beside = commits.versions_beside(place, physical, base)
+        # Outcomes are asked of the own table only.
+        fences = [mark._replace(outcome=b"") for mark in marks]
+        version = base
+        for spec in reversed(self.specs(physical)):
+            own = spec.kind == OWN
+            if own or spec.kind in written:
+                table = spec.table(physical)
+                version = commits.commit(
+                    place,
+                    table,
+                    base=base if own else beside[spec.kind],
+                    epoch=epoch,
+                    attempt=attempt,
+                    change=Merge(place, table, spec, written.get(spec.kind, [])),
+                    marks=marks if own else fences,
+                    beside=beside if own else None,
+                )
+                if not own:
+                    beside[spec.kind] = version
+        return version
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        from instep.targets.lance import commits
+
+        return commits.committed(self._place, physical, since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        from instep.targets.lance import upkeep
+
+        for spec in self.specs(physical):
+            upkeep.maintain_table(self._place, spec.table(physical), full=full, keep_seconds=self.keep_seconds)
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        self._datasets.promote(alias, physical, epoch)
+
+    def served(self, alias: str) -> str | None:
+        return self._datasets.served(alias)
+
+    def rows(self, physical: str, kind: str = OWN) -> int:
+        dataset, _ = self._open(physical, kind)
+        with self._place.understood():
+            return int(dataset.count_rows(_THERE))
+
+    def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
+        import pyarrow as pa
+
+        from instep.targets.lance.keys import KEY, key_numbers
+
+        dataset, spec = self._open(physical, kind)
+        schema = arrow_schema(spec)
+        where = dict(zip(spec.key, key, strict=True))
+        (number,) = key_numbers([pa.array([value], schema.field(name).type) for name, value in where.items()])
+        found = list(self._rows(dataset, f"{_THERE} AND {KEY} = {number}", schema.names, spec, where))
+        return found[0].to_pylist()[0] if found else None
+
+    def read(
+        self,
+        physical: str,
+        kind: str = OWN,
+        *,
+        where: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        import pyarrow as pa
+
+        dataset, spec = self._open(physical, kind)
+        schema = arrow_schema(spec)
+        for name in columns or ():
+            spec.type_of(name)
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        batches = self._rows(dataset, _THERE, wanted.names, spec, where or {})
+        return pa.Table.from_batches((each.cast(wanted) for each in batches), wanted)
+
+    def _rows(
+        self, dataset: Any, condition: str, names: Sequence[str], spec: TableSpec, where: Mapping[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches that are not empty. Values of `where` are compared here: lance would take them as SQL."""
+        schema = arrow_schema(spec)
+        for name in where:
+            spec.type_of(name)
+        with self._place.understood():
+            scanner = dataset.scanner(columns=list(dict.fromkeys([*names, *where])), filter=condition)
+            for batch in scanner.to_batches():
+                found = batch
+                for name, value in where.items():
+                    found = found.filter(_same(found.column(name), value, schema.field(name).type))
+                if found.num_rows:
+                    yield found.select(names)
+
+    def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
+        self._delete(physical, epoch, prefix=prefix, but=instance)
+
+    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
+        if not prefix:
+            raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
+        self._delete(physical, epoch, prefix=prefix, but=None)
+
+    def _delete(self, physical: str, epoch: int, *, prefix: str, but: str | None) -> None:
+        from instep.targets.lance import commits
+
+        for spec in reversed(self.specs(physical)):
+            table = spec.table(physical)
+            base = int(self._place.open(table).version)
+            change = _deletion(self._place, spec, table, prefix=prefix, but=but)
+            attempt = f"delete-{uuid.uuid4().hex}"
+            commits.commit(self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=())
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        served = self.served(alias)
+        old = datetime.now(UTC) - timedelta(seconds=idle_seconds)
+        return [
+            physical
+            for physical in self._place.datasets(f"{checked_name(alias)}__")
+            if alias_owns(alias, physical) and physical != served and self._written(physical) < old
+        ]
+
+    def _written(self, physical: str) -> datetime:
+        dataset = self._place.open(physical)
+        with self._place.understood():
+            written: datetime = dataset.versions()[-1]["timestamp"]
+        return written.astimezone(UTC)
+
+    def drop(self, physical: str) -> None:
+        if self.exists(physical):
+            for spec in reversed(self.specs(physical)):
+                self._datasets.drop(spec.table(physical))
+        self._datasets.drop(physical)
+
+    def _open(self, physical: str, kind: str) -> tuple[Any, TableSpec]:
+        spec = spec_of(self.specs(physical), kind)
+        return self._place.open(spec.table(physical)), spec
+
+
+@dataclass
+class LanceTableWriter:
+    """See `TableWriter`."""
+
+    place: Place
+    physical: str
+    specs: Sequence[TableSpec]
+
+    def stage(self, changes: Iterator[TableChange]) -> bytes:
+        from instep.targets.lance.keys import with_keys
+        from instep.targets.lance.staging import FragmentOutput
+
+        outputs: dict[str, FragmentOutput] = {}
+        try:
+            for kind, rows in changes:
+                spec = spec_of(self.specs, kind)
+                good = checked_rows(spec, arrow_schema(spec), rows)
+                if good.num_rows:
+                    if kind not in outputs:
+                        outputs[kind] = FragmentOutput(self.place, self.place.open(spec.table(self.physical)))
+                    outputs[kind].add(with_keys(good, spec.key))
+            written = {kind: output.finish() for kind, output in outputs.items()}
+        except BaseException:
+            for output in outputs.values():
+                output.abandon()
+            raise
+        return json.dumps({"fragments": written}).encode()
+
+
+def _stored_schema(spec: TableSpec) -> pa.Schema:
+    import pyarrow as pa
+
+    from instep.targets.lance.keys import KEY
+
+    return arrow_schema(spec).append(pa.field(KEY, pa.uint64(), nullable=False))
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    return {each.name: f"{each.type}{'' if each.nullable else ' not null'}" for each in schema}
+
+
+def _deletion(place: Place, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
+    """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from instep.targets.lance.deletions import delete_rows
+
+    scope = checked_prefix(spec, prefix) if prefix else None
+    columns = [*([scope] if scope else []), INSTANCE]
+
+    def change(head: Any, _: int) -> tuple[list[Any], list[Any]]:
+        addresses = []
+        for batch in head.scanner(columns=columns, filter=_THERE, with_row_address=True).to_batches():
+            found = batch.filter(pc.starts_with(batch.column(scope), prefix)) if scope else batch
+            if but is not None:
+                found = found.filter(pc.invert(_same(found.column(INSTANCE), but, pa.string())))
+            addresses.append(found.column("_rowaddr"))
+        return delete_rows(place, table, head, addresses), []
+
+    return change
+
+
+def _same(column: pa.Array[Any], value: Any, kind: pa.DataType) -> pa.Array[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, kind))

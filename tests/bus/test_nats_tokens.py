@@ -202,3 +202,24 @@ def test_many_requests_at_once(bus: NatsBus) -> None:
         found.add(delivery.request)
         mine.ack(delivery)
     assert found == set(asked)
+
+
+def test_an_older_request_never_replaces_one_that_is_newer(
+    opened: Callable[[], NatsBus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if that comes between looking what was last asked, and asking."""
+    slow, quick = opened(), opened()
+    look = slow._last
+    looked: list[str] = []
+
+    async def overtaken(subject: str) -> tuple[int, int]:
+        last = await look(subject)
+        if not looked:
+            quick.publish(ask(2))
+        looked.append(subject)
+        return last
+
+    monkeypatch.setattr(slow, "_last", overtaken)
+    slow.publish(ask(1))
+    assert len(looked) == 2
+    assert taken(consumer(slow)).request == ask(2)

@@ -1,16 +1,25 @@
+"""The bus in a SQLite ledger under the contract, and how it finds what is due."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
+from instep.bus.ledger import LedgerStore
+from instep.domain.deliveries import Policy
+from instep.domain.requests import Kind
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
-from instep.ledger.sqlite import sqlite_engine
+from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sqlite import SqliteDialect, sqlite_engine
 from tests.bus.ledgers import LedgerBusContract
+from tests.contracts.bus.fixtures import ask
 from tests.doubles.clock import VirtualClock
+from tests.ledger.statements import watching
 
 
 class TestSqliteBus(LedgerBusContract):
@@ -23,3 +32,23 @@ class TestSqliteBus(LedgerBusContract):
         engine = sqlite_engine(tmp_path / "ledger.db").execution_options(write=True)
         yield engine
         engine.dispose()
+
+    def test_what_is_due_is_found_by_index_and_nothing_is_sorted(
+        self, open_another: Callable[[], Ledger], clock: VirtualClock, engine: Engine
+    ) -> None:
+        open_another().close()
+        store = LedgerStore(SqlLedger(engine, SqliteDialect(clock, "here")))
+        policy = Policy(group="source", limit=3)
+        store.register("Issue", Kind.NAMESPACE, policy)
+        store.publish([ask(1), ask(1, "1/")])
+        sent: list[tuple[str, Any]] = []
+        with watching(engine, lambda statement, parameters: sent.append((statement, parameters))):
+            assert store.take("Issue", policy) is not None
+            store.reconcile()
+        looks = [each for each in sent if each[0].startswith("SELECT") and "FROM bus_slots" in each[0]]
+        assert len(looks) == 4  # is anything due, has the group room, which one, and who is silent
+        for statement, parameters in looks:
+            with engine.connect() as connection:
+                steps = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+            assert steps[0].startswith("SEARCH bus_slots USING"), steps
+            assert len(steps) == 1 or "is_last" in statement, steps

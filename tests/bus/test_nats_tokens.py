@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import nats.errors
@@ -15,7 +17,8 @@ from instep.domain import deliveries
 from instep.domain.deliveries import Policy
 from instep.domain.nats_address import nats_address
 from instep.domain.refs import PartitionRef
-from instep.domain.requests import NamespaceRequest
+from instep.domain.requests import Kind, NamespaceRequest
+from instep.errors import Fenced
 from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, consumer, taken
 from tests.servers.nats import running_nats
 
@@ -223,3 +226,44 @@ def test_an_older_request_never_replaces_one_that_is_newer(
     slow.publish(ask(1))
     assert len(looked) == 2
     assert taken(consumer(slow)).request == ask(2)
+
+
+def test_what_was_stored_and_cannot_be_read_begins_anew_and_is_said(bus: NatsBus) -> None:
+    mine = consumer(bus, policy=Policy(group="source", limit=1))
+    bus.publish(ask(1))
+    before = taken(mine)
+    bucket = bus._slots._bucket
+    for key in ("Issue.namespace.42.9970", "_group.source", "Issue.nowhere"):
+        bus._connection.run(bucket.change(key, lambda _: b"junk"))
+    [letter] = bus.dead_letters()
+    assert "could not be read" in letter.reason
+    with pytest.raises(Fenced):
+        mine.ack(before)
+    bus.publish(ask(2))
+    delivery = taken(mine)
+    assert delivery.request == ask(2)
+    assert delivery.fence > before.fence
+    mine.ack(delivery)
+    assert bus.dead_letters() == []
+    assert bus.reconcile() == []
+
+
+def test_who_waits_when_the_bus_is_closed_is_told(prefix: str) -> None:
+    bus = open_nats(nats_address(running_nats().url(prefix)))
+    mine = bus.consumer("Issue", Kind.NAMESPACE, Policy())
+    waiting = threading.Event()
+    pull = mine._pull
+
+    async def noted(wait: float) -> Any:
+        waiting.set()
+        return await pull(wait)
+
+    mine._pull = noted  # type: ignore[method-assign]  # to know when it waits
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(mine.next, PATIENCE)
+        assert waiting.wait(PATIENCE)
+        bus.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            asked.result()
+    with pytest.raises(RuntimeError, match="closed"):
+        mine.next()

@@ -7,17 +7,18 @@ something to do in a slot, its consumer has a token that is not acknowledged; to
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from instep.bus.nats.connection import Connection
 from instep.bus.nats.keys import Bucket, Found
+from instep.domain import deliveries
 from instep.domain.deliveries import Policy, Slot
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import RequestError, dotted, scope_of_dotted
-from instep.errors import Conflict, InstepError
+from instep.errors import Conflict
 
 #: Before the names of groups among the keys: no entity has this name.
 _GROUPS: Final = "_group"
@@ -51,7 +52,7 @@ class Slots:
 
     async def get(self, ref: PartitionRef) -> Slot:
         found = await self._bucket.get(_key(ref))
-        return Slot() if found is None else _slot(ref, found)
+        return Slot() if found is None else _slot(found)
 
     async def change(self, ref: PartitionRef, change: Callable[[Slot, int], Slot], *, new: bool = False) -> Slot:
         """Raises `Conflict` when there is no such slot, unless it may be `new`, and what `change` raises."""
@@ -62,7 +63,7 @@ class Slots:
             nonlocal after
             if found is None and not new:
                 raise Conflict(f"nothing was asked of {ref}")
-            before = Slot() if found is None else _slot(ref, found)
+            before = Slot() if found is None else _slot(found)
             after = change(before, now)
             return found if after is before else msgspec.json.encode(_Stored(by, after))
 
@@ -72,7 +73,7 @@ class Slots:
     async def every(self, name: str | None = None) -> list[tuple[PartitionRef, Slot]]:
         found = await self._bucket.find(f"{name}.>" if name else ">")
         refs = [(_ref(key), each) for key, each in found.items()]
-        return [(ref, _slot(ref, each)) for ref, each in refs if ref is not None]
+        return [(ref, _slot(each)) for ref, each in refs if ref is not None]
 
     async def forget(self, name: str) -> None:
         await self._bucket.forget(f"{name}.>")
@@ -80,45 +81,40 @@ class Slots:
     # Groups.
 
     async def has_room(self, policy: Policy) -> bool:
-        found, now = await self._bucket.get(f"{_GROUPS}.{policy.group}"), await self._connection.now()
-        return found is None or len(_alive(found, now)) < policy.limit
+        found = await self._bucket.get(f"{_GROUPS}.{policy.group}")
+        return len(_permits(found, await self._connection.now())) < policy.limit
 
     async def enter(self, policy: Policy, permit: str) -> bool:
         """Whether there was room in the group, for the ack wait."""
-        if not policy.group:
-            return True
-        now, entered = await self._connection.now(), False
+        entered = True
 
-        def change(permits: dict[str, int]) -> dict[str, int]:
+        def change(permits: dict[str, int], until: int) -> dict[str, int]:
             nonlocal entered
-            permits = {each: until for each, until in permits.items() if now < until}
             entered = permit in permits or len(permits) < policy.limit
-            return permits | {permit: now + policy.ack_wait} if entered else permits
+            return permits | {permit: until} if entered else permits
 
-        await self._regroup(policy.group, change)
+        await self._regroup(policy, change)
         return entered
 
     async def leave(self, policy: Policy, permit: str) -> None:
-        if policy.group:
-            await self._regroup(
-                policy.group, lambda permits: {each: until for each, until in permits.items() if each != permit}
-            )
+        await self._regroup(policy, lambda permits, _: {each: permits[each] for each in permits if each != permit})
 
     async def stay(self, policy: Policy, permit: str) -> None:
         """A delivery that is in work stays, whether or not there is room."""
-        if policy.group:
-            until = await self._connection.now() + policy.ack_wait
-            await self._regroup(policy.group, lambda permits: permits | {permit: until})
+        await self._regroup(policy, lambda permits, until: permits | {permit: until})
 
-    async def _regroup(self, group: str, change: Callable[[dict[str, int]], dict[str, int]]) -> None:
-        stored = _Group(self._id(), {})
+    async def _regroup(self, policy: Policy, change: Callable[[dict[str, int], int], dict[str, int]]) -> None:
+        """`change` is given the permits that hold, and until when one would that is given now."""
+        if not policy.group:
+            return
+        now, by = await self._connection.now(), self._id()
 
         def attempt(found: Found | None) -> bytes | Found | None:
-            before = {} if found is None else msgspec.json.decode(found.data, type=_Group).permits
-            after = change(before)
-            return found if after == before else msgspec.json.encode(replace(stored, permits=after))
+            before = _permits(found, now)
+            after = change(before, now + policy.ack_wait)
+            return found if after == before else msgspec.json.encode(_Group(by, after))
 
-        await self._bucket.change(f"{_GROUPS}.{group}", attempt)
+        await self._bucket.change(f"{_GROUPS}.{policy.group}", attempt)
 
 
 def _key(ref: PartitionRef) -> str:
@@ -133,13 +129,21 @@ def _ref(key: str) -> PartitionRef | None:
         return None
 
 
-def _slot(ref: PartitionRef, found: Found) -> Slot:
+def _slot(found: Found) -> Slot:
+    """What cannot be read (somebody else wrote there) begins anew, and is said. Revisions grow faster than fences."""
     try:
         return msgspec.json.decode(found.data, type=_Stored).slot
     except msgspec.MsgspecError as error:
-        raise InstepError(f"what the bus has stored of {ref} cannot be read: {error}") from error
+        slot = Slot(fence=found.revision)
+        return deliveries.refuse(slot, f"what the bus had stored of it could not be read: {error}", 0)
 
 
-def _alive(found: Found, now: int) -> list[str]:
-    permits = msgspec.json.decode(found.data, type=_Group).permits
-    return [each for each, until in permits.items() if now < until]
+def _permits(found: Found | None, now: int) -> dict[str, int]:
+    """Those that hold. What cannot be read holds nothing."""
+    if found is None:
+        return {}
+    try:
+        permits = msgspec.json.decode(found.data, type=_Group).permits
+    except msgspec.MsgspecError:
+        return {}
+    return {each: until for each, until in permits.items() if now < until}

@@ -1,12 +1,26 @@
-"""The ClickHouse target in process (chdb): the contract."""
+"""The ClickHouse target: the contract, in process (chdb), and what is ClickHouse's own."""
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from instep.targets.clickhouse import ClickHouseTarget
+from instep.domain.columns import INT64, STRING, Column
+from instep.domain.waves import Mark
+from instep.errors import Away, Fenced, Transient, UserError
+from instep.targets.clickhouse import ClickHouseTarget, embedded, layout, serving, staging
+from instep.targets.clickhouse.journal import Journal, guard_values
+from instep.targets.clickhouse.session import FENCED, explained, records
+from instep.targets.tables import TableChange, TableSpec
+from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract
 
 
@@ -14,3 +28,299 @@ class TestEmbedded(TableTargetContract):
     @pytest.fixture
     def target(self, tmp_path: Path) -> ClickHouseTarget:
         return ClickHouseTarget(str(tmp_path / "index"))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> ClickHouseTarget:
+    made = ClickHouseTarget(str(tmp_path / "index"))
+    made.create("Node__1", SPECS)
+    return made
+
+
+def asked(target: ClickHouseTarget, sql: str) -> list[dict[str, Any]]:
+    """What any client of ClickHouse would be told."""
+    with target.session() as session:
+        return records(session, sql)
+
+
+def parts(target: ClickHouseTarget) -> int:
+    sql = "SELECT count() AS n FROM system.parts WHERE database = 'instep' AND table = 'Node__1' AND active"
+    return int(asked(target, sql)[0]["n"])
+
+
+def slip_in(target: ClickHouseTarget, base: int, *rows: Node) -> None:
+    """What a zombie does on a server when it was not stopped: an insert after whatever came meanwhile."""
+    (file,) = staging.decode(staged(target, "Node__1", base, *rows))
+    with target.session() as session:
+        sql = target._insert("Node__1", NODES, file.path)
+        session.load(sql, layout.staged_structure(NODES), file.path, **guard_values("", 2**40, base, ()))
+
+
+# -- which row stays ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+def test_whatever_is_inserted_last_the_best_row_stays(target: ClickHouseTarget, upkeep: bool) -> None:
+    """The best first: by version, then not deleted, then the later base."""
+    ranked = [
+        (1, Node(0, None, 8, deleted=True)),
+        (3, Node(0, "later base", 7)),
+        (1, Node(0, "earlier base", 7)),
+        (9, Node(0, None, 7, deleted=True)),
+        (9, Node(0, "older version", 6)),
+    ]
+    orders = [order for n in (2, 3) for order in itertools.permutations(range(5), n)]
+    for step in range(3):
+        for base in {base for base, _ in ranked}:
+            rows = [
+                ranked[order[step]][1]._replace(id=key)
+                for key, order in enumerate(orders)
+                if step < len(order) and ranked[order[step]][0] == base
+            ]
+            if rows:
+                slip_in(target, base, *rows)
+        if upkeep:
+            target.maintain("Node__1", full=True)
+            assert parts(target) == 1
+        best = {key: ranked[min(order[: step + 1])][1] for key, order in enumerate(orders)}
+        assert nodes(target, "Node__1") == {key: row.title for key, row in best.items() if not row.deleted}
+
+
+def test_a_zombie_that_slips_in_late_changes_nothing(target: ClickHouseTarget) -> None:
+    old = target.fence("Node__1", 1)
+    put(target, "Node__1", Node(1, "new", 20), Node(2, None, 20, deleted=True), epoch=2, attempt="1")
+    put(target, "Node__1", Node(3, "same version", 10), epoch=3, attempt="2")
+    for upkeep in (False, True):
+        slip_in(target, old, Node(1, "zombie", 10), Node(2, "zombie", 10), Node(3, "zombie", 10))
+        if upkeep:
+            target.maintain("Node__1", full=True)
+        assert nodes(target, "Node__1") == {1: "new", 3: "same version"}
+
+
+@pytest.mark.parametrize("by", ["epoch", "fence"])
+def test_the_statement_that_inserts_refuses_a_zombie_by_itself(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Paused between the check and the insert, as on a server."""
+    base = target.fence("Node__1", 1)
+    part = staged(target, "Node__1", base, Node(1, "zombie", 1))
+    target.fence("Node__1", 2 if by == "epoch" else 1, [Mark("it's", 2, b"")])
+    monkeypatch.setattr(Journal, "refuse", lambda *_, **__: None)
+    with pytest.raises(Fenced):
+        target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[part], marks=[Mark("it's", 1, b"")])
+    assert asked(target, "SELECT count() AS n FROM instep.Node__1") == [{"n": 0}]
+    assert target.committed("Node__1", base, ["it's"]) == {}
+
+
+# -- inserts -----------------------------------------------------------------------------------
+
+
+def test_a_file_of_many_batches_becomes_one_part_once(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that broke off before its record is sent again: what is in is recognised by its token."""
+    base = target.fence("Node__1", 1)
+    changes = (each for n in range(100) for each in change([Node(10 * n + k, "x", 1) for k in range(10)]))
+    part = target.writer("Node__1", base).stage(changes)
+    monkeypatch.setattr(staging, "remove", lambda _: None)
+
+    def commit() -> None:
+        target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "commit", lambda *_: (_ for _ in ()).throw(Transient("killed")))
+        with pytest.raises(Transient):
+            commit()
+    commit()
+    assert asked(target, "SELECT count() AS n FROM instep.Node__1") == [{"n": 1000}]
+    assert parts(target) == 1
+
+
+def test_a_task_cuts_its_files_to_what_one_insert_takes(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "FILE_ROWS", 40)
+    base = target.fence("Node__1", 1)
+    part = target.writer("Node__1", base).stage(change([Node(n, "x", 1) for n in range(100)]))
+    assert len(staging.decode(part)) == 3
+    target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
+    assert (target.rows("Node__1"), parts(target)) == (100, 3)
+
+
+def test_staged_files_go_with_the_commit_and_with_upkeep(tmp_path: Path, target: ClickHouseTarget) -> None:
+    put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")
+    folder = tmp_path / "index" / "staging" / "Node__1"
+    assert list(folder.iterdir()) == []
+    staged(target, "Node__1", 1, Node(2, "two", 1))
+
+    def broken() -> Iterator[TableChange]:
+        yield from change([Node(3, "x", 1)])
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        target.writer("Node__1", 1).stage(broken())
+    assert len(list(folder.iterdir())) == 1
+    target.maintain("Node__1")
+    assert len(list(folder.iterdir())) == 1
+    ClickHouseTarget(target.uri, keep_seconds=0).maintain("Node__1")
+    assert list(folder.iterdir()) == []
+
+
+def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHouseTarget) -> None:
+    eager = ClickHouseTarget(target.uri, keep_seconds=0)
+    for number in range(40):
+        put(eager, "Node__1", Node(number % 7, f"{number}", number), epoch=number + 1, attempt=f"{number}")
+        eager.maintain("Node__1")
+    assert parts(target) <= 14
+    assert asked(target, "SELECT count() AS n FROM instep.Node__1__instep")[0]["n"] <= 3
+    assert nodes(target, "Node__1") == {n % 7: f"{n}" for n in range(33, 40)}
+
+
+# -- readers -----------------------------------------------------------------------------------
+
+
+def test_a_plain_select_is_right_at_every_moment(target: ClickHouseTarget) -> None:
+    """From views: no FINAL to forget, nothing deleted, nothing twice, the promoted instance only."""
+    rows = "SELECT id, title, _instance FROM instep.Node ORDER BY id"
+    put(target, "Node__1", Node(1, "old", 1), Node(2, "gone", 1), Edge(1, 5, 1), epoch=1, attempt="1")
+    target.promote("Node", "Node__1", 1)
+    put(target, "Node__1", Node(1, "new", 2), Node(2, None, 2, deleted=True), Edge(1, 6, 2), epoch=1, attempt="2")
+    assert parts(target) == 2
+    assert asked(target, rows) == [{"id": 1, "title": "new", "_instance": "i"}]
+    assert asked(target, "SELECT id, user FROM instep.Node__AUTHOR") == [{"id": 1, "user": 6}]
+    assert list(asked(target, "SELECT * FROM instep.Node")[0]) == [
+        "id",
+        "path",
+        "title",
+        "_ref",
+        "_instance",
+        "_version",
+    ]
+    target.create("Node__2", [NODES])
+    put(target, "Node__2", Node(9, "other", 1), epoch=1, attempt="1", instance="j")
+    assert len(asked(target, rows)) == 1
+    target.promote("Node", "Node__2", 2)
+    assert asked(target, rows) == [{"id": 9, "title": "other", "_instance": "j"}]
+    with pytest.raises(UserError):
+        asked(target, "SELECT * FROM instep.Node__AUTHOR")
+    target.promote("Node", None, 3)
+    with pytest.raises(UserError):
+        asked(target, rows)
+
+
+def test_a_promotion_that_broke_off_is_mended_by_the_next(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "_show", lambda *_: (_ for _ in ()).throw(Transient("killed")))
+        with pytest.raises(Transient):
+            target.promote("Node", "Node__1", 1)
+    assert target.served("Node") == "Node__1"
+    target.promote("Node", "Node__1", 1)
+    assert asked(target, "SELECT count() AS n FROM instep.Node") == [{"n": 1}]
+
+
+def test_an_alias_that_is_a_table_is_a_user_error(target: ClickHouseTarget) -> None:
+    target.create("Node", [NODES])
+    with pytest.raises(UserError, match="Node"):
+        target.promote("Node", "Node__1", 1)
+    assert target.rows("Node") == 0
+
+
+def test_names_that_only_quoting_saves(target: ClickHouseTarget) -> None:
+    odd = TableSpec("", (Column("a`b", INT64), Column("c.d", STRING), Column("e\\`", STRING)), ("a`b",), "c.d")
+    target.create("a.b=c@d__1", [odd])
+    base = target.fence("a.b=c@d__1", 1, [Mark("'; DROP TABLE x --", 1, b"")], scope="it's\\ \t")
+    row = {"a`b": 1, "c.d": "1/", "e\\`": "x' OR 1=1"}
+    part = target.writer("a.b=c@d__1", base).stage(iter([TableChange("", batch(odd, [row]))]))
+    target.commit("a.b=c@d__1", base=base, epoch=1, attempt="'\\", staged=[part], marks=[], scope="it's\\ \t")
+    target.promote("a.b=c@d", "a.b=c@d__1", 1)
+    assert target.read("a.b=c@d__1", where=row, columns=list(row)).to_pylist() == [row]
+    target.delete_scope("a.b=c@d__1", "1/", epoch=1)
+    assert target.rows("a.b=c@d__1") == 0
+    target.drop("a.b=c@d__1")
+
+
+# -- the place ---------------------------------------------------------------------------------
+
+
+def test_another_process_gets_its_turn_and_who_cannot_wait_is_told(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys; from instep.targets.clickhouse import ClickHouseTarget\n"
+        "print(ClickHouseTarget(sys.argv[1]).rows('Node__1'))"
+    )
+
+    def other() -> str:
+        done = subprocess.run([sys.executable, "-c", code, target.uri], capture_output=True, text=True, check=False)
+        return done.stdout.strip() + done.stderr.strip()
+
+    put(target, "Node__1", Node(1, "one", 1), epoch=1, attempt="1")
+    # No session is open any more: the other waits out what this process lingers, and says nothing but its answer.
+    assert other() == "1"
+    embedded._end()
+    with Path(target.uri, "engine.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.setattr(embedded, "PATIENCE_SECONDS", 0.05)
+        with pytest.raises(Away, match="another process"):
+            target.rows("Node__1")
+    assert target.rows("Node__1") == 1
+
+
+def test_two_folders_in_one_process(tmp_path: Path) -> None:
+    targets = [ClickHouseTarget(str(tmp_path / name)) for name in "ab"]
+    for number, each in enumerate(targets):
+        each.create("Node__1", SPECS)
+        put(each, "Node__1", Node(number, "x", 1), epoch=1, attempt="1")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: nodes(targets[n % 2], "Node__1"), range(12)))
+    assert found == [{0: "x"}, {1: "x"}] * 6
+
+
+def test_a_place_that_cannot_be_written_is_for_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="file"):
+        ClickHouseTarget(str(tmp_path / "file" / "below")).check()
+    target = ClickHouseTarget(str(tmp_path / "good"), staging=str(tmp_path / "file" / "staging"))
+    with pytest.raises(UserError, match="staging"):
+        target.check()
+
+
+def test_a_server_that_is_not_there_is_away_and_its_password_stays_secret(tmp_path: Path) -> None:
+    target = ClickHouseTarget("http://anna:open-sesame@127.0.0.1:9/db", staging=str(tmp_path))
+    with pytest.raises(Away) as caught:
+        target.check()
+    shown = f"{caught.value}{caught.value.__cause__}{target!r}"
+    assert "127.0.0.1:9/db" in shown
+    assert "sesame" not in shown
+    for wrong in ("ftp://anna:open-sesame@host/db", "http://", "http://anna:open-sesame@host:x/db"):
+        with pytest.raises(UserError) as refused:
+            ClickHouseTarget(wrong, staging=str(tmp_path)).check()
+        assert "sesame" not in str(refused.value)
+    with pytest.raises(UserError, match="staging"):
+        ClickHouseTarget("http://anna:open-sesame@host/db")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE)", UserError),
+        ("Code: 516. DB::Exception: anna: Authentication failed. (AUTHENTICATION_FAILED)", UserError),
+        ("Code: 252. DB::Exception: Too many parts (300). (TOO_MANY_PARTS)", Transient),
+        ("Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)", Transient),
+        (f"Code: 395. DB::Exception: {FENCED}: while executing 'FUNCTION throwIf'", Fenced),
+        ("Connection refused", Away),
+    ],
+)
+def test_what_clickhouse_says_is_sorted_by_what_to_do(said: str, kind: type[Exception]) -> None:
+    assert type(explained(said, "here")) is kind
+
+
+def test_importing_the_target_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, instep.targets.clickhouse, instep.targets.lance\n"
+        "assert not {'chdb', 'clickhouse_connect', 'pyarrow', 'lance', 'fsspec', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

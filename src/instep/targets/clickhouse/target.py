@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 #: while somebody works with it.
 _PARTS = 12
 
-#: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all.
+#: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all. Rows of one key in it
+#: are left to merges and FINAL: looking for them here takes as long again as writing (1,000,000 rows, 2 cores: 2.2
+#: instead of 1.0 seconds of processor time).
 _ONE_BLOCK = (
     "max_block_size = 4000000, max_insert_block_size = 4000000, min_insert_block_size_rows = 4000000, "
-    "min_insert_block_size_bytes = 0, max_insert_threads = 1, insert_null_as_default = 1"
+    "min_insert_block_size_bytes = 0, max_insert_threads = 1, insert_null_as_default = 1, optimize_on_insert = 0"
 )
 
 

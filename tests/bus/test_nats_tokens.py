@@ -85,7 +85,8 @@ def test_what_is_no_request_becomes_a_dead_letter_and_the_subject_goes_on(
 ) -> None:
     mine = consumer(bus)
     _send(bus, f"{prefix}.request.namespace.42.9970", data)
-    assert mine.next() is None
+    while not bus.dead_letters():  # A question that does not wait may come before the consumer knows of a message.
+        assert mine.next() is None
     [letter] = bus.dead_letters()
     assert reason in letter.reason
     bus.publish(ask(3))

@@ -73,7 +73,8 @@ class Consumer(Protocol):
     def name(self) -> str: ...
 
     def next(self, timeout: float = 0.0) -> Delivery | None:
-        """The next request that can be taken; None when there is none within `timeout` seconds.
+        """The next request that can be taken; None when there is none within `timeout` seconds. (Without one, what was
+        published a moment ago may be missed.)
 
         A request whose worker said nothing for the policy's ack wait is delivered again. If that was its last
         attempt, it becomes a dead letter.

@@ -109,9 +109,9 @@ class MergingContract(OnTables):
     # -- namespaces and instances --------------------------------------------------------------
 
     def test_a_row_that_moves_to_another_namespace_stays_one(self, target: TableTarget, index: str) -> None:
-        put(target, index, Node(1, "here", 1, path="1/2/"), epoch=1, attempt="1")
-        put(target, index, Node(1, "there", 2, path="1/3/"), epoch=1, attempt="2")
-        assert nodes(target, index) == {1: "there"}
+        put(target, index, Node(1, "here", 1, path="1/2/"), Node(2, "here", 1, path="1/4/"), epoch=1, attempt="1")
+        put(target, index, Node(1, "there", 2, path="1/3/"), Node(2, "there", 2, path="1/2/"), epoch=1, attempt="2")
+        assert nodes(target, index) == {1: "there", 2: "there"}
         target.delete_scope(index, "1/2/", epoch=1)
         assert nodes(target, index) == {1: "there"}
         target.delete_scope(index, "1/3/", epoch=1)

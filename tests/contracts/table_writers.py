@@ -143,11 +143,12 @@ class TableWritersContract(OnTables):
         self, target: TableTarget, index: str
     ) -> None:
         base = target.fence(index, 1)
-        parts = [[staged(target, index, base, Node(1, title, 1))] for title in ("zombie", "holder")]
-        target.commit(index, base=base, epoch=1, attempt="2", staged=parts[1], marks=[Mark("s", 2, b"holder")])
+        zombies = [staged(target, index, base, Node(1, "zombie", 1), Edge(1, 1, 1))]
+        holders = [staged(target, index, base, Node(1, "holder", 1))]
+        target.commit(index, base=base, epoch=1, attempt="2", staged=holders, marks=[Mark("s", 2, b"holder")])
         with pytest.raises(Fenced):
-            target.commit(index, base=base, epoch=1, attempt="1", staged=parts[0], marks=[Mark("s", 1, b"zombie")])
-        assert nodes(target, index) == {1: "holder"}
+            target.commit(index, base=base, epoch=1, attempt="1", staged=zombies, marks=[Mark("s", 1, b"zombie")])
+        assert (nodes(target, index), edges(target, index)) == ({1: "holder"}, {})
 
     @pytest.mark.parametrize("by", ["epoch", "fence of the slice"])
     def test_every_interleaving_of_two_writers_ends_as_if_one_had_run(

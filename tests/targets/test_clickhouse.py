@@ -104,7 +104,7 @@ def test_the_statement_that_inserts_refuses_a_zombie_by_itself(
     """Paused between the check and the insert, as on a server."""
     base = target.fence("Node__1", 1)
     part = staged(target, "Node__1", base, Node(1, "zombie", 1))
-    target.fence("Node__1", 2 if by == "epoch" else 1, [Mark("it's", 2, b"")])
+    target.fence("Node__1", *((2,) if by == "epoch" else (1, [Mark("it's", 2, b"")])))
     monkeypatch.setattr(Journal, "refuse", lambda *_, **__: None)
     with pytest.raises(Fenced):
         target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[part], marks=[Mark("it's", 1, b"")])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
@@ -14,8 +16,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@contextlib.contextmanager
-def session(address: ServerAddress) -> Iterator[ServerSession]:
+def session(address: ServerAddress) -> ServerSession:
+    return ServerSession(_client(address, os.getpid()), address)
+
+
+@cache
+def _client(address: ServerAddress, process: int) -> Any:
+    """Kept: making one asks the server several things. Its connections are no good to a fork (`process`)."""
     try:
         import clickhouse_connect
     except ImportError:
@@ -25,7 +32,7 @@ def session(address: ServerAddress) -> Iterator[ServerSession]:
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
     try:
-        client = clickhouse_connect.get_client(
+        return clickhouse_connect.get_client(
             host=address.host,
             port=address.port,
             username=address.user,
@@ -38,8 +45,6 @@ def session(address: ServerAddress) -> Iterator[ServerSession]:
         )
     except ClickHouseError as error:
         raise explained(address.without_secrets(str(error)), address.shown) from None
-    with contextlib.closing(client):
-        yield ServerSession(client, address)
 
 
 class ServerSession:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: while somebody works with it.
 _PARTS = 12
 
-#: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all. Rows of one key in it
-#: are left to merges and FINAL: looking for them here takes as long again as writing (1,000,000 rows, 2 cores: 2.2
+#: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all. Rows of one key in
+#: it are left to merges and FINAL: looking for them here takes as long again as writing (1,000,000 rows, 2 cores: 2.2
 #: instead of 1.0 seconds of processor time).
 _ONE_BLOCK = (
     "max_block_size = 4000000, max_insert_block_size = 4000000, min_insert_block_size_rows = 4000000, "
@@ -82,8 +82,7 @@ class ClickHouseTarget:
     def session(self, *, alone: bool = False) -> Iterator[Session]:
         """`alone`: in process nobody else works with it meanwhile."""
         if is_server(self.uri):
-            with server.session(self._address) as remote:
-                yield remote
+            yield server.session(self._address)
         else:
             with embedded.session(Path(self.uri), alone=alone) as local:
                 yield local

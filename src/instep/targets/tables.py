@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType, TypeName
+from instep.domain.graph import GraphTable
 from instep.domain.refs import is_entity_name
 from instep.domain.waves import Mark
 from instep.errors import UserError
@@ -54,7 +55,7 @@ class TableSpec:
     scope: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind and (not is_entity_name(self.kind) or "__" in self.kind or self.kind == JOURNAL):
+        if self.kind and (not is_entity_name(self.kind) or "__" in self.kind or self.kind.lower() == JOURNAL):
             raise UserError(
                 f"{self.kind!r} cannot name a kind of edge",
                 hint=f"Use letters, digits and single '_', starting with a letter; {JOURNAL!r} is taken.",
@@ -70,6 +71,11 @@ class TableSpec:
             raise UserError(f"{self}: column {floating[0]!r} cannot be in a key", hint="NaN equals nothing: cast it.")
         if self.scope is not None and types.get(self.scope) != STRING:
             raise UserError(f"{self}: its scope {self.scope!r} is not a column of text")
+
+    @classmethod
+    def of(cls, table: GraphTable) -> TableSpec:
+        """A table of a graph as a target keeps it."""
+        return cls(table.kind, table.columns, table.key, table.scope)
 
     def __str__(self) -> str:
         return f"table {self.kind!r}" if self.kind else "the entity's own table"

@@ -350,7 +350,9 @@ def commands(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return command
 
 
-def test_two_generations_by_commands(place: Place, commands: Callable[..., Any]) -> None:
+def test_two_generations_by_commands(
+    place: Place, commands: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     commands("run")
     (first,) = commands("status")
     place.declare(chunk=300, extra="")
@@ -395,6 +397,14 @@ def test_two_generations_by_commands(place: Place, commands: Callable[..., Any])
     moments = {each["generation"]: each["promoted"] for each in commands("status", "--at", "2999-01-01")}
     assert moments == {"": False, "v2": True}
     commands("ledger", "verify")
+
+    capsys.readouterr()
+    assert main(["jobs", "--project", str(place.root)]) == 0
+    assert capsys.readouterr().out.count("Document (v2)") == 2
+    left = commands("taint", "Document")
+    assert (left["generation"], left["old"]["generation"], left["new"]["reason"]) == ("v2", "v2", "taint")
+    assert commands("rebuild", "Document", "--generation", "")["new"]["generation"] == ""
+    assert "is not there" in json.dumps(commands("taint", "Document", "--generation", "v9", code=1))
 
 
 def test_errors_name_what_there_is(place: Place, commands: Callable[..., Any]) -> None:

@@ -1,6 +1,6 @@
 """Errors, grouped by what the caller should do about them.
 
-* `UserError`: the user can mend it. Shown without a traceback.
+* `UserError`: the user can mend it. Shown without a traceback. `Away` may mend itself.
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
 * `Conflict`: somebody else changed the same thing; read again and retry.
@@ -33,6 +33,12 @@ class UserError(InstepError):
         if self.hint:
             lines.append(self.hint)
         return "\n".join(lines)
+
+
+class Away(UserError):
+    """Ledger or target are out of reach (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+
+    exit_code = 75
 
 
 class Transient(InstepError):

@@ -84,12 +84,12 @@ def test_with_json_the_error_is_json_too(command: Install, capsys: pytest.Captur
     assert err.startswith("error: ")
 
 
-@pytest.mark.parametrize("kind", [Transient, Conflict, Fenced, Unknown])
+@pytest.mark.parametrize(("kind", "code"), [(Transient, 75), (Conflict, 1), (Fenced, 1), (Unknown, 1)])
 def test_our_own_errors_say_what_to_do_next(
-    command: Install, capsys: pytest.CaptureFixture[str], kind: type[InstepError]
+    command: Install, capsys: pytest.CaptureFixture[str], kind: type[InstepError], code: int
 ) -> None:
     command(raising(kind("the ledger is away")))
-    assert main(["act"]) == 1
+    assert main(["act"]) == code
     message, hint = capsys.readouterr().err.splitlines()
     assert message == "error: the ledger is away"
     assert hint.startswith("hint: ")

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import (
     JOB_MOVES,
-    MAX_ATTEMPTS,
     SLICE_MOVES,
+    Claim,
     JobState,
     SliceState,
-    after_failure,
-    ancestors_of,
     end_of_job,
     end_of_part,
-    half_ids,
 )
+from instep.domain.refs import PartitionRef
 
 
 def test_every_state_says_where_it_can_go_and_only_ended_states_are_final() -> None:
@@ -80,22 +77,11 @@ def test_a_job_ends_with_its_last_part(parts: list[JobState | None]) -> None:
         assert end in JOB_MOVES[JobState.RUNNING]
 
 
-@given(st.uuids(), st.integers(0, 50), st.integers(0, 50_000), st.lists(st.integers(0, 1), max_size=12))
-def test_a_piece_names_every_slice_that_it_was_split_from(
-    job: uuid.UUID, position: int, index: int, cuts: list[int]
-) -> None:
-    whole = f"{job}.{position}.{index}"
-    line = [whole]
-    for side in cuts:
-        assert len(set(half_ids(line[-1]))) == 2
-        line.append(half_ids(line[-1])[side])
-    assert ancestors_of(line[-1]) == tuple(reversed(line[:-1]))
-
-
-def test_a_transient_error_is_retried_until_the_attempts_are_spent() -> None:
-    ends = [after_failure(attempt, transient=True) for attempt in range(1, MAX_ATTEMPTS + 1)]
-    assert ends == [SliceState.PENDING, SliceState.PENDING, SliceState.FAILED]
-    assert after_failure(1, transient=False) is SliceState.FAILED
+@pytest.mark.parametrize(("units", "tries"), [(1, 4), (2, 3), (10_000, 3)])
+def test_a_slice_is_worn_out_after_three_tries_and_a_single_unit_after_four(units: int, tries: int) -> None:
+    ref = PartitionRef.parse("Document@global")
+    claims = [Claim("s", "j", ref, 0, 0, units, 1, attempts, 1, 0, b"") for attempts in range(6)]
+    assert [claim.worn_out for claim in claims] == [attempts >= tries for attempts in range(6)]
 
 
 @given(st.lists(st.builds(Counts, *[st.integers(0, 100)] * 3)))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from instep.domain.jobs import JobState
+from instep.domain.waves import TaskOutcome, Wave
+from instep.engine.inline import InlineEngine
 from instep.service.progress import Silent
 
 from . import corpus, truth
@@ -42,6 +46,31 @@ def test_broken_documents_are_listed_with_path_and_reason_and_their_neighbours_a
     for name, word in reasons.items():
         assert word.lower() in failures[name].reason.lower(), failures[name].reason
     assert place.wrong(keep=lambda path: path.parent.name != "broken") == ""
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_document_that_breaks_every_wave_is_found_among_its_neighbours(
+    place: Place, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Wherever it is in its slice: what fails again and again is not taken for hopeless while others succeed."""
+    place.declare(entity="buckets: 1")
+    real, poison = InlineEngine.run, set[str]()
+
+    def run(self: InlineEngine, wave: Wave, *rest: Any) -> Sequence[TaskOutcome]:
+        uris = [change.uri for part in wave.slices for change in part.changes]
+        poison.add(next(iter(poison), uris[at]))
+        if poison & set(uris):
+            raise RuntimeError("out of memory")
+        return real(self, wave, *rest)
+
+    monkeypatch.setattr(InlineEngine, "run", run)
+    result = place.run()
+    assert result.state is JobState.COMPLETED_WITH_ERRORS
+    assert (result.counts.written, result.counts.failed) == (59, 1)
+    (failure,) = place.open().failures()
+    assert failure.reason == "its slice ended badly 4 times; the last time: RuntimeError: out of memory"
+    assert poison == {failure.uri}
+    assert place.wrong(keep=lambda path: path.name != Path(failure.uri).name) == ""
 
 
 def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Place) -> None:

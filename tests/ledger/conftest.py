@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.servers.ledgers import LedgerDatabase, mariadb_ledger, postgres_ledger
+from tests.servers.ledgers import LedgerDatabase, mariadb_ledger, mysql_ledger, postgres_ledger
 
 
 @pytest.fixture
@@ -17,5 +17,12 @@ def postgres() -> LedgerDatabase:
 @pytest.fixture
 def mariadb() -> LedgerDatabase:
     database = mariadb_ledger()
+    database.empty()
+    return database
+
+
+@pytest.fixture
+def mysql() -> LedgerDatabase:
+    database = mysql_ledger()
     database.empty()
     return database

@@ -16,9 +16,12 @@ MANY = 50_000
 
 def store_slices(database: LedgerDatabase) -> None:
     """As many PENDING slices of the job `job`, which has a part on `REF`, after those that it has."""
-    mariadb = database.server.kind == "mariadb"
-    rank = "`rank`" if mariadb else "rank"
-    numbers = f"seq_1_to_{MANY}" if mariadb else f"generate_series(1, {MANY}) AS numbers (seq)"
+    postgres = database.server.kind == "postgres"
+    rank = "rank" if postgres else "`rank`"
+    ordinals = (
+        f"JSON_TABLE(CONCAT('[0', REPEAT(',0', {MANY - 1}), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) AS numbers"
+    )
+    numbers = f"generate_series(1, {MANY}) AS numbers (seq)" if postgres else ordinals
     database.execute(
         "INSERT INTO slices (id, job_id, ref, number, bucket, units, work, priority, state, attempts, fence,"
         f" {rank}, claimable_at) SELECT CONCAT('job.0.', 1000 + seq), 'job', '{REF}', 1000 + seq, 3, 2, 10, 40,"

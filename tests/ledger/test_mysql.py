@@ -1,13 +1,15 @@
-"""The ledger on MariaDB: under the contract, and what else it has to stand."""
+"""The ledger on MariaDB and MySQL: under the contract, and what else it has to stand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, RowMapping
 
+from instep.domain.jobs import SliceState
 from instep.domain.server_address import server_address
 from instep.errors import UserError
 from instep.ledger.mysql import Mysql
@@ -29,11 +31,15 @@ class TestMariadbLedger(LedgerContract):
     """Every handle has connections of its own to one database."""
 
     @pytest.fixture
-    def ledgers(self, clock: VirtualClock, mariadb: LedgerDatabase) -> Iterator[Callable[[], Ledger]]:
+    def database(self, mariadb: LedgerDatabase) -> LedgerDatabase:
+        return mariadb
+
+    @pytest.fixture
+    def ledgers(self, clock: VirtualClock, database: LedgerDatabase) -> Iterator[Callable[[], Ledger]]:
         opened: list[Ledger] = []
 
         def another() -> Ledger:
-            opened.append(mariadb.open(clock))
+            opened.append(database.open(clock))
             return opened[-1]
 
         yield another
@@ -98,13 +104,11 @@ class TestMariadbServer(ServerLedger):
         for work, limit in ((10, 1), (300, 1_000), (10**9, 1_000)):
             sent = statements_of(engine, partial(ledger.claim, "job", REF, "ann", work=work, limit=limit))
             assert len(sent) >= 4
-            with engine.connect() as connection:
-                for statement, parameters in sent:
-                    rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings().all()
-                    for row in rows:
-                        if row["table"] in ("slices", "slice_work"):
-                            assert row["key"] in ("slices_pending", "PRIMARY"), row
-                            assert "filesort" not in (row["Extra"] or ""), row
+            for statement, parameters in sent:
+                for row in _explained(engine, statement, parameters):
+                    if row["table"] in ("slices", "slice_work"):
+                        assert row["key"] in ("slices_pending", "PRIMARY"), row
+                        assert "filesort" not in (row["Extra"] or ""), row
 
     def test_appending_and_reading_find_everything_by_index(
         self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
@@ -114,9 +118,46 @@ class TestMariadbServer(ServerLedger):
         for table in ("events", "instances", "wants", "want_refs", "canonical", "served"):
             database.execute(f"ANALYZE TABLE {table}")
         said = log_statements(ledger, engine)
-        with engine.connect() as connection:
-            for statement, parameters in said:
-                rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings().all()
-                for row in rows:
-                    # A table of a row or two may be read as a whole.
-                    assert row["type"] != "ALL" or int(row["rows"]) < 10, (statement, dict(row))
+        for statement, parameters in said:
+            for row in _explained(engine, statement, parameters):
+                # A table of a row or two may be read as a whole.
+                assert row["type"] != "ALL" or int(row["rows"]) < 10, (statement, dict(row))
+
+    def test_statistics_read_the_slices_of_their_job_only_as_the_table_has_them(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        running(ledger, plans(2))
+        [(statement, parameters)] = statements_of(engine, partial(ledger.job, "job"))
+        rows = _explained(engine, statement, parameters)
+        assert [(row["type"], row["key"]) for row in rows if row["table"] == "slices"] == [("range", "PRIMARY")]
+
+    def test_a_job_whose_id_begins_like_that_of_another_counts_for_itself(self, ledger: Ledger) -> None:
+        jobs = {"job": plans(2), "job.0": plans(3), "job/": plans(4)}
+        for job_id, each in jobs.items():
+            running(ledger, each, job_id=job_id)
+            ledger.request_stop(job_id)
+        found = {job.id: job.slices for job in ledger.jobs()}
+        assert found == {job_id: {SliceState.PENDING: len(each)} for job_id, each in jobs.items()}
+
+
+class TestMysqlLedger(TestMariadbLedger):
+    """Where there is a MySQL: see `tests.servers.mysql`."""
+
+    @pytest.fixture
+    def database(self, mysql: LedgerDatabase) -> LedgerDatabase:
+        return mysql
+
+
+class TestMysqlServer(TestMariadbServer):
+    be_impatient = "SET SESSION innodb_lock_wait_timeout = 1"
+
+    @pytest.fixture
+    def database(self, mysql: LedgerDatabase) -> LedgerDatabase:
+        return mysql
+
+
+def _explained(engine: Engine, statement: str, parameters: Any) -> Sequence[RowMapping]:
+    # Newer versions of MySQL have another format, unless told otherwise.
+    with engine.connect() as connection:
+        return connection.exec_driver_sql(f"EXPLAIN FORMAT=TRADITIONAL {statement}", parameters).mappings().all()

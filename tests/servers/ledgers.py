@@ -14,6 +14,7 @@ from instep.ledger.server import Server as LedgerServer
 from instep.ledger.server import open_server, server_at
 from instep.ledger.tables import metadata
 from tests.servers.mariadb import running_mariadb
+from tests.servers.mysql import running_mysql
 from tests.servers.postgres import running_postgres
 from tests.servers.process import Server
 
@@ -92,3 +93,9 @@ def postgres_ledger() -> LedgerDatabase:
 def mariadb_ledger() -> LedgerDatabase:
     """The one of this process; skips the test where there is no MariaDB."""
     return LedgerDatabase(running_mariadb())
+
+
+@functools.cache
+def mysql_ledger() -> LedgerDatabase:
+    """The one of this process; skips the test where nothing was said of MySQL."""
+    return LedgerDatabase(running_mysql())

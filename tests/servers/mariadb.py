@@ -39,6 +39,9 @@ class MariadbServer(Server):
             "--innodb-log-file-size=16M",
         )
         (self.folder / "tmp").mkdir()
+        self._write_init()
+
+    def _write_init(self) -> None:
         (self.folder / "init.sql").write_text(
             f"CREATE USER IF NOT EXISTS '{self.user}'@'127.0.0.1' IDENTIFIED BY '{self.password}';\n"
             f"GRANT ALL ON *.* TO '{self.user}'@'127.0.0.1' WITH GRANT OPTION;\n"

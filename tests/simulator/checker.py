@@ -9,12 +9,14 @@ from typing import Any
 from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.instances import InstanceState
-from instep.domain.jobs import MAX_ATTEMPTS, Claim, Job, JobPart, JobState, SliceState, ancestors_of, half_ids
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
+from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
+from instep.ledger.retries import SUSPECT_ATTEMPTS
 
 from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
@@ -41,9 +43,11 @@ class Checker:
         self._target = target
         self._sources = sources
         self._owners: dict[str, tuple[int, str]] = {}
+        self._payloads: dict[str, bytes] = {}
         self._completed: dict[str, tuple[int, str]] = {}
         self._effects: dict[tuple[str, PartitionRef], Counts] = {}
         self._planned: dict[tuple[str, PartitionRef], int] = {}
+        self._open: dict[tuple[str, PartitionRef], None] = {}
         self._heard: dict[str, float] = {}
         self._attempts: set[str] = set()
         self._finished: dict[str, int] = {}
@@ -67,13 +71,14 @@ class Checker:
         job_id: str = event.args[0]
         for new in event.args[1]:
             self._planned[job_id, new.part.ref] = sum(each.units for each in new.slices)
+            self._open[job_id, new.part.ref] = None
 
     def _claimed(self, event: Event) -> None:
         claims: list[Claim] = event.result
         worker: str = event.args[2]
         for claim in claims:
             name, fence = claim.slice_id, claim.fence
-            before = [self._owners[each] for each in (name, *claim.ancestors) if each in self._owners]
+            before = [self._owners[each] for each in (name, *_ancestors_of(name)) if each in self._owners]
             if any(fence <= old for old, _ in before):
                 self.broken(f"slice {name} was claimed under fence {fence} again (before: {before})")
             if before and before[0][1] != worker:
@@ -81,6 +86,7 @@ class Checker:
             if name in self._completed:
                 self.broken(f"slice {name} was claimed after it was completed")
             self._owners[name] = fence, worker
+            self._payloads[name] = claim.payload
 
     def _completes(self, event: Event) -> None:
         part: JobPart = event.args[0]
@@ -121,21 +127,37 @@ class Checker:
 
     def _finishes(self, event: Event) -> None:
         part: JobPart = event.args[1]
+        self._open.pop((event.args[0], part.ref), None)
+        self._demand_not_given_up(event.args[0], part)
         if event.args[2] is JobState.FAILED and not event.kwargs.get("promote"):
             return  # What it built is dropped, or is mended by the job that follows.
         self._finished[part.physical] = max(part.epoch, self._finished.get(part.physical, 0))
+
+    def _demand_not_given_up(self, job_id: str, part: JobPart) -> None:
+        """What the target has was not given up: counts would say that it failed, and that nothing was written."""
+        records = self._ledger.failures(part.ref, limit=10_000)
+        given_up = {each.document_id for each in records if each.job_id == job_id and each.stage == "wave"}
+        index = self._target.indexes.get(part.physical)
+        if not given_up or not index:
+            return
+        committed = {name for note in index.notes if note.attempt is not None for name in note.marks}
+        for name in sorted(each for each in committed if each.startswith(f"{job_id}.")):
+            for change in decode_changes(self._payloads[name]):
+                if change.document_id in given_up:
+                    self.broken(f"{change.uri} was given up, and slice {name} with it is committed")
 
     def _promoted(self, event: Event) -> None:
         alias, physical, epoch = event.args
         if self._target.served(alias) != physical:
             return  # An older epoch: nothing happened.
-        for job in self._ledger.jobs(100):
-            for status in job.parts:
+        for job_id in [job_id for job_id, ref in self._open if ref.entity == alias]:
+            job = self._ledger.job(job_id)
+            for status in job.parts if job else ():
                 part = status.part
                 here = part.physical == physical and part.epoch == epoch
                 if here and status.state is None:
                     if status.unfinished_slices:
-                        self.broken(f"{physical} was promoted with open slices in job {job.id}")
+                        self.broken(f"{physical} was promoted with open slices in job {job_id}")
                     self._loses_nothing(part)
 
     def _loses_nothing(self, part: JobPart) -> None:
@@ -205,9 +227,9 @@ class Checker:
                     self.broken(f"{physical}: {name} was committed twice")
                 if any(half in committed for half in half_ids(name)):
                     self.broken(f"{physical}: {name} was committed after its half")
+                if any(each in committed for each in _ancestors_of(name)):
+                    self.broken(f"{physical}: {name} was committed after what it was split from")
                 committed.add(name)
-                if any(each in committed for each in ancestors_of(name)):
-                    self._world.count("halves of what was committed")
 
     def at_rest(self) -> None:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
@@ -215,7 +237,7 @@ class Checker:
         for name in self._sources:
             ref = PartitionRef(name)
             if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
-                self._served(ref, exempt={each.document_id for each in self._ledger.failures(ref, limit=10_000)})
+                self._served(ref)
 
     def _given_up(self, ref: PartitionRef) -> bool:
         """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""
@@ -232,7 +254,7 @@ class Checker:
             ref = PartitionRef(name)
             records = self._ledger.failures(ref, limit=10_000)
             failed = {each.document_id for each in records}
-            checkpoint = self._served(ref, exempt=failed)
+            checkpoint = self._served(ref)
             if checkpoint is not None and self._held_back(checkpoint, source, failed):
                 self._world.count("held back")
                 continue
@@ -244,7 +266,7 @@ class Checker:
         for job in self._ledger.jobs(1_000):
             self._ended(job)
 
-    def _served(self, ref: PartitionRef, *, exempt: set[str]) -> Checkpoint | None:
+    def _served(self, ref: PartitionRef) -> Checkpoint | None:
         checkpoint = self._ledger.checkpoint(ref)
         served = self._target.served(ref.entity)
         if served != (checkpoint.physical if checkpoint else None):
@@ -260,7 +282,7 @@ class Checker:
         versions = self._sources[ref.entity].versions
         for entry in self._ledger.manifest(checkpoint.instance).values():
             expected += rows_of(versions[entry.uri, entry.version])
-        self._compare(f"{ref} against its manifest", index.stored(), expected, exempt)
+        self._compare(f"{ref} against its manifest", index.stored(), expected)
         return checkpoint
 
     def _held_back(self, checkpoint: Checkpoint, source: Source, failed: set[str]) -> bool:
@@ -275,7 +297,9 @@ class Checker:
         return True
 
     def _truth(self, source: Source, stored: Rows, failed: set[str]) -> None:
-        self._compare("the target against the source", stored, source.truth(), failed)
+        good = Counter({row: number for row, number in stored.items() if row[0] not in failed})
+        truth = Counter({row: number for row, number in source.truth().items() if row[0] not in failed})
+        self._compare("the target against the source", good, truth)
         known: dict[str, list[Document]] = {}
         for document in source.versions.values():
             known.setdefault(id_of(document.uri), []).append(document)
@@ -284,9 +308,7 @@ class Checker:
             if rows and not any(rows == rows_of(each) for each in known[identity]):
                 self.broken(f"rows of failed document {known[identity][0].uri} are of no version of it")
 
-    def _compare(self, what: str, stored: Rows, expected: Rows, exempt: set[str]) -> None:
-        stored = Counter({row: number for row, number in stored.items() if row[0] not in exempt})
-        expected = Counter({row: number for row, number in expected.items() if row[0] not in exempt})
+    def _compare(self, what: str, stored: Rows, expected: Rows) -> None:
         lost, surplus = expected - stored, stored - expected
         double = [row for row in surplus if row in expected]
         stale = [row for row in surplus if row not in expected]
@@ -296,12 +318,12 @@ class Checker:
     def _failures(self, source: Source, records: Sequence[FailureRecord]) -> None:
         bad_ends = sum(self._world.counters.get(each, 0) for each in BAD_ENDS)
         if any(each.poison in (Poison.KILLS, Poison.RAISES) for each in source.versions.values()):
-            bad_ends += MAX_ATTEMPTS - 1  # It spent its neighbours' attempts, until they were run alone.
+            bad_ends += SUSPECT_ATTEMPTS  # It spent its neighbours' attempts, until they were run alone.
         for record in records:
             document = source.documents.get(record.uri)
             if document is None or str(document.version) != record.version:
                 self.broken(f"{record.uri} is in the failure list at a version that is gone")
-            elif document.poison is None and not document.fails_under(WRONG) and bad_ends < MAX_ATTEMPTS:
+            elif document.poison is None and not document.fails_under(WRONG) and bad_ends < tries_of(1):
                 self.broken(f"{record.uri} is in the failure list and nothing is wrong with it: {record.reason}")
 
     def _ended(self, job: Job) -> None:
@@ -322,6 +344,12 @@ class Checker:
             given_up = status.counts.failed - effects.failed
             if _without(status.counts, given_up) != effects or (given_up and not _may_give_up(status.slices)):
                 self.broken(f"{name}: counted {status.counts}, but the effects were {effects}")
+
+
+def _ancestors_of(slice_id: str) -> tuple[str, ...]:
+    """Ids of the slices that this one was split from, the nearest first."""
+    whole = slice_id.rstrip("ab")
+    return tuple(slice_id[:length] for length in range(len(slice_id) - 1, len(whole) - 1, -1))
 
 
 def _without(counts: Counts, given_up: int) -> Counts:

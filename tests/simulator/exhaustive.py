@@ -32,7 +32,7 @@ TIMES = replace(TIMING, poll=TIMING.stale + 10_000)
 
 
 class Scope(NamedTuple):
-    """How much may go wrong. `attempts` are spent on the slice before: with 2 the next bad end splits it.
+    """How much may go wrong. `attempts` are spent on the slice before; with 3 it is worn out, of one document with 4.
 
     `switches`: how often at most a worker is left for another that could go on itself (None: always, that is all
     orders).

@@ -150,15 +150,13 @@ class Port:
         return
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-        if not callable(method):
-            return method
-        call = partial(self._call, name, method)
-        self.__dict__[name] = call
-        return call
+        if not callable(getattr(self._inner, name)):
+            return getattr(self._inner, name)
+        setattr(Port, name, _forwarded(name))  # For good: ports are many, and their calls the same.
+        return getattr(self, name)
 
-    def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        process, world = self._process, self._world
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        process, world, method = self._process, self._world, getattr(self._inner, name)
         process.step(name)
         chaos, now = world.chaos, world.scheduler.now
         if chaos.alarms:
@@ -260,6 +258,13 @@ class Port:
                 world.broken.append(f"late {name}: {type(error).__name__}: {error}")
 
         world.scheduler.spawn(world.network, f"late {name}", deliver, after=delay)
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    def forward(port: Port, *args: Any, **kwargs: Any) -> Any:
+        return port.call(name, args, kwargs)
+
+    return forward
 
 
 def _delayed(effect: Callable[[], Any], delay: Callable[[], None], *, after: bool) -> Any:

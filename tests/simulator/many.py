@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import multiprocessing
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .ledgers import server_kept, sqlite_kept
 from .simulation import Product, Report, Simulation, command, play
 
 #: Schedules that one process plays before it says how they went.
 BATCH = 200
+#: Schedules after which their memory is collected.
+COLLECT = 50
 
 
 def main() -> int:
@@ -33,39 +39,84 @@ def main() -> int:
     return _many(options.seed, options.schedules, options.ledger, options.processes)
 
 
+@dataclass
+class Tally:
+    """How many schedules went how."""
+
+    schedules: int = 0
+    steps: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
+    failed: list[Report] = field(default_factory=list)
+
+    def count(self, report: Report) -> None:
+        self.schedules += 1
+        self.steps += report.steps
+        self.counters.update(report.counters)
+        if report.broken:
+            self.failed.append(report)
+
+    def add(self, other: Tally) -> None:
+        self.schedules += other.schedules
+        self.steps += other.steps
+        self.counters.update(other.counters)
+        self.failed += other.failed
+
+    def summary(self, first: int, ledger: str, seconds: float) -> dict[str, Any]:
+        return {
+            "ledger": ledger,
+            "schedules": self.schedules,
+            "seeds": [first, first + self.schedules - 1],
+            "steps": self.steps,
+            "crashes": self._sum("crash before", "crash after", "kill from outside"),
+            "takeovers": self._sum("takeovers"),
+            "refused_writes": self._sum("refused by ledger", "refused by target"),
+            "failures": len(self.failed),
+            "seconds": round(seconds),
+        }
+
+    def _sum(self, *names: str) -> int:
+        return sum(self.counters[name] for name in names)
+
+
 def _many(first: int, schedules: int, ledger: str, processes: int) -> int:
-    began, shown, done, broken = time.monotonic(), 0.0, 0, 0
-    counters: Counter[str] = Counter()
+    began, shown, tally = time.monotonic(), 0.0, Tally()
     context = multiprocessing.get_context("spawn")
     batches = [range(start, min(start + BATCH, first + schedules)) for start in range(first, first + schedules, BATCH)]
-    with ProcessPoolExecutor(min(processes, len(batches)), mp_context=context) as pool:
+    with ProcessPoolExecutor(min(processes, len(batches)), mp_context=context, initializer=_begin) as pool:
         for future in as_completed([pool.submit(_batch, ledger, batch) for batch in batches]):
-            number, counted, failed = future.result()
-            done += number
-            counters.update(counted)
-            for report in failed:
-                broken += 1
+            done = future.result()
+            tally.add(done)
+            for report in done.failed:
                 print(_failure(report, ledger), flush=True)
             took = time.monotonic() - began
-            if took - shown > 10 or done == schedules:
+            if took - shown > 10 or tally.schedules == schedules:
                 shown = took
-                print(f"{done:,} of {schedules:,} schedules, {done / took:,.0f} a second, {broken} broken", flush=True)
-    print("\n".join(f"  {name}: {number:,}" for name, number in sorted(counters.items())))
-    return 1 if broken else 0
+                print(_progress(tally, schedules, took), flush=True)
+    print("\n".join(f"  {name}: {number:,}" for name, number in sorted(tally.counters.items())))
+    print(json.dumps(tally.summary(first, ledger, time.monotonic() - began)))
+    return 1 if tally.failed else 0
 
 
-def _batch(ledger: str, seeds: range) -> tuple[int, Counter[str], list[Report]]:
-    counters: Counter[str] = Counter()
-    failed = []
-    for report in reports(seeds, _product(ledger)):
-        counters.update(report.counters)
-        if report.broken:
-            failed.append(report)
-    return len(seeds), counters, failed
+def _progress(tally: Tally, schedules: int, took: float) -> str:
+    rate = tally.schedules / took
+    left = timedelta(seconds=round((schedules - tally.schedules) / rate))
+    done = f"{tally.schedules:,} of {schedules:,} schedules, {rate:,.0f} a second, {left} left"
+    return f"{done}, {len(tally.failed)} broken"
 
 
-def reports(seeds: range, product: Product) -> Iterator[Report]:
-    return (play(seed, product) for seed in seeds)
+def _begin() -> None:
+    """What is imported stays: the collector need not look at it again and again."""
+    gc.freeze()
+    gc.disable()
+
+
+def _batch(ledger: str, seeds: range) -> Tally:
+    tally = Tally()
+    for number, seed in enumerate(seeds):
+        tally.count(play(seed, _product(ledger)))
+        if number % COLLECT == 0:  # Each leaves its whole world behind, in cycles.
+            gc.collect()
+    return tally
 
 
 @cache

@@ -14,7 +14,6 @@ import pytest
 
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
-from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, Transient, Unknown
 from instep.ledger.memory import leases, moves, parts, recovery, slices
 from instep.ledger.memory.tables import Tables
@@ -148,6 +147,20 @@ def attempts_begin_again_with_each_claim(patch: Patch) -> None:
     patch.setattr(slices, "claim", claim)
 
 
+@seeded_bug_in(Scope(attempts=3, crashes=1))
+def what_is_taken_from_the_dead_is_failed_at_once(patch: Patch) -> None:
+    """A bug that was there."""
+
+    def bad_end(tables: Tables, row: Any, error: str) -> None:
+        row.attempts += 1
+        if row.worn_out:
+            slices._take_apart(tables, row, delay=0)
+        else:
+            slices.to_pending(tables, row)
+
+    patch.setattr(slices, "bad_end", bad_end)
+
+
 @seeded_bug
 def halves_begin_at_fence_zero(patch: Patch) -> None:
     def replace_by(tables: Tables, whole: Any, pieces: Any, **kwargs: Any) -> None:
@@ -277,14 +290,27 @@ def earlier_commits_are_not_looked_up(patch: Patch) -> None:
     patch.setattr(SimTarget, "committed", lambda *args: {})
 
 
-@seeded_bug_in(Scope(stalls=1, switches=1))
+@seeded_bug_in(Scope(attempts=3, crashes=1))
+def what_is_worn_out_is_given_up_without_a_look(patch: Patch) -> None:
+    def attempt(self: Any, claims: Any, progress: Any) -> None:
+        original(self, self._not_worn_out(claims), progress)
+
+    original = WaveRunner._attempt
+    patch.setattr(WaveRunner, "_attempt", attempt)
+
+
+@seeded_bug_in(Scope(attempts=3, stalls=1, switches=1))
+def what_is_worn_out_is_given_up_without_a_fence(patch: Patch) -> None:
+    def fences(claims: Any) -> Any:
+        return original([claim for claim in claims if not claim.worn_out])
+
+    original = wave._fences
+    patch.setattr(wave, "_fences", fences)
+
+
+@seeded_bug
 def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
-
-
-@seeded_bug_in(Scope(documents=2, attempts=2, stalls=1, switches=1))
-def the_whole_of_a_half_is_not_fenced(patch: Patch) -> None:
-    patch.setattr(wave, "_fences", lambda claims: [Mark(each.slice_id, each.fence, b"") for each in claims])
 
 
 @seeded_bug_in(Scope(stalls=1, switches=1))
@@ -389,15 +415,6 @@ class _Late:
 
     def promote(self, *args: Any) -> None:
         self.promoted.append(args)
-
-
-@seeded_bug_in(Scope(attempts=2, stalls=1, switches=1))
-def a_part_is_finished_without_a_new_epoch(patch: Patch) -> None:
-    def seal(setup: Any, lease: Any, context: Any, keeper: Any) -> Any:
-        job = context.ledger.job(lease.job_id)
-        return job.part(setup.ref).part
-
-    patch.setattr(promotion, "_seal", seal)
 
 
 # Target.

@@ -230,6 +230,9 @@ class Scheduler:
         self.oversleep = oversleep or (lambda milliseconds: milliseconds)
         self._most_steps = most_steps
         self._hub = greenlet.getcurrent()
+        self._until: Callable[[], bool] = lambda: False
+        self._deadline = math.inf
+        self._chosen: Task | None = None
         self._born = 0
 
     def spawn(self, process: Process, name: str, run: Callable[[], None], *, after: float = 0.0) -> Task:
@@ -244,17 +247,34 @@ class Scheduler:
         return task
 
     def give_way(self) -> None:
-        self._hub.switch()
+        """To whoever is next: straight away, or by way of the hub when that has something to do first."""
+        if self.doomed or self.steps > self._most_steps or self._until():
+            self._hub.switch()
+            return
+        try:
+            task = self._next()
+        except Exception as error:  # It is the hub's, not this task's.
+            self._hub.throw(error)
+            return
+        if task is self.running:
+            return
+        if task is None or not task.greenlet:  # One that has not begun begins in the hub: stacks do not grow then.
+            self._chosen = task
+            self._hub.switch()
+            return
+        self.running = task
+        task.greenlet.switch()
 
     def run(self, until: Callable[[], bool], *, deadline: float = math.inf) -> None:
         """Until it is so. Raises `Stuck` after too many steps, or when the time is up."""
+        self._until, self._deadline = until, deadline
         while not until():
-            task = self._next(deadline)
+            task, self._chosen = self._chosen or self._next(), None
             if task is not None:
                 self.running = task
                 task.greenlet.switch()
-                if task.greenlet.dead:
-                    self._remove(task)
+                if self.running.greenlet.dead:
+                    self._remove(self.running)
             if self.doomed:
                 self._bury()
             if self.steps > self._most_steps:
@@ -267,18 +287,24 @@ class Scheduler:
                 task.process.kill()
         self._bury()
 
-    def _next(self, deadline: float) -> Task | None:
+    def _next(self) -> Task | None:
         now, tasks = self.now, self.tasks
         ready = [each for each in tasks if each.wake <= now and each.process.paused_until <= now]
-        if not ready:
-            times = [max(each.wake, each.process.paused_until) for each in tasks]
-            now = min(times, default=math.inf)
-            if now == math.inf and self.policy.idle():
-                return None
-            if now > deadline or now == math.inf:
-                raise Stuck(f"nothing more happens in time (next: {now}, deadline: {deadline})")
-            self.now = now
-            ready = [each for each, time in zip(tasks, times, strict=True) if time <= now]
+        if ready:
+            return self.policy.pick(ready)
+        now = math.inf
+        for each in tasks:
+            wake, paused_until = each.wake, each.process.paused_until
+            time = wake if wake > paused_until else paused_until
+            if time < now:
+                now, ready = time, [each]
+            elif time == now:
+                ready.append(each)
+        if now == math.inf and self.policy.idle():
+            return None
+        if now > self._deadline or now == math.inf:
+            raise Stuck(f"nothing more happens in time (next: {now}, deadline: {self._deadline})")
+        self.now = now
         return self.policy.pick(ready)
 
     def _bury(self) -> None:

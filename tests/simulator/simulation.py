@@ -149,6 +149,7 @@ class Simulation:
         names = ["Document", "Article"][: random.choice((1, 1, 2))]
         most = random.choice((2, 4, 8))
         self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
+        self._refs = {name: PartitionRef(name) for name in names}
         self._buckets = random.choice((1, 2, 3))
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 10_000.0))
@@ -169,7 +170,7 @@ class Simulation:
             return Program(source, self.target, part.physical, base, part.fingerprint["transform"])
 
         return EntitySetup(
-            ref=PartitionRef(name),
+            ref=self._refs[name],
             source=_Listed(process, source),
             source_text=name,
             target=Port(self.target, "target", process, self.world),

@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     FAILURES = 3
     #: Wrong use of the command line (EX_USAGE of sysexits.h).
     USAGE = 64
-    #: Another run holds the entity (EX_TEMPFAIL).
+    #: Another run holds the entity, or ledger or target are away (EX_TEMPFAIL).
     BUSY = 75
     INTERRUPTED = 130
 
@@ -52,7 +52,8 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         return _say(error.what, details, as_json, ExitCode(error.exit_code))
     if isinstance(error, InstepError):
         hint = next((text for kind, text in _NEXT.items() if isinstance(error, kind)), None)
-        return _say(str(error), {"kind": type(error).__name__, "hint": hint}, as_json, ExitCode.ERROR)
+        code = ExitCode.BUSY if isinstance(error, Transient) else ExitCode.ERROR
+        return _say(str(error), {"kind": type(error).__name__, "hint": hint}, as_json, code)
     return _unexpected(error, as_json)
 
 

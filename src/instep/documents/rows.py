@@ -7,7 +7,6 @@ or rename these.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
+from instep.domain.packing import pack, unpack
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave, WaveSlice
 
 
@@ -94,11 +94,11 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "removed": outcome.removed,
         "failures": outcome.failures,
     }
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+    return pack(value)
 
 
 def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
-    value = json.loads(zlib.decompress(data))
+    value = unpack(data)
     return SliceOutcome(
         slice_id=value["slice"],
         fence=fence,

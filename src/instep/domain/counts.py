@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import add, attrgetter
 from typing import Any
 
 
@@ -30,14 +31,15 @@ class Counts:
         return self.read == self.written + self.skipped + self.deleted + self.failed
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Counts(*map(add, _values(self), _values(other)))
 
     def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in COUNT_FIELDS}
+        return dict(zip(COUNT_FIELDS, _values(self), strict=True))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counts:
-        return cls(**{f.name: int(values.get(f.name, 0)) for f in fields(cls)})
+        return cls(*(int(values.get(name, 0)) for name in COUNT_FIELDS))
 
 
 COUNT_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Counts))
+_values = attrgetter(*COUNT_FIELDS)

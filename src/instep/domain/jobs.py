@@ -66,19 +66,22 @@ SLICE_MOVES: Mapping[SliceState, frozenset[SliceState]] = {
     SliceState.CANCELLED: frozenset(),
 }
 
-#: A slice is tried this often before it is FAILED (seed: MAX_PARTITION_RETRIES).
+#: A slice of several units is tried this often before it is cut in two (seed: MAX_PARTITION_RETRIES).
 MAX_ATTEMPTS = 3
+
+
+def tries_of(units: int) -> int:
+    """After so many bad ends a slice is worn out: it is not run again.
+
+    All but the first two tries it has to itself (`ledger.retries.SUSPECT_ATTEMPTS`). One of them is enough for
+    what can be cut. A single unit gets two: one may have been an accident, and there is nothing to cut.
+    """
+    return MAX_ATTEMPTS if units > 1 else MAX_ATTEMPTS + 1
 
 
 def half_ids(slice_id: str) -> tuple[str, str]:
     """Ids of the two slices that a slice is split into."""
     return f"{slice_id}a", f"{slice_id}b"
-
-
-def ancestors_of(slice_id: str) -> tuple[str, ...]:
-    """Ids of the slices that this one was split from, the nearest first."""
-    whole = slice_id.rstrip("ab")
-    return tuple(slice_id[:length] for length in range(len(slice_id) - 1, len(whole) - 1, -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Claim:
     """A slice held by one worker. Every later write about it must show `fence`.
 
     `attempts` counts the tries that ended badly before this one; `fence` > 1 means that somebody
-    may have worked on the slice before, or on one that it was split from (`ancestors`: their ids).
+    may have worked on the slice before, or on one that it was split from.
     `rank` is its place in the order of claims.
     """
 
@@ -121,8 +124,9 @@ class Claim:
     payload: bytes
 
     @property
-    def ancestors(self) -> tuple[str, ...]:
-        return ancestors_of(self.slice_id)
+    def worn_out(self) -> bool:
+        """It was claimed to be looked up in the target, and to be given back spent if it is not there."""
+        return self.attempts >= tries_of(self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +248,3 @@ def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
     if ends <= {JobState.COMPLETED}:
         return JobState.COMPLETED
     return JobState.FAILED if ends == {JobState.FAILED} else JobState.COMPLETED_WITH_ERRORS
-
-
-def after_failure(attempts: int, *, transient: bool) -> SliceState:
-    """Where a slice goes whose try number `attempts` (from 1) ended badly."""
-    return SliceState.PENDING if transient and attempts < MAX_ATTEMPTS else SliceState.FAILED

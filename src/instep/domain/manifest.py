@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
+from instep.domain.packing import pack, unpack
 
 
 class SourceDocument(NamedTuple):
@@ -148,12 +147,12 @@ class DeleteGuard(NamedTuple):
 
 
 def encode_changes(changes: Sequence[DocumentChange]) -> bytes:
-    """Compact, readable form in which a slice's work is stored: zlib over JSON rows."""
-    return zlib.compress(json.dumps(changes, ensure_ascii=True, separators=(",", ":")).encode(), 1)
+    """Compact, readable form in which a slice's work is stored: JSON rows, packed."""
+    return pack(changes)
 
 
 def decode_changes(payload: bytes) -> list[DocumentChange]:
-    return [DocumentChange(Action(row[0]), *row[1:]) for row in json.loads(zlib.decompress(payload))]
+    return [DocumentChange(Action(row[0]), *row[1:]) for row in unpack(payload)]
 
 
 def by_bucket(changes: Iterable[DocumentChange]) -> Iterator[tuple[int, list[DocumentChange]]]:

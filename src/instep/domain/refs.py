@@ -62,6 +62,9 @@ class PartitionRef:
             raise RefError(f"{text!r} is not a reference: write Entity@global or Entity@42/9970")
         return cls(entity, Scope.parse(scope or "global"))
 
+    def __hash__(self) -> int:
+        return hash((self.entity, self.scope.path))  # Without asking the scope: these are keys everywhere.
+
     def __str__(self) -> str:
         return f"{self.entity}@{self.scope}"
 

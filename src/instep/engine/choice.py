@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from instep.domain.planning import Pace
@@ -37,10 +38,15 @@ class EngineChoice:
 
 def pace_of(name: str, cores: int | None = None) -> Pace:
     """What we believe of an engine before its first wave (warm: its start is over by then)."""
-    here = cores or os.cpu_count() or 1
+    here = cores or _cores_here()
     if name == "inline":
         return Pace(0.0, INLINE_WORK_PER_CORE * min(here, INLINE_CORES))
     return Pace(0.0, SPARK_WORK_PER_CORE * here)
+
+
+@cache
+def _cores_here() -> int:
+    return os.cpu_count() or 1  # Asked once: it reads a file.
 
 
 def cores_of(master: str, remote: str | None = None) -> int:
@@ -52,7 +58,7 @@ def cores_of(master: str, remote: str | None = None) -> int:
     match = re.fullmatch(r"local\[(\d+|\*)(?:,\s*\d+)?\]", master)
     if match is None:
         return CLUSTER_CORES
-    return (os.cpu_count() or 1) if match[1] == "*" else int(match[1])
+    return _cores_here() if match[1] == "*" else int(match[1])
 
 
 def choose(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Engine,
+    Row,
     bindparam,
     create_engine,
     event,
@@ -28,6 +29,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
+from instep.domain.jobs import SliceState
 from instep.domain.server_address import ServerAddress
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.server import (
@@ -221,6 +223,10 @@ class MysqlDialect:
     def planned(self, connection: Connection, slices: int, /) -> None:
         """The claim names its index."""
 
+    def statistics(self, connection: Connection, job_ids: Sequence[str], /) -> Iterable[Row[Any]]:
+        for job_id in job_ids:
+            yield from connection.execute(_STATISTICS, {"job_id": job_id})
+
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""
         if not isinstance(error.orig, pymysql.Error) or not error.orig.args:
@@ -294,6 +300,24 @@ SET slices.state = 'COMPLETED', slices.error = NULL, slices.finished_at = {_MOME
 WHERE slices.state = 'PROCESSING' AND slices.worker_id = :worker_id
   AND slices.job_id = :job_id AND slices.ref = :ref
 """).bindparams(_BY_NOW)
+
+# Twice as quick as grouping by text and summing integers, as the portable statement does:
+# - Groups are in a temporary table here, whose keys should be short: numbers instead of texts.
+# - Sums of integers are DECIMAL, those of DOUBLE are quicker; up to 2^53 they are exact too.
+# - Ids of slices begin with the job's: one range of the table in its own order, however many other jobs are in it.
+_STATES: Final = ", ".join(f"'{state}'" for state in SliceState)
+_STATISTICS: Final = text(f"""
+SELECT job_parts.job_id, job_parts.ref, ELT(sums.state, {_STATES}) AS state, number, planned,
+    {", ".join(f"sums.`{name}`" for name in COUNT_FIELDS)}
+FROM (
+    SELECT position, FIELD(slices.state, {_STATES}) AS state, COUNT(*) AS number, SUM(units + 0e0) AS planned,
+        {", ".join(f"SUM(slices.`{name}` + 0e0) AS `{name}`" for name in COUNT_FIELDS)}
+    FROM slices FORCE INDEX (PRIMARY)
+    STRAIGHT_JOIN job_parts ON job_parts.job_id = slices.job_id AND job_parts.ref = slices.ref
+    WHERE slices.job_id = :job_id AND slices.id > CONCAT(:job_id, '.') AND slices.id < CONCAT(:job_id, '/')
+    GROUP BY position, FIELD(slices.state, {_STATES})
+) AS sums JOIN job_parts ON job_parts.job_id = :job_id AND job_parts.position = sums.position
+""")
 
 _COLUMNS: Final = [column.name for column in documents.c]
 _KEY: Final = [column.name for column in documents.primary_key]

@@ -158,8 +158,11 @@ class Ledger(Protocol):
         """
 
     def bury_worker(self, worker_id: str) -> int:
-        """The worker was proved dead: its slices have ended badly (attempts + 1; split or FAILED at the
-        limit), and it takes part in no job any more. Returns the number of its slices.
+        """The worker was proved dead: its slices have ended badly, and it takes part in no job any more. Returns
+        the number of its slices.
+
+        What ends badly goes back to PENDING with attempts + 1, or as it is when it was worn out
+        (`Claim.worn_out`) before: it may be in the target already, so it is neither FAILED nor split here.
         """
 
     def sweep(self) -> Swept:
@@ -318,15 +321,18 @@ class Ledger(Protocol):
         fence + 1. Slices of a rank below `after` are passed over: a hint that spares the database the
         rows which are gone from there; when it finds nothing, all ranks are looked at. Empty when nothing
         is claimable, the job is not RUNNING, the partition's lease is not the job's, or the worker is not
-        registered. A slice on its last attempt is claimed alone, when no others are left: it may be what
-        killed its last workers.
+        registered.
+
+        A slice that ended badly twice is claimed alone, when no others are left: it may be what killed its
+        workers. Those come first that have not been alone yet. One that is worn out is claimed so as well: not to
+        be run, but to be looked up in the target, and completed if it is there; else it is given back `spent`.
         """
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
         """Whether every claim is still this worker's, under its fence."""
 
     def complete(self, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
-        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction.
+        """All slices COMPLETED, with counts, manifest rows and failures, in one transaction; none is fine too.
 
         Counts replace, they never add up over retries. Raises `Fenced`, changing nothing, if any
         slice was taken over or the part's epoch is not the lease's any more. Again under the same
@@ -336,8 +342,10 @@ class Ledger(Protocol):
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
-        """Slices back to PENDING, claimable after `delay` milliseconds (or split, or FAILED, when `spent`
-        and over the attempts). Slices that were taken over are left alone.
+        """Slices back to PENDING, claimable after `delay` milliseconds. `spent`: they have ended badly, with this
+        `error` (None: the one before stays). A slice that was claimed worn out is then split in two or, when it
+        is a single unit, FAILED; its document is a failure for the last error. Slices that were taken over are left
+        alone.
         """
 
     def split(self, claim: Claim, worker_id: str) -> bool:

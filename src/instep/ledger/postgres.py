@@ -9,6 +9,7 @@ import select
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
@@ -33,6 +34,7 @@ from instep.ledger.server import (
     as_error,
 )
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.sql.statistics import grouped
 from instep.ledger.tables import documents
 
 T = TypeVar("T")
@@ -141,15 +143,14 @@ def _has_word(connection: psycopg.Connection[Any]) -> bool:
     return bool(sockets.poll(0))
 
 
-def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _rows(connection: Connection, statement: bytes, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Straight to the driver: claims and completions are many, and what SQLAlchemy does for a statement takes as long
     as the statement. In binary: as text a payload is twice as long, and is to be decoded.
     """
     driver = connection.connection.driver_connection
     assert isinstance(driver, _Impatient)
     try:
-        with driver.cursor(binary=True) as cursor:
-            return cursor.execute(statement.encode(), values).fetchall()
+        return driver.asked.execute(statement, values).fetchall()
     except psycopg.Error as error:
         if driver.closed:
             connection.invalidate(error)
@@ -160,6 +161,10 @@ class _Impatient(psycopg.Connection[Any]):
     """A connection that does not wait for ever for a server that hangs."""
 
     seconds: float = ANSWER_SECONDS
+
+    @cached_property
+    def asked(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        return self.cursor(binary=True)
 
     def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **named: Any) -> T:
         return super().wait(self._in_time(gen), *arguments, **named)
@@ -232,6 +237,8 @@ class PostgresDialect:
         if slices >= _MANY:
             connection.execute(text("ANALYZE slices"))
 
+    statistics = staticmethod(grouped)
+
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""
         trouble = _trouble(error.orig)
@@ -289,8 +296,8 @@ wanted AS MATERIALIZED (
     WHERE before < %(enough)s
 )
 {_TAKE.format(number="(SELECT number FROM wanted)")}
-"""
-_CLAIM_ONE: Final = f"WITH moment AS MATERIALIZED ({_NOW_IF_ALLOWED}) {_TAKE.format(number=1)}"
+""".encode()
+_CLAIM_ONE: Final = f"WITH moment AS MATERIALIZED ({_NOW_IF_ALLOWED}) {_TAKE.format(number=1)}".encode()
 
 # All or nothing in one statement, so that it needs no transaction around it: a division by zero takes it back.
 # IS NOT DISTINCT FROM is what no index serves: slices are looked up by their ids, not sought among all in work.
@@ -311,7 +318,7 @@ WITH completed AS (
     RETURNING 1
 )
 SELECT 1 / CAST(count(*) = %(number)s AS INTEGER) FROM completed
-"""
+""".encode()
 
 _counts: Final = attrgetter(*COUNT_FIELDS)
 

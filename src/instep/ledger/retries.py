@@ -1,5 +1,13 @@
 """What becomes of a slice whose attempts end badly: first it runs alone, then it is cut in two, until
 the poison stands alone. So a document that kills its worker takes no neighbour down with it.
+
+A document that always kills its worker, in a slice of n, kills at most `MAX_ATTEMPTS + 1 + ceil(log2(n))` of them:
+the whole three times, its halves and theirs once each, and itself twice. One that does not is FAILED
+only if it was alone at two bad ends, which a single accident never is.
+
+Who was taken for dead may have committed before. So no slice is cut or FAILED when it is taken from somebody, or
+at the end of a try: it goes back PENDING, **worn out**. Who claims it next looks it up in the target, and gives
+it back spent if it is not there.
 """
 
 from __future__ import annotations
@@ -7,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import MAX_ATTEMPTS, SliceState, after_failure, half_ids
+from instep.domain.jobs import MAX_ATTEMPTS, half_ids, tries_of
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.domain.waves import Failure, SliceOutcome
 
@@ -15,9 +23,13 @@ from instep.domain.waves import Failure, SliceOutcome
 #: dies, all its slices have ended badly, and only one of them need be at fault.
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 
-#: Halves of a slice that ended badly were already tried as often as it: at the next bad end they are cut
-#: again. (Halves of one that only proved too long keep its attempts.)
-ATTEMPTS_OF_HALVES = MAX_ATTEMPTS - 1
+#: Halves of a slice that ended badly are suspects as well: at the next bad end they are cut again. (Halves of one
+#: that only proved too long keep its attempts.)
+ATTEMPTS_OF_HALVES = SUSPECT_ATTEMPTS
+
+#: Suspects in the order in which they are claimed, as the fewest and the most attempts: first those that have not
+#: been alone yet. So the good half follows on the bad one, and nobody sees nothing but failures for long.
+SUSPECTS = ((SUSPECT_ATTEMPTS, SUSPECT_ATTEMPTS), (SUSPECT_ATTEMPTS + 1, tries_of(1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +51,6 @@ class Poisoned:
     error: str
     counts: Counts
     failures: tuple[Failure, ...]
-
-
-def may_be_tried_again(attempts: int) -> bool:
-    """Whether a slice may go back to PENDING after `attempts` bad ends."""
-    return after_failure(attempts, transient=True) is SliceState.PENDING
 
 
 def demand_balance(outcome: SliceOutcome) -> None:
@@ -72,7 +79,7 @@ def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
 
 
 def take_apart(whole: SliceWork, attempts: int, error: str | None) -> tuple[SliceWork, SliceWork] | Poisoned:
-    """Two halves, or the end of the line for a single document."""
+    """Two halves, or the end of the line for a single document. `error` says what was wrong the last time."""
     cut = halves(whole)
     if cut is not None:
         return cut

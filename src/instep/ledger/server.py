@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from instep.domain.clock import Clock
 from instep.domain.server_address import ServerAddress
 from instep.domain.timing import TIMING, Timing
-from instep.errors import InstepError, Transient, Unknown, UserError
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Ledger
 from instep.ledger.schema import refuse_newer, upgrade, version_of
 from instep.ledger.sql.dialect import Collision, SqlDialect
@@ -139,7 +139,7 @@ def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *
 def _as_user_error(error: InstepError, where: str) -> InstepError:
     if not isinstance(error, Transient):
         return error
-    return UserError(
+    return Away(
         str(error).removeprefix(f"{where}: "),
         where=where,
         hint="Check host and port in `ledger:`, and that the server runs and can be reached from here.",

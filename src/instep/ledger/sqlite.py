@@ -33,6 +33,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.sql.statistics import grouped
 from instep.ledger.tables import documents, jobs, leases, slice_work, slices, workers
 
 
@@ -126,6 +127,8 @@ class SqliteDialect:
 
     def planned(self, connection: Connection, slices: int) -> None:
         """The planner finds the right index without statistics."""
+
+    statistics = staticmethod(grouped)
 
     def explain(self, error: DBAPIError, *, committing: bool = False) -> InstepError | None:
         """`committing` makes no difference: there is no connection that could be lost."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from instep.domain.breaker import Backoff, Breaker
 from instep.domain.clock import Clock
-from instep.errors import Transient, Unknown, UserError
+from instep.errors import Transient, Unknown
 
 T = TypeVar("T")
 
@@ -18,12 +18,6 @@ RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
 #: First and longest pause between tries, in seconds.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 10.0
-
-
-class Away(UserError):
-    """Ledger or target were out of reach for too long (exit code 75, EX_TEMPFAIL: the same call may work later)."""
-
-    exit_code = 75
 
 
 def backoff(random: Callable[[], float]) -> Backoff:

@@ -10,9 +10,9 @@ from instep.documents.reasons import cleaned
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.service.context import Context
-from instep.service.patience import RESUMES, Away
+from instep.service.patience import RESUMES
 from instep.service.plan import EntityPlan, PlanOptions
 from instep.service.planner import Planner
 from instep.service.prerequisites import Prerequisites

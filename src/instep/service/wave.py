@@ -28,8 +28,6 @@ MAX_CLAIM = 64
 OUTAGE_SECONDS = 30.0
 #: Rows moved under a wave: it is run again on what is there now, so often at most.
 CONFLICTS = 5
-#: The fence of a slice that was split, in the target: it is never claimed again.
-NEVER_AGAIN = 2**31 - 1
 #: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
 HOPELESS = 8
 
@@ -68,6 +66,7 @@ class WaveRunner:
         self._pace = pace_of(engine.name)
         self._failed_in_a_row = 0
         self._after = 0
+        self._done = 0
         self._base = -1
         self._notes = notes
 
@@ -82,13 +81,13 @@ class WaveRunner:
         started = self._clock.monotonic()
         ids = [claim.slice_id for claim in claims]
         self._keeper.begin(ids)
+        self._done = 0
         try:
             idle = open_part.pending - len(claims) < open_part.workers - 1
             self._run_or_halve(self._without_the_too_long(claims, idle), progress)
         finally:
             self._keeper.end(ids)
-        work = sum(claim.work for claim in claims)
-        self._pace = learned_pace(self._pace, work, self._clock.monotonic() - started)
+        self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
         return True
 
     def _claim(self, open_part: OpenPart) -> list[Claim]:
@@ -139,8 +138,6 @@ class WaveRunner:
             middle = len(claims) // 2
             self._run_or_halve(claims[:middle], progress)
             self._run_or_halve(claims[middle:], progress)
-        else:
-            self._failed_in_a_row = 0
 
     def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         """One wave, tried again while something out there is down; that spends no attempts."""
@@ -174,7 +171,7 @@ class WaveRunner:
         return True
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        claims = self._not_yet_committed(claims, progress)
+        claims = self._not_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
         wave = self._wave(claims)
@@ -184,6 +181,8 @@ class WaveRunner:
         self._demand(claims)
         self._commit(wave, tasks, outcomes)
         self._record(outcomes)
+        self._failed_in_a_row = 0
+        self._done += sum(claim.work for claim in claims)
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence whoever held these slices before, in the target; then complete what they had committed
@@ -199,6 +198,13 @@ class WaveRunner:
         done = {outcome.slice_id for outcome in outcomes}
         progress(sum(claim.units for claim in suspects if claim.slice_id in done))
         return [claim for claim in claims if claim.slice_id not in done]
+
+    def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
+        """What was tried often enough, and is not in the target, and will not be: others are fenced by now."""
+        worn_out = [claim for claim in claims if claim.worn_out]
+        if worn_out:
+            self._give_back(worn_out, None, spent=True)
+        return [claim for claim in claims if not claim.worn_out]
 
     def _demand(self, claims: Sequence[Claim]) -> None:
         """The last look before the commit. What happens after it is fenced by the target."""
@@ -235,7 +241,7 @@ class WaveRunner:
                 partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
 
-    def _give_back(self, claims: Sequence[Claim], error: str, *, spent: bool = False, delay: int = 0) -> None:
+    def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
         self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
 
     def _insist(self, call: Callable[[], T]) -> T:
@@ -275,16 +281,11 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:
-    """What the target is to be told: these slices belong to us now, and those they were split from to nobody.
+    """What the target is to be told: these slices belong to us now.
 
-    The latter under one fence whoever says so: halves that were claimed more and less often must not refuse
-    each other.
+    Those they were split from need no word: nobody had run them, or they were fenced before they were looked up.
     """
-    wholes = {each for claim in claims for each in claim.ancestors}
-    return [
-        *(Mark(claim.slice_id, claim.fence, b"") for claim in claims),
-        *(Mark(each, NEVER_AGAIN, b"") for each in sorted(wholes)),
-    ]
+    return [Mark(claim.slice_id, claim.fence, b"") for claim in claims]
 
 
 def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:

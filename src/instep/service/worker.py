@@ -13,13 +13,13 @@ from instep.documents.reasons import cleaned
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
-from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
 from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
-from instep.service.patience import RESUMES, Away, Circuit, backoff
+from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.plan import PlanOptions
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
@@ -49,6 +49,7 @@ class Worker:
         self._aside: dict[PartKey, float] = {}
         self._shown: dict[PartKey, int] = {}
         self._fenced_in_a_row = 0
+        self._pauses = backoff(context.random)
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
@@ -169,7 +170,7 @@ class Worker:
     def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """What is to be done, after recovery if that is due. Waits while the ledger is down."""
         clock, timing = self._context.clock, self._context.timing
-        pauses, began, tried = backoff(self._context.random), clock.monotonic(), 0
+        began, tried = clock.monotonic(), 0
         while True:
             try:
                 if self.keeper.lost:
@@ -182,7 +183,7 @@ class Worker:
                     raise Away(str(error), hint=RESUMES) from error
                 if tried == 1:
                     self._context.progress.say("ledger", f"{error}; trying again")
-                clock.sleep(pauses.pause(tried))
+                clock.sleep(self._pauses.pause(tried))
 
     def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
         now, context = self._context.clock.monotonic(), self._context
@@ -289,7 +290,10 @@ class Worker:
         return desk.runner
 
     def _circuit(self, desk: Desk) -> Circuit:
-        return self._circuits.setdefault(desk.setup.target_name, Circuit(self._context.clock))
+        name = desk.setup.target_name
+        if name not in self._circuits:
+            self._circuits[name] = Circuit(self._context.clock)
+        return self._circuits[name]
 
     # When it does not go well.
 

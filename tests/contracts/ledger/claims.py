@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from instep.domain.jobs import SliceState, ancestors_of, half_ids
+from instep.domain.jobs import SliceState, half_ids
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
@@ -73,7 +73,6 @@ class Claims(Fixtures):
         assert (claim.job_id, claim.ref, claim.index, claim.bucket, claim.rank) == ("job", REF, 7, 3, 0)
         assert (claim.units, claim.work, claim.attempts, claim.fence) == (3, 33, 0, 1)
         assert claim.payload == stored.payload
-        assert claim.ancestors == ()
         assert job_of(ledger).slices == {SliceState.PROCESSING: 1}
 
     @pytest.mark.parametrize(
@@ -239,7 +238,6 @@ class Claims(Fixtures):
         assert ledger.holds([rest], "ann")
         first, second = claim_all(ledger)
         assert (first.slice_id, second.slice_id) == half_ids(whole.slice_id)
-        assert first.ancestors == second.ancestors == ancestors_of(first.slice_id) == (whole.slice_id,)
         assert decode_changes(first.payload) + decode_changes(second.payload) == [change(n) for n in range(5)]
         assert (first.units, second.units, first.work + second.work) == (2, 3, 50)
         assert {(half.rank, half.attempts, half.bucket, half.index) for half in (first, second)} == {(0, 0, 3, 0)}
@@ -260,7 +258,7 @@ class Claims(Fixtures):
         ledger.split(second, "ann")
         (quarter, _) = claim_all(ledger)
         assert quarter.fence == 5
-        assert quarter.ancestors == (second.slice_id, whole.slice_id)
+        assert quarter.slice_id == half_ids(second.slice_id)[0]
 
     def test_one_half_can_be_claimed_without_the_other(self, ledger: Ledger) -> None:
         running(ledger, [plan(0, range(4))])

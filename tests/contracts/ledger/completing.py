@@ -150,6 +150,24 @@ class Completing(Fixtures):
             ledger.complete(part, "ann", list(map(outcome, claims)), job_id="job")
         assert state_of_everything(ledger, part) == before
 
+    def test_completing_nothing_changes_nothing(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(2))
+        (claim,) = ledger.claim("job", REF, "ann", work=1, limit=1)
+        before = state_of_everything(ledger, part)
+        ledger.complete(part, "ann", [], job_id="job")
+        assert state_of_everything(ledger, part) == before
+        assert ledger.holds([claim], "ann")
+
+    def test_completing_nothing_needs_the_lease_too(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = running(ledger, plans(1))
+        clock.advance(TIMING.lease)
+        adopted = ledger.adopt_part(lease_of(ledger, "bob"))
+        before = state_of_everything(ledger, adopted)
+        with pytest.raises(Fenced):
+            ledger.complete(part, "ann", [], job_id="job")
+        assert state_of_everything(ledger, adopted) == before
+        ledger.complete(adopted, "bob", [], job_id="job")
+
     def test_an_expired_lease_that_nobody_took_still_completes(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(1))
         claims = claim_all(ledger)

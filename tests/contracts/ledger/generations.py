@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.events import GenerationPromoted, InstanceCreated, InstanceServed
 from instep.domain.instances import InstanceState, Reason
-from instep.domain.jobs import JobPart, JobState
+from instep.domain.jobs import JobPart, JobState, tries_of
 from instep.domain.refs import event_instance_id
 from instep.errors import Conflict
 from instep.ledger.port import Holder, Ledger, NewPart
@@ -165,7 +165,7 @@ class Generations(Fixtures):
         part = part_of(lease, instance=uuid, generation="v2")
         ledger.plan_job("job", [NewPart(part, plans(1, units=1))])
         ledger.start_job("job")
-        for _ in range(3):
+        for _ in range(tries_of(1) + 1):
             ledger.give_back(claim_all(ledger), "ann", error="it kills", spent=True)
             clock.advance(60_000)
             ledger.heartbeat("ann", [])

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
@@ -159,17 +158,6 @@ class Recovery(Fixtures):
         assert sorted(each.slices for each in swept) == [0, 0, 0, 20]
         ledger.adopt_part(lease_of(ledger, "bob"))
         assert {claim.attempts for claim in claim_all(ledger, "bob")} == {1}
-
-    def test_a_poisoned_slice_comes_to_its_end_by_sweeps_alone(self, ledger: Ledger, clock: VirtualClock) -> None:
-        part = running(ledger, plans(1, units=2))
-        for _ in range(9):
-            claim_all(ledger)
-            clock.advance(TIMING.stale)
-            ledger.sweep()
-            part = ledger.adopt_part(lease_of(ledger, "ann"))
-        assert job_of(ledger).slices == {SliceState.FAILED: 2}
-        assert job_of(ledger).counts == Counts(read=2, failed=2)
-        assert end(ledger, part) is JobState.FAILED
 
     # Sweeping: jobs.
 

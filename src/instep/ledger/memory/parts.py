@@ -8,7 +8,7 @@ from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceSta
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory import documents, instances, leases, moves, slices
-from instep.ledger.memory.tables import JobRow, LeaseRow, PartRow, Tables
+from instep.ledger.memory.tables import JobRow, PartRow, Tables
 from instep.ledger.port import Checkpoint, Lease, NewPart
 
 
@@ -161,7 +161,7 @@ def status(row: PartRow) -> PartStatus:
 
 
 def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
-    head, lease = row.pending.head(tables.now()), tables.leases.get(row.part.ref, LeaseRow())
+    head, lease = row.pending.head(tables.now()), tables.leases.get(row.part.ref)
     return OpenPart(
         job_id=job.id,
         job_state=job.state,
@@ -170,7 +170,7 @@ def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
         head=head.work if head is not None else 0,
         pending=row.slices[SliceState.PENDING],
         processing=row.slices[SliceState.PROCESSING],
-        held=lease.job_id == job.id and leases.is_kept(tables, lease),
+        held=lease is not None and lease.job_id == job.id and leases.is_kept(tables, lease),
         workers=len(job.workers),
     )
 

@@ -23,14 +23,15 @@ SliceT = TypeVar("SliceT", bound=_Slice)
 
 
 class Pending(Generic[SliceT]):
-    """Sorted lists by (rank, id) of what is claimable, suspects apart, and a heap of what has to wait.
+    """Sorted lists of what is claimable: by (rank, id) and, apart, suspects, first those that have not been alone
+    yet (`retries.SUSPECTS`). And a heap of what has to wait.
 
     Ids are unique, so a comparison never gets as far as the slice itself.
     """
 
     def __init__(self) -> None:
         self._ready: list[tuple[int, str, SliceT]] = []
-        self._suspects: list[tuple[int, str, SliceT]] = []
+        self._suspects: list[tuple[bool, int, str, SliceT]] = []
         self._waiting: list[tuple[int, int, str, SliceT]] = []
 
     def __len__(self) -> int:
@@ -76,4 +77,7 @@ class Pending(Generic[SliceT]):
     def _ripen(self, now: int) -> None:
         while self._waiting and self._waiting[0][0] <= now:
             each = heappop(self._waiting)[-1]
-            insort(self._suspects if each.attempts >= SUSPECT_ATTEMPTS else self._ready, (each.rank, each.id, each))
+            if each.attempts < SUSPECT_ATTEMPTS:
+                insort(self._ready, (each.rank, each.id, each))
+            else:
+                insort(self._suspects, (each.attempts > SUSPECT_ATTEMPTS, each.rank, each.id, each))

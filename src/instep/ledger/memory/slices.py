@@ -18,7 +18,6 @@ from instep.ledger.retries import (
     SliceWork,
     demand_balance,
     halves,
-    may_be_tried_again,
     take_apart,
 )
 
@@ -101,10 +100,15 @@ def give_back(
 ) -> None:
     for each in claims:
         row = held(tables, each.slice_id, each.fence, worker_id)
-        if row is not None and spent:
-            bad_end(tables, row, error, delay=delay)
-        elif row is not None:
-            to_pending(tables, row, delay=delay)
+        if row is None:
+            continue
+        if spent:
+            row.error = error or row.error
+        if spent and row.worn_out:
+            _take_apart(tables, row, delay=delay)
+            continue
+        row.attempts += spent
+        to_pending(tables, row, delay=delay)
 
 
 def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
@@ -125,13 +129,15 @@ def to_pending(tables: Tables, row: SliceRow, *, delay: int = 0) -> None:
     tables.part_of(row).pending.add(row)
 
 
-def bad_end(tables: Tables, row: SliceRow, error: str | None, *, delay: int = 0) -> None:
-    """One more attempt ended badly: back to PENDING, cut in two, or FAILED."""
-    row.attempts += 1
-    if may_be_tried_again(row.attempts):
-        to_pending(tables, row, delay=delay)
-        return
-    result = take_apart(_whole(row), row.attempts, error)
+def bad_end(tables: Tables, row: SliceRow, error: str) -> None:
+    """Its holder is gone: back to PENDING. What is worn out it only looked up, and did not run."""
+    if not row.worn_out:
+        row.attempts, row.error = row.attempts + 1, error
+    to_pending(tables, row)
+
+
+def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> None:
+    result = take_apart(_whole(row), row.attempts, row.error)
     if isinstance(result, Poisoned):
         _leave_work(tables, row, SliceState.FAILED)
         tables.part_of(row).counts += result.counts
@@ -186,6 +192,7 @@ def _replace_by(
             claimable_at,
             attempts=attempts,
             fence=whole.fence,
+            error=whole.error,
         )
         insert(tables, row)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from instep.domain.clock import Clock
 from instep.domain.counts import Counts
-from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState
+from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -37,6 +37,11 @@ class SliceRow:
     fence: int = 0
     worker_id: str | None = None
     claimed_at: int = 0
+    error: str | None = None
+
+    @property
+    def worn_out(self) -> bool:
+        return self.attempts >= tries_of(self.plan.units)
 
     @property
     def work(self) -> int:

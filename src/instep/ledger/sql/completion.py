@@ -33,8 +33,9 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
     request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)
     if tx.dialect.complete(tx.connection, request) != len(outcomes):
         raise PartlyDone
-    manifest.write(tx, part.instance, outcomes)
-    manifest.write_failures(tx, (str(part.ref), part.generation), job_id, outcomes)
+    if rows := [each for each in outcomes if writes_rows(each)]:
+        manifest.write(tx, part.instance, rows)
+        manifest.write_failures(tx, (str(part.ref), part.generation), job_id, rows)
 
 
 def complete_rest(

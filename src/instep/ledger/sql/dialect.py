@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from instep.domain.waves import SliceOutcome
@@ -81,6 +81,11 @@ class SqlDialect(Protocol):
 
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job with so many slices was stored: the database may bring its statistics of the table up to date."""
+
+    def statistics(self, connection: Connection, job_ids: Sequence[str], /) -> Iterable[Row[Any]]:
+        """For each job, partition and state in which there are slices: `job_id`, `ref`, `state`, their `number`,
+        the units `planned`, and the sum of each of `COUNT_FIELDS`, as whole numbers of any type.
+        """
 
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it; None for an error in Instep itself.

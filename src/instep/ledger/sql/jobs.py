@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, bindparam, case, delete, exists, func, insert, select
+from sqlalchemy import ColumnElement, Row, case, delete, exists, insert, select
 
-from instep.domain.counts import COUNT_FIELDS, Counts
+from instep.domain.counts import Counts
 from instep.domain.jobs import JOB_MOVES, Job, JobPart, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -20,19 +20,6 @@ from instep.ledger.tables import job_parts, job_workers, jobs, slices
 
 _UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
 _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
-
-_STATISTICS = (
-    select(
-        slices.c.job_id,
-        slices.c.ref,
-        slices.c.state,
-        func.count().label("number"),
-        func.sum(slices.c.units).label("planned"),
-        *(func.sum(slices.c[name]).label(name) for name in COUNT_FIELDS),
-    )
-    .where(slices.c.job_id.in_(bindparam("b_ids", expanding=True)))
-    .group_by(slices.c.job_id, slices.c.ref, slices.c.state)
-)
 
 
 def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
@@ -175,7 +162,7 @@ def _load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
     for part in tx.connection.execute(in_order):
         parts[part.job_id].append(part)
     statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
-    for group in tx.connection.execute(_STATISTICS, {"b_ids": ids}):
+    for group in tx.dialect.statistics(tx.connection, ids):
         statistics[group.job_id, group.ref].append(group)
     return [
         Job(

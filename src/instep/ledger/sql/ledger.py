@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Engine
@@ -307,11 +307,12 @@ class SqlLedger:
         return self._once(engine, work)
 
     def _once(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
+        # With autocommit every statement is its own commit.
+        alone = engine is self._single and self._dialect.autocommit
         committing = False
         try:
-            with engine.connect() as connection, connection.begin():
-                # With autocommit every statement is its own commit.
-                committing = engine is self._single and self._dialect.autocommit
+            with engine.connect() as connection, nullcontext() if alone else connection.begin():
+                committing = alone
                 result = work(Transaction(connection, self._dialect, self._timing))
                 committing = engine is not self._reader and engine is not self._steady
         except DBAPIError as error:

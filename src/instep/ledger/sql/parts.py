@@ -129,6 +129,7 @@ def _open_parts() -> Select[Any]:
     # What is claimed next: by rank, then suspects, then what still has to wait.
     head = func.coalesce(
         claimable.where(slices.c.attempts < SUSPECT_ATTEMPTS).scalar_subquery(),
+        claimable.where(slices.c.attempts == SUSPECT_ATTEMPTS).scalar_subquery(),
         claimable.scalar_subquery(),
         pending.order_by(slices.c.claimable_at, slices.c.rank, slices.c.id).scalar_subquery(),
         0,

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select, update
 
-from instep.domain.jobs import MAX_ATTEMPTS, Claim, SliceState
+from instep.domain.jobs import Claim, SliceState, tries_of
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
     SUSPECT_ATTEMPTS,
+    SUSPECTS,
     Poisoned,
     SliceWork,
     halves,
-    may_be_tried_again,
     take_apart,
 )
 from instep.ledger.sql import manifest
@@ -45,7 +45,8 @@ def claim(
     requests = [ClaimRequest(job_id, text, worker_id, enough, limit, after, 0, SUSPECT_ATTEMPTS - 1)]
     if after > 0:
         requests.append(ClaimRequest(job_id, text, worker_id, enough, limit, 0, 0, SUSPECT_ATTEMPTS - 1))
-    requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, SUSPECT_ATTEMPTS, MAX_ATTEMPTS))
+    for least, most in SUSPECTS:
+        requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, least, most))
     for request in requests:
         if rows := tx.dialect.claim(tx.connection, request):
             claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]
@@ -73,11 +74,14 @@ def give_back(
     ]
     if not held:
         return
-    claimable_at = tx.now() + delay
-    if spent:
-        end_badly(tx, held, error, claimable_at=claimable_at)
-    else:
-        _back_to_pending(tx, held, {"error": error, "claimable_at": claimable_at})
+    at = {"claimable_at": tx.now() + delay}
+    if not spent:
+        _back_to_pending(tx, held, at)
+        return
+    tried, worn_out = _by_wear(held)
+    _back_to_pending(tx, tried, at | _one_more(error))
+    for row in worn_out:
+        _take_apart(tx, row, error or row.error, at["claimable_at"])
 
 
 def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
@@ -106,17 +110,25 @@ def give_back_all(tx: Transaction, *conditions: ColumnElement[bool]) -> int:
     return tx.connection.execute(back).rowcount
 
 
-def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, *, claimable_at: int | None = None) -> int:
-    """One more try of these locked slices ended badly: back to PENDING, cut in two, or FAILED."""
-    again = [row for row in rows if may_be_tried_again(row.attempts + 1)]
-    values: dict[str, Any] = {"attempts": slices.c.attempts + 1, "error": error}
-    if claimable_at is not None:
-        values["claimable_at"] = claimable_at
-    _back_to_pending(tx, again, values)
-    for row in rows:
-        if not may_be_tried_again(row.attempts + 1):
-            _take_apart(tx, row, error, row.claimable_at if claimable_at is None else claimable_at)
+def end_badly(tx: Transaction, rows: Sequence[Row[Any]], error: str) -> int:
+    """The holder of these locked slices is gone: back to PENDING. What is worn out it looked up, and did not run."""
+    tried, worn_out = _by_wear(rows)
+    _back_to_pending(tx, tried, _one_more(error))
+    _back_to_pending(tx, worn_out, {})
     return len(rows)
+
+
+def _by_wear(rows: Sequence[Row[Any]]) -> tuple[list[Row[Any]], list[Row[Any]]]:
+    """Those that were run, and those that were worn out before."""
+    tried, worn_out = list[Row[Any]](), list[Row[Any]]()
+    for row in rows:
+        (worn_out if row.attempts >= tries_of(row.units) else tried).append(row)
+    return tried, worn_out
+
+
+def _one_more(error: str | None) -> dict[str, Any]:
+    """A try has ended badly. Without an error, that of the try before it stays."""
+    return {"attempts": slices.c.attempts + 1} | ({"error": error} if error else {})
 
 
 def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> None:
@@ -126,14 +138,12 @@ def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[
 
 
 def _take_apart(tx: Transaction, row: Row[Any], error: str | None, claimable_at: int) -> None:
-    attempts = row.attempts + 1
-    result = take_apart(_work_of(tx, row), attempts, error)
+    result = take_apart(_work_of(tx, row), row.attempts, error)
     if not isinstance(result, Poisoned):
         _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, error))
         return
     values = {
         "state": SliceState.FAILED.value,
-        "attempts": attempts,
         "finished_at": tx.now(),
         "error": result.error,
     }

@@ -177,6 +177,27 @@ def test_the_ledger_is_verified_and_rebuilt(place: Home, say: Say) -> None:
     assert answer(say, "history", "Document") == before
 
 
+def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say: Say) -> None:
+    place.run()
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
+        [(last, at)] = ledger.execute("SELECT last, at FROM event_head").fetchall()
+        strange = [
+            (last + 1, at, "universe.ended\x1b[2J", 1, "{}"),
+            (last + 2, at, "want.created", 1, '{"want": '),
+            (last + 3, at, "want.canceled", 1, '{"want": "nobody"}'),
+        ]
+        ledger.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", strange)
+        ledger.execute("UPDATE event_head SET last = last + 3")
+    told = say("ledger", "verify")
+    assert f"1 skipped: unknown-kind\n  event {last + 1}: no event is called 'universe.ended" in told
+    assert "\x1b" not in told
+    assert f"1 skipped: malformed\n  event {last + 2}: want.created: " in told
+    assert f"1 skipped: unknown-want\n  event {last + 3}: " in told
+    assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
+    assert "is there as of" in say("want", "Document"), "it is no stop"
+    assert "What is stored is what the log leads to." in say("ledger", "verify")
+
+
 def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
     assert "Nothing is old enough" in say("gc")
     assert not (place.root / ".instep").exists()

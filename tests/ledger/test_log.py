@@ -150,6 +150,7 @@ class TestTorn:
             connection.execute(delete(events).where(events.c.sequence.in_([2, 4])))
         verified = ledger.verify()
         assert verified.skipped == {"missing": 1}
+        assert [(each.sequence, each.name) for each in verified.skips] == [(2, "missing")]
         assert "the last event should be 4, and is 3" in verified.differences
         assert ledger.append(_wants(4, 1))[0].sequence == 5, "a number is never given twice"
 
@@ -162,7 +163,11 @@ class TestTorn:
         for read in (lambda: ledger.canonical(REF), ledger.wants):
             with pytest.raises(UserError, match="instep ledger rebuild"):
                 read()
-        assert len(ledger.verify().differences) == 2
+        differences = ledger.verify().differences
+        assert len(differences) == 2
+        for each in differences:
+            assert "body cannot be read" in each
+            assert len(each) < 200, "in words, not with all that the log leads to"
         ledger.rebuild_projections()
         assert ledger.canonical(REF) == there
 

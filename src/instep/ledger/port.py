@@ -121,14 +121,24 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """An event of the log that has no effect: `name` is what it is counted by, `reason` is for people."""
+
+    sequence: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
-    """What replaying the whole log showed: events in it, those that have no effect counted by name, and in words
-    where the stored projections are not what it leads to.
+    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
+    of each name), and in words where the stored projections are not what it leads to.
     """
 
     events: int
     skipped: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+    skips: tuple[Skip, ...] = ()
 
 
 class Ledger(Protocol):

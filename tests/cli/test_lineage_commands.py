@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -64,6 +65,44 @@ def test_why_tells_instance_job_file_and_code(place: Home, say: Say) -> None:
     assert "changed since, but not in this chunk" in say("why", "Document", place.uri(3))
 
 
+def git(folder: Path, *arguments: str) -> str:
+    command = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", *arguments)
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_code_has_a_revision_where_there_is_version_control(place: Home, say: Say) -> None:
+    place.run()
+    assert "revision    none: the project is not under version control" in say("why", "Document", place.uri(3))
+    assert "revision" not in say("history", "Document")
+    git(place.root, "init", "--quiet")
+    git(place.root, "add", "instep.yaml")
+    git(place.root, "commit", "--quiet", "-m", "one")
+    commit = git(place.root, "rev-parse", "HEAD")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}\n" in say("history", "Document")
+    with (place.root / "instep.yaml").open("a", encoding="utf-8") as file:
+        file.write("# not committed\n")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}+\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}+\n" in say("history", "Document")
+    assert answer(say, "lineage", "Document")["nodes"][0]["instance"]["revision"] == f"{commit}+"
+
+
+def test_the_past_says_which_generation_was_promoted(place: Home, say: Say) -> None:
+    place.run()
+    assert "promoted" not in say("status", "--at", "2999-01-01"), "there is one only"
+    say("run", "--quiet", "--engine", "inline", "--generation", "v2")
+    then = datetime.now(UTC).isoformat()
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+    time.sleep(0.002)
+    say("promote", "Document", "--generation", "v2")
+    assert "Document: generation v2 was promoted." in say("status", "--at", "2999-01-01")
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+
+
 def test_why_of_nothing_helps(place: Home, say: Say) -> None:
     assert "instep run" in say("why", "Document", "x", code=1)
     place.run()
@@ -111,7 +150,7 @@ def test_questions_about_the_past_that_make_no_sense_are_refused(place: Home, sa
     assert "not both" in say("status", "--at", "2026-01-31", "--job", "1f0c", code=1)
     assert "nothing has run yet" in say("status", "--job", "1f0c", code=1)
     assert "instep run" in say("lineage", "Document", code=1)
-    say("lineage", "Document", "--format", "png", code=64)
+    assert "'--format' / '-f': 'png' is not one of 'text'" in say("lineage", "Document", "--format", "png", code=64)
     assert not (place.root / ".instep").exists()
 
 

@@ -336,6 +336,21 @@ def test_a_want_a_taint_and_a_change_of_code_through_real_runs(
     assert answer(capsys, "wants") == []
 
 
+def test_status_tells_why_what_is_served_is_to_be_built_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ("run", "--quiet", "--engine", "inline")
+    said(capsys, *run)
+    assert answer(capsys, "status")[0]["notes"] == []
+    for command, how in (
+        (("taint", "Document", "--why", "broken"), "tainted: broken"),
+        (("rebuild", "Document"), "replaced for a rebuild"),
+        (("expire", "Document"), "expired"),
+    ):
+        said(capsys, *command)
+        assert f"Document@global: what is served is to be built anew ({how})" in said(capsys, "status")
+        said(capsys, *run)
+        assert answer(capsys, "status")[0]["notes"] == [], "there is something better"
+
+
 def test_a_want_that_this_cannot_satisfy_gives_runs_nothing_to_do(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.skips import Skip
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
 LogRow = tuple[int, int, str, int, str]
@@ -118,15 +119,6 @@ class Swept:
     workers: tuple[str, ...] = ()
     slices: int = 0
     jobs: Mapping[str, JobState] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """An event of the log that has no effect: `name` is what it is counted by, `reason` is for people."""
-
-    sequence: int
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

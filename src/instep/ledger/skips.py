@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
-from instep.ledger.port import Skip
-
 _OF_EACH_NAME: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An event of the log that has no effect: `name` is what it is counted by, `reason` is for people."""
+
+    sequence: int
+    name: str
+    reason: str
 
 
 class Skips:

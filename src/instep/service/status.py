@@ -12,6 +12,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import InstepError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.instances import ending
 from instep.service.setup import EntitySetup
 
 
@@ -83,6 +84,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
+        notes += _left(ledger, setup, generation, checkpoint.instance)
     notes += _others(setup, ledger, generation, promoted)
     if failures:
         notes.append(f"{failures:,} documents failed; see `instep failures`")
@@ -105,6 +107,15 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         promoted=promoted == generation,
         notes=notes,
     )
+
+
+def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
+    """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
+    served, current = ledger.instance(uuid), ledger.canonical(setup.ref, generation)
+    if served is None or current is None or not served.left or current.usable:
+        return []
+    how = "is built anew" if current.worked_on_by else "is to be built anew"
+    return [f"what is served {how} ({ending(served)})"]
 
 
 def _others(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:

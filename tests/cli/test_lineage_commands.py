@@ -149,6 +149,7 @@ def test_questions_about_the_past_that_make_no_sense_are_refused(place: Home, sa
     assert "2026-01-31T12:00" in say("status", "--at", "yesterday", code=64)
     assert "not both" in say("status", "--at", "2026-01-31", "--job", "1f0c", code=1)
     assert "nothing has run yet" in say("status", "--job", "1f0c", code=1)
+    assert "too short" in say("status", "--job", "", code=1), "an empty variable of a script is not now"
     assert "instep run" in say("lineage", "Document", code=1)
     assert "'--format' / '-f': 'png' is not one of 'text'" in say("lineage", "Document", "--format", "png", code=64)
     assert not (place.root / ".instep").exists()

@@ -45,6 +45,7 @@ SOMETIMES = (
     "want.created",
     "want.canceled",
     "dependency.missed",
+    "generation.promoted",
     # What was refused, and is not tried again.
     "held back",
 )

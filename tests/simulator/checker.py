@@ -251,8 +251,10 @@ class Checker:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
         self._log.check()
         self._waiting.check()
-        half_done = any(each.name.startswith("promote") and not _told(each) for each in processes)
-        delivered_late = self._world.counters.get("late") or self._world.counters.get("twice")
+        promotions = [each for each in processes if each.name.startswith("promote")]
+        late = self._world.counters.get("late") or self._world.counters.get("twice")
+        # The next run completes what was cut short, or was said to have failed and then came.
+        half_done = bool(promotions) and bool(late or not all(map(_told, promotions)))
         for ref, generations in self._generations().items():
             settled = [
                 generation
@@ -261,7 +263,7 @@ class Checker:
             ]
             for generation in settled:
                 self._served(ref, generation)
-            if settled == generations and not half_done and not delivered_late:
+            if settled == generations and not half_done:
                 self._readers.check(ref)
 
     def _generations(self) -> dict[PartitionRef, list[str]]:

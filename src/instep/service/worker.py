@@ -86,6 +86,11 @@ class Worker:
 
     # Taking part.
 
+    @property
+    def parts(self) -> frozenset[PartKey]:
+        """What it takes part in."""
+        return frozenset(self._desks)
+
     def take(self, part: JobPart, lease: Lease) -> None:
         """Work on a part whose lease this worker has got for its job."""
         self._jobs.add(lease.job_id)

@@ -249,8 +249,8 @@ def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
     assert "Nothing is old enough" in say("gc")
     looked = answer(say, "gc", "--keep", "1ms", "--dry-run")
     assert (looked["instances"], looked["collected"]) == ([oldest["uuid"]], False)
-    assert "Document@global: 1 instances" in say("gc", "--keep", "1ms", "--dry-run")
-    assert "Forgotten: 1 instances, 0 wants." in say("gc", "--keep", "1ms")
+    assert "Document@global: 1 instance" in say("gc", "--keep", "1ms", "--dry-run")
+    assert "Forgotten: 1 instance, 0 wants." in say("gc", "--keep", "1ms")
     assert oldest["uuid"] not in [each["uuid"] for each in answer(say, "history", "Document")]
     assert "collected" not in say("lineage", "Document")
     assert answer(say, "ledger", "verify")["differences"] == []

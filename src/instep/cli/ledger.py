@@ -10,6 +10,7 @@ import typer
 from instep.cli.exits import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output, visible
+from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
     from instep.ledger.port import Verified
@@ -84,7 +85,7 @@ def _as_dict(found: Verified) -> dict[str, Any]:
 
 
 def _show(out: Output, found: Verified) -> None:
-    out.line(f"{found.events:,} events")
+    out.line(amount(found.events, "event"))
     for name, number in sorted(found.skipped.items()):
         out.line(f"{number:,} skipped: {name}")
         told = [each for each in found.skips if each.name == name]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus
 from instep.domain.refs import PartitionRef
@@ -87,7 +88,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes += _left(ledger, setup, generation, checkpoint.instance)
     notes += _others(setup, ledger, generation, promoted)
     if failures:
-        notes.append(f"{failures:,} documents failed; see `instep failures`")
+        notes.append(f"{amount(failures, 'document')} failed; see `instep failures`")
     error = part.error or job.error if job and part else None
     if error:
         notes.append(f"last job: {error}")

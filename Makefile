@@ -41,6 +41,8 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.claims
 	@$(BIN)/python -m bench.coordination
 	@$(BIN)/python -m bench.makespan
+	@$(BIN)/python -m bench.events
+	@$(BIN)/python -m bench.why
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 	@$(UV) lock --quiet --upgrade

@@ -3,7 +3,8 @@
 The log is made up, but lives like a real one: partitions that are built, refreshed again and again, tainted, rebuilt,
 that fail and are wanted by several people; what is old is collected. It is folded as a ledger reads it, from rows with
 JSON; to read the rows from a database takes its own time. Times are CPU seconds of this process, so that others do
-not count. Memory is the sum over all objects that instances are made of (wants have a row of their own).
+not count. Memory is the sum over all objects that instances are made of (wants have a row of their own). How fast
+events are appended is measured too, on real databases: see `bench.appending`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from instep.domain.instances import Reason
 from instep.domain.refs import PartitionRef, Scope, event_instance_id
 from instep.domain.snapshot import dump, load
 from instep.domain.state import State
+from instep.system import collect_garbage_seldom
 
 EVENTS, PARTITIONS, ROUNDS = 1_000_000, 20_000, 3
 #: Partitions that jobs are busy with at the same time.
@@ -52,9 +54,9 @@ _START = 1_790_000_000_000
 class Log:
     """Rows of a log of so many events, the same for the same seed."""
 
-    def __init__(self, seed: int, partitions: int) -> None:
+    def __init__(self, seed: int, partitions: int, start: int = _START) -> None:
         self._random = random.Random(seed)
-        self._now = _START
+        self._now = start
         self._ids = itertools.count(1)
         #: What can be collected: instances that were left and are not served, wants that have ended.
         self._left: deque[str] = deque()
@@ -183,6 +185,7 @@ def timed(task: Callable[[], object]) -> float:
 def measure(events: int, partitions: int, rounds: int) -> Figures:
     rows = list(Log(1, partitions).rows(events + REST))
     log, rest = rows[:events], rows[events:]
+    collect_garbage_seldom()
     # The rows are the database's: that the collector of garbage looks through them is not the fold's doing.
     gc.collect()
     gc.freeze()
@@ -264,14 +267,21 @@ def rows_of(figures: Figures) -> tuple[list[str], list[list[str]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    from bench import appending  # It needs the log above.
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--appends", type=int, default=appending.EVENTS, help="how many to append; 0: none")
     options = parser.parse_args(arguments)
     figures = measure(options.events, options.partitions, options.rounds)
     heads, found = rows_of(figures)
     report.show(f"{options.events:,} events about {options.partitions:,} partitions", heads, found)
+    if options.appends:
+        appended = [each.row() for each in appending.measure(options.appends, options.rounds)]
+        report.show(f"{options.appends:,} events appended to a ledger", heads, appended)
+        found += appended
     if any("MISSED" in row for row in found):
         sys.exit(1)
 

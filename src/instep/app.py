@@ -13,28 +13,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.project import Project, load_project
 from instep.service.compose import Workshop
+from instep.service.generations import built, checked_generation, generation_of, one_generation_of
+from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, PlanOptions, plan_entity
 from instep.service.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.ledger.port import FailureRecord
+    from instep.domain.instances import Instance
+    from instep.ledger.port import FailureRecord, Verified
     from instep.service.check import Finding
+    from instep.service.collection import Garbage
+    from instep.service.instances import Left
     from instep.service.jobs import JobView, WorkerView
+    from instep.service.lineage import Lineage, Moment
+    from instep.service.provenance import Provenance
     from instep.service.run import EntityResult
     from instep.service.search import Found
+    from instep.service.serving import Promotion
     from instep.service.status import EntityStatus
+    from instep.service.wants import WantView
     from instep.targets.port import SearchMode
 
 #: How long a run waits for another one on the same entity unless told otherwise, in seconds.
 WAIT_SECONDS = 600.0
+#: How long old instances and wants are kept unless told otherwise.
+KEEP = timedelta(days=30)
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Instep:
@@ -59,15 +72,23 @@ class Instep:
         full_refresh: bool = False,
         retry_failures: bool = False,
         allow_deletes: bool = False,
+        generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityPlan]:
         """What a run would do, and why. Writes nothing."""
-        options = PlanOptions(full_refresh, retry_failures, allow_deletes)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation))
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return [
-                plan_entity(setup, ledger, options, choose=workshop.choose, listing=_listing(watch, setup.ref.entity))
+                plan_entity(
+                    setup,
+                    ledger,
+                    options,
+                    generation_of(ledger, setup.ref, options.generation),
+                    choose=workshop.choose,
+                    listing=_listing(watch, setup.ref.entity),
+                )
                 for setup in workshop.setups(entities)
             ]
 
@@ -80,32 +101,50 @@ class Instep:
         allow_deletes: bool = False,
         engine: str | None = None,
         wait: float = WAIT_SECONDS,
+        generation: str | None = None,
         progress: Progress | None = None,
         expected: dict[str, str] | None = None,
     ) -> list[EntityResult]:
         """Bring entities in step with their sources, those of higher priority first.
 
+        `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         """
         from instep.service.run import run_entities
 
+        names = list(entities or ())
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
             return run_entities(
-                workshop.setups(entities),
+                workshop.setups(names),
                 workshop.context(ledger, progress or Silent()),
-                PlanOptions(full_refresh, retry_failures, allow_deletes),
+                PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation)),
                 wait_seconds=wait,
                 expected=expected,
+                upstream=workshop.upstream(names),
             )
 
-    def status(self, entities: Iterable[str] | None = None) -> list[EntityStatus]:
-        """State, size and freshness of each entity."""
+    def promote(self, ref: str, generation: str, *, by: str = "") -> Promotion:
+        """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
+        is not good enough.
+        """
+        from instep.service.serving import promote
+
+        found, name = self._ref(ref), checked_generation(generation)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            built(ledger, found, name or "")  # No ledger is made just to find that it is empty.
+        (setup,) = workshop.setups([found.entity])
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            return promote(setup, name or "", workshop.context(ledger, Silent()), by=by)
+
+    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
+        """State, size and freshness of each entity, in the promoted generation or another."""
         from instep.service.status import entity_status
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return [entity_status(setup, ledger) for setup in workshop.setups(entities)]
+            return [entity_status(setup, ledger, checked_generation(generation)) for setup in workshop.setups(entities)]
 
     def jobs(self, *, limit: int = 20) -> list[JobView]:
         """What ran and runs, on all servers of the ledger, newest first."""
@@ -154,10 +193,14 @@ class Instep:
         from instep.service.jobs import entities_to_retry, find_job
 
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            names = entities_to_retry(find_job(ledger, job_id))
-        if not names:
-            return []
-        return self.run(names, retry_failures=True, engine=engine, wait=wait, progress=progress)
+            found = entities_to_retry(find_job(ledger, job_id))
+        return [
+            result
+            for generation, names in found.items()
+            for result in self.run(
+                names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress
+            )
+        ]
 
     def workers(self) -> list[WorkerView]:
         """Who is registered in the ledger, and does what, the oldest first."""
@@ -185,6 +228,98 @@ class Instep:
         with closing(workshop), closing(workshop.ledger()) as ledger:
             serve(workshop.setups(entities), workshop.context(ledger, progress or Silent()), until_idle=until_idle)
 
+    def want(
+        self,
+        refs: Iterable[str],
+        *,
+        fresh_within: timedelta | None = None,
+        as_of: datetime | None = None,
+        generation: str | None = None,
+        by: str = "",
+    ) -> WantView:
+        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
+        promoted generation or another.
+
+        Returns at once: the next run, or a worker, builds what is not there.
+        """
+        from instep.service.wants import make_want
+
+        workshop = Workshop(self.project)
+        wanted = declared_refs(refs, self.project.entities)
+        with closing(workshop.ledger()) as ledger:
+            return make_want(
+                ledger,
+                workshop.ids.new(),
+                wanted,
+                generation=one_generation_of(ledger, wanted, checked_generation(generation)),
+                fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
+                as_of=None if as_of is None else round(as_of.timestamp() * 1000),
+                by=by,
+            )
+
+    def wants(self, ref: str | None = None, *, ended: bool = False, limit: int = 100) -> list[WantView]:
+        """What is waited for (with `ended`, also what was), on one partition or all, newest first."""
+        from instep.service.wants import want_views
+
+        only = None if ref is None else self._ref(ref)
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return want_views(ledger, ref=only, open_only=not ended, limit=limit)
+
+    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> WantView:
+        """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""
+        from instep.service.wants import cancel_want, find_want
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            found = find_want(ledger, want_id)
+        with closing(workshop.ledger()) as ledger:
+            return cancel_want(ledger, found.id, by=by, why=why)
+
+    def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
+        """Every instance of a partition, newest first."""
+        found = self._ref(ref)
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return ledger.instances(found, limit=limit)
+
+    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Left:
+        """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
+        from instep.service.instances import live, taint
+
+        found, workshop = self._ref(ref), Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            name = generation_of(ledger, found, checked_generation(generation))
+            live(ledger, found, name, "tainted")  # No ledger is made just to find that it is empty.
+        with closing(workshop.ledger()) as ledger:
+            return taint(ledger, found, name, why=why, by=by)
+
+    def rebuild(self, ref: str, *, generation: str | None = None, by: str = "") -> Left:
+        """The next run builds it anew, though nothing is wrong with it."""
+        from instep.service.instances import rebuild
+
+        found = self._ref(ref)
+        with closing(Workshop(self.project).ledger()) as ledger:
+            return rebuild(ledger, found, generation_of(ledger, found, checked_generation(generation)), by=by)
+
+    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Left]:
+        """The time of these partitions is over; by default of those that are past their time to live."""
+        from instep.service.instances import expire, expire_overdue, live, overdue
+
+        workshop = Workshop(self.project)
+        named = declared_refs(refs or (), self.project.entities)
+        declared = self.project.entities.items()
+        ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            # All of them, before the first is: and no ledger is made just to find that it is empty.
+            names = {ref: generation_of(ledger, ref, checked_generation(generation)) for ref in named}
+            for ref, name in names.items():
+                live(ledger, ref, name, "expired")
+            if not named and not overdue(ledger, ttls):
+                return []
+        with closing(workshop.ledger()) as ledger:
+            if not named:
+                return expire_overdue(ledger, ttls, by=by)
+            return [expire(ledger, ref, name, by=by) for ref, name in names.items()]
+
     def search(
         self,
         query: str,
@@ -192,15 +327,27 @@ class Instep:
         mode: SearchMode = "hybrid",
         limit: int = 10,
         entities: Iterable[str] | None = None,
+        generation: str | None = None,
+        progress: Progress | None = None,
     ) -> list[Found]:
-        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both)."""
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
+        than the promoted one.
+        """
         from instep.service.search import search
 
         if mode not in ("text", "vector", "hybrid"):
             raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return search(workshop.setups(entities), ledger, query, mode=mode, limit=limit)
+            return search(
+                workshop.setups(entities),
+                ledger,
+                query,
+                mode=mode,
+                limit=limit,
+                generation=checked_generation(generation),
+                progress=progress or Silent(),
+            )
 
     def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[FailureRecord]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
@@ -210,9 +357,78 @@ class Instep:
                 return ledger.failures(limit=limit)
             return [record for setup in workshop.setups(entities) for record in ledger.failures(setup.ref, limit=limit)]
 
+    def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
+        """Where a row that is served comes from: its instance, job, wants, document and inputs.
+
+        `target` names a target or an entity; `row_id` is a chunk_id, a document_id or a source URI.
+        """
+        from instep.service.provenance import why
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return why(workshop.setups(), ledger, target, row_id, generation=checked_generation(generation))
+
+    def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
+        """What the canonical instance of a partition was made from; as it was known at a time, if one is given.
+
+        An older instance is named by its UUID, or the first 8 characters of that.
+        """
+        from instep.service.lineage import lineage
+
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return lineage(ledger, ref, at=None if at is None else _milliseconds(at))
+
+    def status_at(
+        self, entities: Iterable[str] | None = None, *, at: datetime | None = None, job: str | None = None
+    ) -> list[Moment]:
+        """What was canonical, and in which state: at a time, or when a job ended. By default now."""
+        from instep.service.jobs import find_job
+        from instep.service.lineage import end_of, moments
+
+        if at is not None and job is not None:
+            raise UserError("either a time or a job can be looked back at, not both")
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            now = ledger.now()
+            time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
+            return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
+
+    def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:
+        """Forget instances that were left, and wants that have ended, for longer than `keep`."""
+        from instep.service.collection import collect
+
+        milliseconds = round(keep.total_seconds() * 1000)
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            found = collect(ledger, keep=milliseconds, dry_run=True)
+        if dry_run or found.empty:
+            return found
+        with closing(workshop.ledger()) as ledger:
+            return collect(ledger, keep=milliseconds)
+
+    def verify_ledger(self) -> Verified:
+        """Replay the ledger's log, and compare what is stored with what it leads to. Changes nothing."""
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            return ledger.verify()
+
+    def rebuild_ledger(self) -> Verified:
+        """Make what is stored what the ledger's log leads to. The differences are those that there were."""
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            if not ledger.events(limit=1):
+                return ledger.verify()  # No ledger is made just to find that it is empty.
+        with closing(workshop.ledger()) as ledger:
+            return ledger.rebuild_projections()
+
     def check(self) -> list[Finding]:
         """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
         return Workshop(self.project, spark=self._spark).check()
+
+    def _ref(self, text: str) -> PartitionRef:
+        return declared_ref(text, self.project.entities)
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
 
 
 def _listing(progress: Progress, entity: str) -> Callable[[int], None]:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import uuid
 from collections.abc import Callable
+
+
+def collect_garbage_seldom() -> None:
+    """For a process of our own. Planning and replays make many small objects that all stay: looking for garbage among
+    them took 15 % of a run that finds nothing to do (20,000 documents).
+    """
+    gc.set_threshold(200_000, 20, 100)
 
 
 class SystemClock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain.counts import Counts
+from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
@@ -41,7 +42,7 @@ def begin(
     for entity in entities:
         lease = ledger.acquire_lease(PartitionRef(entity), job_id, worker)
         assert isinstance(lease, Lease)
-        instance = f"{entity}-{ledger.next_sequence(lease.ref)}"
+        instance = ledger.new_instance(lease, Reason.FIRST)
         parts.append(JobPart(lease.ref, instance, f"{instance}-index", {"chunker": "c1"}, 16, lease.epoch, 7, True))
     ledger.plan_job(job_id, [NewPart(part, [a_slice(index) for index in range(slices)]) for part in parts])
     ledger.start_job(job_id)

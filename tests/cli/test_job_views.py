@@ -232,14 +232,14 @@ def test_retrying_means_the_entities_in_which_something_failed(ledger: MemoryLed
     ):
         ledgers.complete(ledger, part, 1, failed=failed)
         ledgers.finish(ledger, part, state)
-    assert sorted(jobs.entities_to_retry(ledgers.job_of(ledger))) == ["Document", "Ticket"]
+    assert jobs.entities_to_retry(ledgers.job_of(ledger)) == {"": ["Document", "Ticket"]}
 
 
 def test_nothing_is_retried_where_nothing_failed(ledger: MemoryLedger) -> None:
     (part,) = ledgers.begin(ledger, slices=1)
     ledgers.complete(ledger, part, 1)
     ledgers.finish(ledger, part, JobState.COMPLETED)
-    assert jobs.entities_to_retry(ledgers.job_of(ledger)) == []
+    assert jobs.entities_to_retry(ledgers.job_of(ledger)) == {}
 
 
 def test_a_job_that_may_go_on_by_itself_is_not_retried(ledger: MemoryLedger) -> None:

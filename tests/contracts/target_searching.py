@@ -85,3 +85,38 @@ class SearchingContract(OnOneIndex):
             with pytest.raises(UserError):
                 target.search(library, entity="D", text="cat", vector=vector, mode="vector", limit=1)
         assert target.search(library, entity="D", text="", vector=[0.0] * DIMENSIONS, mode="vector", limit=1) == []
+
+    def test_a_row_is_found_by_its_chunk_or_its_document(self, target: DocumentTarget, library: str) -> None:
+        second = target.row(library, content_hash(b"quotes|0"))
+        assert second is not None
+        assert (second.document_id, second.chunk_index, second.source_uri) == ("quotes", 0, "file:///quotes")
+        assert (second.ref, second.instance, second.version) == ("Document@global", "i", 2)
+        chunk = target.row(library, content_hash(b"cats|1"))
+        assert chunk is not None
+        assert (chunk.chunk_index, chunk.title, chunk.source_version, chunk.version) == (1, "cats", "1", 1)
+        assert chunk.chunk_hash == content_hash(b"Cats sleep all day; sleeping is what they do.")
+        first = target.row(library, "cats")
+        assert first is not None
+        assert (first.chunk_id, first.document_hash) == (content_hash(b"cats|0"), chunk.document_hash)
+
+    @pytest.mark.parametrize("id", ["", "birds", "'", "x' OR '1' = '1", "cats' --", "\\", "%", "\0", "😀"])
+    def test_what_names_no_row_finds_none(self, target: DocumentTarget, library: str, id: str) -> None:
+        assert target.row(library, id) is None
+
+    def test_a_row_is_found_as_it_is_now(self, target: DocumentTarget, index: str) -> None:
+        """Whatever is done to it, and to the files and indexes that it lies in."""
+        rows = {f"d{number}": [f"text {number}"] for number in range(40)}
+        put(target, index, rows, epoch=1, attempt="1")
+        target.maintain(index, full=True)
+        for epoch in range(2, 6):
+            changed = {f"d{number}": [f"text {number} of {epoch}"] for number in range(0, 30, epoch)}
+            put(target, index, {**changed, f"d{30 + epoch}": []}, epoch=epoch, attempt=str(epoch))
+            target.maintain(index, full=epoch % 2 == 0)
+            for number in range(40):
+                found = target.row(index, content_hash(f"d{number}|0".encode()))
+                if 32 <= number <= 30 + epoch:
+                    assert found is None
+                else:
+                    last = max([1, *(each for each in range(2, epoch + 1) if number < 30 and number % each == 0)])
+                    assert found is not None
+                    assert found.version == last

@@ -68,6 +68,20 @@ class ServingContract(OnOneIndex):
         target.promote("Document", staged[0], 5)
         assert target.served("Document") == staged[0]
 
+    def test_a_promotion_can_be_taken_back(self, target: DocumentTarget, staged: tuple[str, str, str]) -> None:
+        """Nothing is served again, as before; and whoever promoted it cannot do so again under its old epoch."""
+        target.promote("Document", staged[0], 5)
+        for _ in range(2):
+            target.promote("Document", None, 6)
+            assert target.served("Document") is None
+        with pytest.raises(Fenced):
+            target.promote("Document", staged[0], 5)
+        with pytest.raises(Conflict):
+            target.promote("Document", staged[0], 6)
+        assert target.served("Document") is None
+        target.promote("Document", staged[1], 7)
+        assert target.served("Document") == staged[1]
+
     def test_of_promoters_at_once_the_newest_epoch_wins(
         self, target: DocumentTarget, staged: tuple[str, str, str]
     ) -> None:

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from instep.domain.instances import INSTANCE_MOVES
 from instep.domain.jobs import JOB_MOVES, SLICE_MOVES
+from instep.domain.wants import WANT_MOVES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "state-machines.md").read_text()
 
 
-@pytest.mark.parametrize(("heading", "moves"), [("Jobs", JOB_MOVES), ("Slices", SLICE_MOVES)])
+@pytest.mark.parametrize(
+    ("heading", "moves"),
+    [("Jobs", JOB_MOVES), ("Slices", SLICE_MOVES), ("Instances", INSTANCE_MOVES), ("Wants", WANT_MOVES)],
+)
 def test_the_documented_moves_are_the_allowed_ones(heading: str, moves: Mapping[StrEnum, frozenset[StrEnum]]) -> None:
     section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
-    rows = dict(re.findall(r"^\| ([A-Z_]+) \| ?([A-Z_, ]*?) ?\|$", section, flags=re.MULTILINE))
+    rows = dict(re.findall(r"^\| ([A-Z][A-Za-z_]+) \| ?([A-Za-z_, ]*?) ?\|$", section, flags=re.MULTILINE))
     assert rows == {str(state): ", ".join(sorted(map(str, after))) for state, after in moves.items()}

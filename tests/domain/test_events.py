@@ -40,7 +40,7 @@ def test_kinds_are_named_once_and_for_ever() -> None:
         "instance.created": 1, "instance.imported": 1, "instance.building": 1, "instance.live": 1,
         "instance.failed": 1, "instance.refreshing": 1, "instance.refreshed": 1, "instance.refresh-failed": 1,
         "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 1,
-        "want.canceled": 1, "dependency.missed": 1,
+        "want.canceled": 1, "dependency.missed": 1, "generation.promoted": 1,
     }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ WRITTEN = [
     ("instance.tainted", '{"instance":"u","why":"wrong","by":"ann"}'),
     ("instance.expired", '{"instance":"u","ttl":60000}'),
     ("instance.served", '{"instance":"u"}'),
+    ("generation.promoted", '{"ref":"Chunk@global","generation":"v2","by":"ann"}'),
     ("collected", '{"instances":["u"],"wants":["w"]}'),
     ("want.created", '{"want":"w","refs":["Chunk@global"],"fresh_within":3600000}'),
     ("want.canceled", '{"want":"w"}'),

@@ -1,108 +1,15 @@
-"""The fold: the scenarios of the design by name, and what holds for every state and event."""
+"""The fold: the scenarios of the design by name."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
 import pytest
 
 from instep.domain import events as e
 from instep.domain.counts import Counts
-from instep.domain.fold import apply, follow, replay
-from instep.domain.instances import INSTANCE_MOVES, Instance, InstanceState, Reason
-from instep.domain.refs import PartitionRef, event_instance_id, instance_id
-from instep.domain.state import Change, Rejected, State
-from instep.domain.wants import WANT_MOVES, Want, WantState
-
-REF, UP, TOP = "Chunk@global", "Document@global", "Answer@42/9970"
-FINGERPRINT = {"chunker": "1"}
-
-
-class Book:
-    """A log that is written and folded at the same time. One event a second."""
-
-    def __init__(self) -> None:
-        self.state = State()
-        self.log: list[e.Recorded] = []
-
-    @property
-    def now(self) -> int:
-        return 1_000_000 + 1000 * len(self.log)
-
-    def recorded(self, event: e.Event) -> e.Recorded:
-        return e.Recorded(self.state.sequence + 1, self.now, event)
-
-    def try_to(self, event: e.Event) -> tuple[Change, ...] | Rejected:
-        recorded = self.recorded(event)
-        result = apply(self.state, recorded)
-        if not isinstance(result, Rejected):
-            self.log.append(recorded)
-        return result
-
-    def do(self, event: e.Event) -> tuple[Change, ...]:
-        result = self.try_to(event)
-        assert not isinstance(result, Rejected), result.reason
-        return result
-
-    def refused(self, event: e.Event) -> str:
-        before = self.state.copy()
-        result = self.try_to(event)
-        assert isinstance(result, Rejected)
-        assert self.state == before
-        return result.name
-
-    def now_of(self, ref: str = REF, generation: str = "") -> Instance:
-        instance = self.state.current(ref, generation)
-        assert instance is not None
-        return instance
-
-    def want(self, id: str, *refs: str, **values: Any) -> WantState:
-        self.do(e.WantCreated(want=id, refs=refs or (REF,), **values))
-        return self.state_of(id)
-
-    def state_of(self, id: str) -> WantState:
-        return self.state.wants[id].state
-
-    def make(self, ref: str = REF, generation: str = "") -> Instance:
-        reason = Reason.GENERATION if generation else Reason.FIRST
-        self.do(e.InstanceCreated(ref=ref, reason=reason, generation=generation))
-        return self.now_of(ref, generation)
-
-    def build(self, ref: str = REF, job: str = "job", generation: str = "", inputs: tuple[str, ...] = ()) -> Instance:
-        uuid = self.now_of(ref, generation).uuid
-        self.do(e.InstanceBuilding(instance=uuid, job=job, target=100, fingerprint=FINGERPRINT, inputs=inputs))
-        return self.now_of(ref, generation)
-
-    def live(self, ref: str = REF, job: str = "job", watermark: int = 100, generation: str = "") -> Instance:
-        uuid = self.now_of(ref, generation).uuid
-        self.do(e.InstanceLive(instance=uuid, job=job, watermark=watermark, physical="p", counts=Counts()))
-        return self.now_of(ref, generation)
-
-    def built(self, ref: str = REF, job: str = "job", watermark: int = 100) -> Instance:
-        if self.state.current(ref) is None:
-            self.make(ref)
-        self.build(ref, job)
-        return self.live(ref, job, watermark)
-
-    def refresh(self, ref: str = REF, job: str = "refresh", target: int = 200) -> Instance:
-        instance = self.now_of(ref)
-        floor = instance.watermark or 0
-        self.do(e.InstanceRefreshing(instance=instance.uuid, job=job, floor=floor, target=target))
-        return self.now_of(ref)
-
-    def miss(self, want: str, missing: str, ref: str = REF, job: str = "job") -> None:
-        self.do(e.DependencyMissed(job=job, instances=(self.now_of(ref).uuid,), want=want, missing=(missing,)))
-
-    def fail(self, ref: str = REF, job: str = "job", *, retry: bool = False) -> Instance:
-        uuid = self.now_of(ref).uuid
-        self.do(e.InstanceFailed(instance=uuid, job=job, error="disk full", retry=retry))
-        return self.state.instances[uuid]
-
-
-# The scenarios of the design.
+from instep.domain.instances import InstanceState, Reason
+from instep.domain.refs import PartitionRef, instance_id
+from instep.domain.wants import WantState
+from tests.domain.book import FINGERPRINT, REF, TOP, UP, Book
 
 
 def test_four_wants_on_one_build_share_it() -> None:
@@ -133,8 +40,9 @@ def test_a_missed_dependency_moves_all_wants_to_upstream_building_idle_ones_too(
         assert book.state_of(id) is WantState.UPSTREAM_BUILDING
         assert book.state.wants[id].upstream == ("up",)
     assert book.want("late") is WantState.UPSTREAM_BUILDING
-    book.built(UP, job="other")
+    upstream = book.built(UP, job="other")
     assert book.state_of("up") is WantState.SUCCESSFUL
+    assert book.now_of().inputs == (upstream.uuid,), "what it waited for is what it is made from"
     for id in ("w1", "late"):
         assert book.state_of(id) is WantState.BUILDING
         assert book.state.wants[id].upstream == ()
@@ -148,8 +56,9 @@ def test_a_dependency_missed_before_the_build_began_moves_idle_wants() -> None:
     assert book.want("w") is WantState.IDLE
     book.miss("up", UP)
     assert book.state_of("w") is WantState.UPSTREAM_BUILDING
-    book.built(UP, job="other")
+    upstream = book.built(UP, job="other")
     assert book.state_of("w") is WantState.IDLE
+    assert book.build().inputs == (upstream.uuid,)
 
 
 def test_a_dependency_that_came_in_the_meantime_holds_nobody_up() -> None:
@@ -162,6 +71,7 @@ def test_a_dependency_that_came_in_the_meantime_holds_nobody_up() -> None:
     assert book.state_of("up") is WantState.SUCCESSFUL
     assert book.state_of("w") is WantState.BUILDING
     assert book.now_of().waits == ()
+    assert book.now_of().inputs == (book.now_of(UP).uuid,)
 
 
 def test_after_a_taint_new_wants_and_waiting_ones_follow_the_new_instance() -> None:
@@ -300,8 +210,8 @@ def test_what_fails_upstream_is_named_down_the_chain() -> None:
     assert book.state_of("want of top") is book.state_of("user") is WantState.UPSTREAM_FAILED
     user = book.state.wants["user"]
     assert user.upstream == ("want of top",)
-    expected = f"{TOP} needs {REF}: {REF} needs {UP}: the build of {UP} failed: disk full"
-    assert user.error == expected
+    failed = f"{REF} waits for {UP}, which failed: the build of {UP} failed: disk full"
+    assert user.error == f"{TOP} waits for {REF}, which failed: {failed}"
     assert [book.now_of(ref).reason for ref in (UP, REF, TOP)] == [Reason.FAILURE] * 3
     assert len({each.uuid for each in book.state.instances.values()}) == 6
     assert (
@@ -327,7 +237,8 @@ def test_canceling_a_derivative_want_fails_what_waits_for_it() -> None:
     assert book.state_of("w") is WantState.UPSTREAM_BUILDING
     book.do(e.WantCanceled(want="up", by="ann", why="not now"))
     assert book.state_of("w") is WantState.UPSTREAM_FAILED
-    assert "canceled by ann: not now" in str(book.state.wants["w"].error)
+    error = f"{REF} waits for {UP}, and that wait was canceled by ann: not now"
+    assert book.state.wants["w"].error == book.now_of().error == error
     assert (book.now_of().uuid, book.now_of().state) == (live.uuid, InstanceState.LIVE)
 
 
@@ -369,11 +280,39 @@ def test_generations_are_apart_and_a_reader_gets_one_of_them_or_the_last_promote
     two = book.live(generation="v2")
     assert book.state_of("new") is WantState.SUCCESSFUL
     assert book.state.reading(REF) == one
+    assert book.refused(e.GenerationPromoted(ref=REF, generation="v2")) == "not-allowed"
     book.do(e.InstanceServed(instance=two.uuid))
-    assert book.state.reading(REF) == two
+    assert book.state.reading(REF) == one, "the first generation that was served is read until another is promoted"
+    for _ in range(2):
+        book.do(e.GenerationPromoted(ref=REF, generation="v2"))
+        assert book.state.reading(REF) == two
     assert book.state.reading(REF, "") == one
+    book.do(e.InstanceCreated(ref=REF, reason=Reason.REBUILD))
+    again = book.built()
+    book.do(e.InstanceServed(instance=again.uuid))
+    assert book.state.reading(REF) == two, "a new instance of another generation changes nothing for them"
+    assert book.state.reading(REF, "") == again
+    assert book.refused(e.GenerationPromoted(ref=UP, generation="v2")) == "not-allowed"
     assert book.state.reading(UP) is None
     assert book.state.generations(REF) == ["", "v2"]
+
+
+def test_the_first_generation_that_is_served_is_promoted_by_that_whatever_its_name() -> None:
+    book = Book()
+    book.make(generation="v2")
+    book.build(generation="v2")
+    live = book.live(generation="v2")
+    assert book.state.reading(REF) is None
+    book.do(e.InstanceServed(instance=live.uuid))
+    assert book.state.reading(REF) == live
+    assert book.state.promoted == {REF: "v2"}
+    assert book.state.reading(REF, "") is None
+
+
+@pytest.mark.parametrize("name", ["v 2", "-v2", "v2/..", "v..2", "x" * 65, ".."])
+def test_names_of_generations_are_fit_for_files_and_urls(name: str) -> None:
+    refused = Book().refused(e.InstanceCreated(ref=REF, reason=Reason.GENERATION, generation=name))
+    assert refused == "malformed"
 
 
 def test_an_instance_from_before_the_log_keeps_its_uuid() -> None:
@@ -466,245 +405,3 @@ def test_what_is_canonical_served_or_open_is_not_collected() -> None:
     assert book.refused(e.Collected(instances=(one.uuid,))) == "unknown-instance"
     assert book.refused(e.InstanceServed(instance=one.uuid)) == "unknown-instance"
     assert book.now_of().previous == one.uuid
-
-
-# What holds for every state and event.
-
-
-def states() -> dict[str, Callable[[], Book]]:
-    """A book for each state that an instance and a want can be in, and for the empty ledger."""
-
-    def missing() -> Book:
-        book = Book()
-        book.make()
-        book.want("w")
-        return book
-
-    def building() -> Book:
-        book = missing()
-        book.build()
-        return book
-
-    def waiting() -> Book:
-        book = building()
-        book.miss("up", UP)
-        return book
-
-    def live() -> Book:
-        book = building()
-        book.live()
-        book.do(e.InstanceServed(instance=book.now_of().uuid))
-        return book
-
-    def refreshing() -> Book:
-        book = live()
-        book.want("w2", as_of=150)
-        book.refresh(job="job")
-        return book
-
-    def tainted() -> Book:
-        book = live()
-        book.do(e.InstanceTainted(instance=book.now_of().uuid))
-        return book
-
-    def expired() -> Book:
-        book = live()
-        book.do(e.InstanceExpired(instance=book.now_of().uuid))
-        return book
-
-    def failed() -> Book:
-        book = building()
-        book.fail()
-        return book
-
-    def rebuilt() -> Book:
-        book = live()
-        book.do(e.InstanceCreated(ref=REF, reason=Reason.REBUILD))
-        return book
-
-    def upstream_failed() -> Book:
-        book = waiting()
-        book.do(e.WantCanceled(want="up"))
-        return book
-
-    def canceled() -> Book:
-        book = missing()
-        book.do(e.WantCanceled(want="w"))
-        return book
-
-    named = (missing, building, waiting, live, refreshing, tainted, expired, failed, rebuilt, upstream_failed, canceled)
-    return {"empty": Book, **{each.__name__: each for each in named}}
-
-
-def events(uuid: str) -> list[e.Event]:
-    """At least one event of every kind, about the instance and the want of `states`."""
-    created = [e.InstanceCreated(ref=REF, reason=reason) for reason in Reason]
-    return [
-        *created,
-        e.InstanceImported(ref=REF, build=1, job="job", watermark=1, physical="p", fingerprint={}),
-        e.InstanceBuilding(instance=uuid, job="job", target=100, fingerprint=FINGERPRINT),
-        e.InstanceLive(instance=uuid, job="job", watermark=100, physical="p", counts=Counts()),
-        e.InstanceFailed(instance=uuid, job="job", error="why", retry=True),
-        e.InstanceFailed(instance=uuid, job="job", error="why"),
-        e.InstanceRefreshing(instance=uuid, job="job", floor=100, target=200),
-        e.InstanceRefreshed(instance=uuid, job="job", watermark=200, counts=Counts()),
-        e.RefreshFailed(instance=uuid, job="job", error="why", retry=True),
-        e.RefreshFailed(instance=uuid, job="job", error="why"),
-        e.InstanceTainted(instance=uuid),
-        e.InstanceExpired(instance=uuid),
-        e.InstanceServed(instance=uuid),
-        e.Collected(instances=(uuid,)),
-        e.Collected(wants=("w",)),
-        e.WantCreated(want="w", refs=(REF,)),
-        e.WantCreated(want="new", refs=(REF, UP), as_of=120),
-        e.WantCanceled(want="w"),
-        e.WantCanceled(want="up"),
-        e.DependencyMissed(job="job", instances=(uuid,), want="new", missing=(UP, TOP)),
-        e.DependencyMissed(job="job", instances=(uuid,), want="new", missing=(REF,)),
-    ]
-
-
-def test_the_pairs_cover_every_state_and_every_kind_of_event() -> None:
-    books = [make() for make in states().values()]
-    assert {each.state for book in books for each in book.state.instances.values()} == set(InstanceState)
-    assert {each.state for book in books for each in book.state.wants.values()} == set(WantState)
-    assert {type(each) for each in events("x")} == set(e.EVENTS.types.values())
-
-
-@pytest.mark.parametrize("name", states())
-@pytest.mark.parametrize("number", range(len(events(""))))
-@pytest.mark.parametrize("which", ["first", "canonical", "unknown"])
-def test_every_pair_of_state_and_event_is_defined(name: str, number: int, which: str) -> None:
-    book = states()[name]()
-    first = next(iter(book.state.instances), "nobody")
-    current = book.state.current(REF)
-    uuid = {"first": first, "canonical": current.uuid if current else "nobody", "unknown": "nobody"}[which]
-    before = book.state.copy()
-    event = events(uuid)[number]
-    result = book.try_to(event)
-    if isinstance(result, Rejected):
-        assert result.name
-        assert len(result.reason.split()) > 3
-        assert book.state == before
-    else:
-        assert book.state.sequence == before.sequence + 1
-        check(book.state, before, result)
-
-
-def check(state: State, before: State, changes: tuple[Change, ...]) -> None:
-    """What must hold between two states, one event apart."""
-    for uuid, old in before.instances.items():
-        new = state.instances.get(uuid)
-        if new is None:
-            assert old.left
-        elif old.left:
-            assert new == old
-        elif new.state is not old.state:
-            assert new.state in INSTANCE_MOVES[old.state]
-    for id, want in before.wants.items():
-        now = state.wants.get(id)
-        if now is None or want.state.ended:
-            assert now in (None, want)
-        elif now.state is not want.state:
-            assert now.state in WANT_MOVES[want.state]
-    for (ref, generation), uuid in state.canonical.items():
-        instance = state.instances[uuid]
-        assert (instance.ref, instance.generation, instance.left) == (ref, generation, False)
-        assert instance.state in (
-            InstanceState.MISSING,
-            InstanceState.BUILDING,
-            InstanceState.LIVE,
-            InstanceState.REFRESHING,
-        )
-        for wait in instance.waits:
-            assert not state.wants[wait].state.ended
-    for instance in state.instances.values():
-        assert instance.left or state.canonical[instance.key] == instance.uuid
-        assert not (instance.left and instance.waits)
-    expected: dict[tuple[str, str], dict[str, None]] = {}
-    for want in state.wants.values():
-        if not want.state.ended:
-            for ref in want.refs:
-                expected.setdefault((ref, want.generation), {})[want.id] = None
-        assert (want.ended_at is None) == (not want.state.ended)
-        assert (want.state in (WantState.UPSTREAM_BUILDING, WantState.UPSTREAM_FAILED)) == bool(want.upstream)
-    assert state.open == expected
-    told = [*changes]
-    for each in told:
-        if isinstance(each, Instance):
-            assert each.uuid in state.instances
-        elif isinstance(each, Want):
-            assert each.id in state.wants
-    changed = {each.uuid for each in told if isinstance(each, Instance)}
-    assert {uuid for uuid, each in state.instances.items() if before.instances.get(uuid) != each} <= changed
-    changed = {each.id for each in told if isinstance(each, Want)}
-    assert {id for id, each in state.wants.items() if before.wants.get(id) != each} <= changed
-
-
-def test_instance_uuids_are_those_of_the_standard_and_unique() -> None:
-    import uuid
-
-    from instep.domain.refs import INSTANCE_NAMESPACE
-
-    assert event_instance_id(REF, "", 5) == str(uuid.uuid5(INSTANCE_NAMESPACE, f"{REF}#event:5"))
-    assert event_instance_id(REF, "v2", 5) == str(uuid.uuid5(INSTANCE_NAMESPACE, f"{REF}+v2#event:5"))
-    ids = {event_instance_id(ref, gen, n) for ref in (REF, UP) for gen in ("", "v2") for n in range(500)}
-    assert len(ids) == 2000
-    assert str(instance_id(PartitionRef.parse(REF), 5)) not in ids
-
-
-def test_only_the_next_event_is_applied_and_trying_changes_nothing() -> None:
-    book = Book()
-    event = e.InstanceCreated(ref=REF, reason=Reason.FIRST)
-    for sequence in (0, 2):
-        result = apply(book.state, e.Recorded(sequence, 1, event))
-        assert isinstance(result, Rejected)
-        assert result.name == "out-of-order"
-    assert book.state == State()
-
-
-def test_a_replay_goes_on_past_what_it_cannot_read_apply_or_find_and_counts_it_by_name() -> None:
-    created = e.InstanceCreated(ref=REF, reason=Reason.FIRST)
-    log = [
-        e.Recorded(1, 1, created),
-        e.Recorded(2, 2, e.Unreadable("malformed", "no JSON")),
-        e.Recorded(3, 3, e.Unreadable("unknown-kind", "no such event")),
-        e.Recorded(4, 4, created),
-        e.Recorded(4, 4, created),
-        e.Recorded(7, 5, e.InstanceCreated(ref=UP, reason=Reason.FIRST)),
-        e.Recorded(8, 6, e.WantCreated(want="w", refs=(REF,))),
-    ]
-    state = replay(log)
-    assert state.skipped == {"malformed": 1, "unknown-kind": 1, "not-allowed": 1, "missing": 2}
-    assert state.sequence == 8
-    assert set(state.canonical) == {(REF, ""), (UP, "")}
-    assert state.wants["w"].state is WantState.IDLE
-    assert follow(state, log[0]) == ()
-    assert state == replay(log)
-
-
-def test_an_event_of_no_known_type_is_refused() -> None:
-    class Other(e.Event, frozen=True):
-        pass
-
-    assert isinstance(apply(State(), e.Recorded(1, 1, Other())), Rejected)
-
-
-def test_replaying_twice_gives_the_same_state() -> None:
-    for make in states().values():
-        book = make()
-        assert replay(book.log) == replay(copy.deepcopy(book.log)) == book.state
-        rows = [
-            (r.sequence, r.at, type(r.event).KIND, 1, e.encode(r.event))
-            for r in book.log
-            if isinstance(r.event, e.Event)
-        ]
-        assert replay(e.read(rows)) == book.state
-
-
-def test_values_are_frozen() -> None:
-    book = Book()
-    instance = book.make()
-    with pytest.raises(AttributeError):
-        instance.ref = UP  # type: ignore[misc] # the point of the test
-    assert isinstance(instance, msgspec.Struct)

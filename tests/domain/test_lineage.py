@@ -5,7 +5,7 @@ from __future__ import annotations
 from instep.domain import events as e
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.lineage import Edge, Link, canonical_at, collectable, collectable_wants, graph, history, made_from
-from tests.domain.test_fold import REF, TOP, UP, Book
+from tests.domain.book import REF, TOP, UP, Book
 
 S = InstanceState
 

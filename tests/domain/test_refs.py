@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep.domain.fingerprint import changed_parts, digest
-from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, instance_id
+from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, instance_id, is_normal
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
 paths = st.lists(st.integers(0, 10**9), max_size=4).map(lambda ids: "/".join(map(str, ids)))
@@ -32,6 +32,21 @@ def test_bad_references_are_refused(bad: str) -> None:
         return
     with pytest.raises(RefError):
         PartitionRef.parse(bad)
+
+
+@given(
+    st.text("aZ0_9@/global\n", max_size=8) | st.builds("{}@{}{}".format, names, paths, st.sampled_from(["", "/", "\n"]))
+)
+@example("Document@global")
+@example("x" * 101 + "@global")
+def test_the_normal_form_is_what_a_reference_is_printed_as(text: str) -> None:
+    try:
+        printed = str(PartitionRef.parse(text))
+    except RefError:
+        assert not is_normal(text)
+    else:
+        assert is_normal(text) == (printed == text)
+        assert is_normal(printed)
 
 
 def test_instance_ids_are_the_same_at_every_replay_and_differ_between_builds() -> None:

@@ -11,7 +11,7 @@ from instep.domain import events as e
 from instep.domain.fold import replay
 from instep.domain.snapshot import FORMAT, dump, load
 from instep.domain.state import State
-from tests.domain.test_fold import REF, UP, Book, states
+from tests.domain.book import REF, UP, Book, states
 
 
 def loaded(snapshot: bytes) -> State:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.port import ChunkChanges, Hit, SearchMode, existing_schema
+from instep.targets.port import ChunkChanges, Hit, SearchMode, StoredRow, existing_schema
 
 Row = dict[str, Any]
 
@@ -60,7 +60,7 @@ class _Index:
 @dataclass
 class _Store:
     indexes: dict[str, _Index] = field(default_factory=dict)
-    aliases: dict[str, tuple[int, str]] = field(default_factory=dict)
+    aliases: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     staged: dict[str, list[ChunkChanges]] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
@@ -147,9 +147,10 @@ class MemoryTarget:
     def maintain(self, physical: str, *, full: bool = False) -> None:
         return
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         _check_name(alias)
-        self._index(physical)
+        if physical is not None:
+            self._index(physical)
         with self._store.lock:
             newest, served = self._store.aliases.get(alias, (epoch, physical))
             if newest > epoch:
@@ -164,6 +165,13 @@ class MemoryTarget:
 
     def rows(self, physical: str) -> int:
         return len(self._store.indexes[physical].rows)
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        for column in ("document_id", "chunk_id"):
+            rows = [each for each in self.stored(physical) if each[column] == id]
+            if rows:
+                return _stored(min(rows, key=lambda each: each["chunk_index"]))
+        return None
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         now = time.monotonic()
@@ -215,6 +223,22 @@ def _folded(text: str) -> str:
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     scale = math.hypot(*one) * math.hypot(*other)
     return sum(a * b for a, b in zip(one, other, strict=True)) / scale if scale else 0.0
+
+
+def _stored(row: Row) -> StoredRow:
+    return StoredRow(
+        row["document_id"],
+        row["document_hash"],
+        row["source_uri"],
+        row["source_version"],
+        row["chunk_id"],
+        row["chunk_hash"],
+        row["chunk_index"],
+        row["title"],
+        row["_ref"],
+        row["_instance"],
+        row["_version"],
+    )
 
 
 def _hit(entity: str, points: float, row: Row) -> Hit:

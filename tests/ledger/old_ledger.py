@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, Engine, MetaData
 
+from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceImported, InstanceRefreshing
+from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.manifest import encode_changes
+from instep.domain.refs import event_instance_id, instance_id
 from instep.ledger.port import Lease, Ledger
 from instep.ledger.schema import upgrade
-from tests.contracts.ledger.building import OTHER, REF, START, change, end, job_of, outcome, register, status_of
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    START,
+    canonical_of,
+    change,
+    end,
+    job_of,
+    logged,
+    outcome,
+    register,
+    status_of,
+)
 
+#: What is served, and what is being built of the other partition.
+_SERVED = str(instance_id(REF, 1))
+_BEGUN = str(instance_id(OTHER, 2))
 _IDLE = {"attempts": 0, "fence": 0}
 
 
@@ -35,14 +53,14 @@ def _insert(tables: MetaData, connection: Connection) -> None:
                 job_id=f"job-{number}",
                 ref=str(ref),
                 position=position,
-                instance=f"instance-{position}",
-                sequence=1,
+                instance=_BEGUN if (number, ref) == (3, OTHER) else str(instance_id(ref, 1)),
+                sequence=2 if (number, ref) == (3, OTHER) else 1,
                 physical=f"index-{position}",
                 fingerprint='{"chunker": "c1"}',
                 buckets=16,
                 epoch=number,
                 base=7,
-                fresh=number == 1,
+                fresh=number == 1 or ref == OTHER,
             )
 
     def insert_slice(job: int, index: int, state: str, work: int, priority: int = 40, **values: object) -> None:
@@ -76,10 +94,11 @@ def _insert(tables: MetaData, connection: Connection) -> None:
     lease = {"worker_id": "old", "host": "here", "pid": 1, "since": START, "expires_at": START + 10**9}
     insert("leases", ref=str(REF), epoch=3, **lease)
     insert("sequences", ref=str(REF), last=1)
+    insert("sequences", ref=str(OTHER), last=2)
     insert(
         "checkpoints",
         ref=str(REF),
-        instance="instance-0",
+        instance=_SERVED,
         sequence=1,
         physical="index-0",
         fingerprint="{}",
@@ -89,17 +108,18 @@ def _insert(tables: MetaData, connection: Connection) -> None:
         updated_at=START + 15,
     )
     document = change(1)
-    insert(
-        "documents",
-        instance="instance-0",
-        document_id=document.document_id,
-        uri=document.uri,
-        size=101,
-        version="v1",
-        document_hash="hash",
-        chunks=3,
-        bucket=0,
-    )
+    for instance in (_SERVED, _BEGUN):
+        insert(
+            "documents",
+            instance=instance,
+            document_id=document.document_id,
+            uri=document.uri,
+            size=101,
+            version="v1",
+            document_hash="hash",
+            chunks=3,
+            bucket=0,
+        )
     insert(
         "failures",
         ref=str(REF),
@@ -123,8 +143,13 @@ def check_migrated(ledger: Ledger) -> None:
         (JobState.FAILED, START + 25, "no luck")
     }
     assert [each.id for each in ledger.workers()] == ["old"]
-    assert list(ledger.manifest("instance-0")) == [change(1).uri]
+    assert list(ledger.manifest(_SERVED)) == [change(1).uri]
+    _check_instances(ledger)
     assert ledger.count_failures(REF) == 1
+    assert (
+        {each.generation for each in ledger.checkpoints(REF)} == {each.generation for each in ledger.failures()} == {""}
+    )
+    assert (ledger.promoted(REF), ledger.promoted(OTHER)) == ("", None)
 
     unfinished = ledger.unfinished_job(REF)
     assert unfinished is not None
@@ -140,3 +165,38 @@ def check_migrated(ledger: Ledger) -> None:
     ledger.complete(part, "new", list(map(outcome, claims)), job_id="job-3")
     assert end(ledger, part, "job-3", "new") is JobState.RUNNING, "the other part is open"
     assert status_of(ledger, REF, "job-3").slices == {SliceState.COMPLETED: 5}
+    served = canonical_of(ledger)
+    assert (served.uuid, served.state, served.watermark) == (_SERVED, InstanceState.LIVE, START + 30)
+    _finish_other(ledger)
+    assert ledger.verify().differences == ()
+
+
+def _check_instances(ledger: Ledger) -> None:
+    """What is served has kept its UUID, and the job that runs works on instances that are known."""
+    built = event_instance_id(str(OTHER), "", 2)
+    target = START + 30
+    assert logged(ledger) == [
+        InstanceImported(ref=str(REF), build=1, job="job-1", watermark=START + 10, physical="index-0", fingerprint={}),
+        InstanceCreated(ref=str(OTHER), reason=Reason.FIRST),
+        InstanceBuilding(instance=built, job="job-3", target=target, fingerprint={"chunker": "c1"}),
+        InstanceRefreshing(instance=_SERVED, job="job-3", floor=START + 10, target=target),
+    ]
+    assert [row[1] - START for row in ledger.events()] == [15, 30, 30, 30]
+    assert (canonical_of(ledger).uuid, canonical_of(ledger).state) == (_SERVED, InstanceState.REFRESHING)
+    assert (canonical_of(ledger, OTHER).uuid, canonical_of(ledger, OTHER).state) == (built, InstanceState.BUILDING)
+    assert status_of(ledger, OTHER, "job-3").part.instance == built
+    assert list(ledger.manifest(built)) == [change(1).uri]
+    assert list(ledger.manifest(_BEGUN)) == []
+    assert ledger.verify().differences == ()
+
+
+def _finish_other(ledger: Ledger) -> None:
+    lease = ledger.acquire_lease(OTHER, "job-3", "new")
+    assert isinstance(lease, Lease)
+    part = ledger.adopt_part(lease)
+    assert (part.revision, part.inputs) == ("", ())
+    assert end(ledger, part, "job-3", "new") is JobState.COMPLETED
+    assert canonical_of(ledger, OTHER).state is InstanceState.LIVE
+    checkpoint = ledger.checkpoint(OTHER)
+    assert checkpoint is not None
+    assert checkpoint.instance == part.instance == canonical_of(ledger, OTHER).uuid

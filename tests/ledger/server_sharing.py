@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -13,12 +14,15 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from instep.domain.jobs import SliceState
+from instep.domain.events import WantCreated
+from instep.domain.instances import InstanceState
+from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
+from instep.domain.wants import WantState
 from instep.errors import Transient
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.port import Lease, Ledger, NewPart
 from instep.ledger.server import server_at
 from instep.ledger.sql.dialect import ClaimRequest, Collision
 from instep.ledger.sql.ledger import SqlLedger
@@ -36,6 +40,8 @@ from tests.contracts.ledger import (
     register,
     running,
 )
+from tests.contracts.ledger.building import complete_all, new_part
+from tests.ledger.appenders import check_appenders
 from tests.ledger.server_fixtures import ServerFixtures
 from tests.servers.ledgers import LedgerDatabase
 
@@ -56,7 +62,23 @@ def _claim_and_complete(url: str, worker: str) -> list[str]:
     return done
 
 
+def _build_thrice(ledger: Ledger, ref: PartitionRef, wanted: Sequence[PartitionRef]) -> JobState:
+    """A first build, a refresh and a rebuild, each of which is wanted, and so is everything else."""
+    for number in range(3):
+        job_id, worker = f"{ref} {number}", f"worker of {ref}"
+        ledger.append([WantCreated(want=job_id, refs=tuple(map(str, wanted)))])
+        part = new_part(ledger, lease_of(ledger, worker, ref, job_id=job_id), fresh=number != 1)
+        ledger.plan_job(job_id, [NewPart(part, plans(2))])
+        ledger.start_job(job_id)
+        complete_all(ledger, part, worker, job_id)
+        state = end(ledger, part, job_id, worker)
+    return state
+
+
 class ServerSharing(ServerFixtures):
+    def test_what_processes_append_is_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
+        check_appenders(database.url)
+
     def test_the_clock_is_the_servers_whatever_the_hosts_says(self, database: LedgerDatabase) -> None:
         ledger = open_ledger(database.url, clock=VirtualClock())  # far in the past
         before = time.time_ns() // 1_000_000
@@ -141,8 +163,21 @@ class ServerSharing(ServerFixtures):
             done = list(pool.map(_claim_and_complete, [database.url] * 3, ["bob", "cid", "dan"]))
         assert sorted(itertools.chain(*done)) == sorted(f"job.0.{number}" for number in range(60))
         assert job_of(ledger).slices == {SliceState.COMPLETED: 60}
-        assert len(ledger.manifest("instance-1")) == 120
+        assert len(ledger.manifest(part.instance)) == 120
         end(ledger, part)
+
+    def test_jobs_that_build_at_once_leave_a_log_that_leads_to_what_is_stored(self, ledger: Ledger) -> None:
+        refs = [PartitionRef.parse(f"Ticket@{number}") for number in range(4)]
+        with ThreadPoolExecutor(len(refs)) as pool:
+            assert list(pool.map(lambda ref: _build_thrice(ledger, ref, refs), refs)) == [JobState.COMPLETED] * len(
+                refs
+            )
+        for ref in refs:
+            newest, oldest = ledger.instances(ref)
+            assert (newest.state, newest.refreshes, newest.previous) == (InstanceState.LIVE, 0, oldest.uuid)
+            assert (oldest.refreshes, oldest.left) == (1, True)
+        assert {want.state for want in ledger.wants()} == {WantState.SUCCESSFUL}
+        assert ledger.verify().differences == ()
 
     # Text.
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
@@ -20,6 +21,7 @@ from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
+from tests.ledger.all_events import KINDS, About
 
 _NAMES = ["ann", "bob", "cid"]
 _WORKERS = st.sampled_from(_NAMES)
@@ -44,6 +46,8 @@ class TwoLedgers(RuleBasedStateMachine):
         self.parts: list[tuple[str, JobPart]] = []
         self.claims: list[Claim] = []
         self.jobs: list[str] = []
+        self.wanted = 0
+        self.last = 0
         for worker in _NAMES:
             self._register(worker)
         # Something to work on from the first step.
@@ -52,11 +56,17 @@ class TwoLedgers(RuleBasedStateMachine):
             self._join("job-1", worker)
 
     def teardown(self) -> None:
-        self.sql.close()
+        try:
+            self.both(lambda ledger: ledger.state())
+            verified = self.both(lambda ledger: ledger.verify())
+            assert (verified.events, verified.skipped, verified.differences) == (self.last, {}, ())
+        finally:
+            self.sql.close()
         shutil.rmtree(self.folder)
 
-    def both(self, call: Callable[[Ledger], Any]) -> Any:
-        answers = [_answer(call, ledger) for ledger in (self.sql, self.memory)]
+    def both(self, call: Callable[[Ledger], Any], *, reason: bool = False) -> Any:
+        """What both answer; of an error its type, or the reason too."""
+        answers = [_answer(call, ledger, reason=reason) for ledger in (self.sql, self.memory)]
         assert answers[0] == answers[1]
         return answers[0]
 
@@ -122,10 +132,18 @@ class TwoLedgers(RuleBasedStateMachine):
         for ref, some in slices.items():
             lease = self._acquire(ref, job_id, worker)
             if isinstance(lease, Lease):
-                part = part_of(lease, instance=f"{ref.entity} of {job_id if fresh else 'job-1'}", fresh=fresh)
+                part = part_of(lease, instance=self._instance(lease, fresh), fresh=fresh)
                 parts.append(NewPart(part, [_plan(index, each) for index, each in enumerate(some)]))
         if planned:
             self._plan(job_id, parts, stagger)
+
+    def _instance(self, lease: Lease, fresh: bool) -> str:
+        """The one to build or refresh; if that is in work or missing, one that cannot be."""
+        current = self.memory.canonical(lease.ref)
+        if fresh:
+            found = self.both(lambda ledger: ledger.new_instance(lease, Reason.REBUILD, by=lease.job_id))
+            return found if isinstance(found, str) else "nobody"
+        return "nobody" if current is None else current.uuid
 
     def _plan(self, job_id: str, parts: list[NewPart], stagger: bool) -> None:
         if self.both(lambda ledger: ledger.plan_job(job_id, parts, stagger=stagger)) is None:
@@ -258,16 +276,53 @@ class TwoLedgers(RuleBasedStateMachine):
     # Parts.
 
     @precondition(lambda self: self.parts)
-    @rule(data=st.data(), worker=_WORKERS, end=_ENDS, elect=st.booleans(), promote=st.booleans())
-    def finish(self, data: st.DataObject, worker: str, end: JobState, elect: bool, promote: bool) -> None:
+    @rule(data=st.data(), worker=_WORKERS, end=_ENDS, elect=st.booleans(), promote=st.booleans(), retry=st.booleans())
+    def finish(self, data: st.DataObject, worker: str, end: JobState, elect: bool, promote: bool, retry: bool) -> None:
         job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
         if elect:
             self.both(lambda ledger: ledger.begin_finish(job_id, part.ref, worker))
+        error = f"by {worker}" if elect else None
         self.both(
             lambda ledger: ledger.finish_part(
-                job_id, part, end, worker_id=worker, promote=promote, error=f"by {worker}"
+                job_id, part, end, worker_id=worker, promote=promote, error=error, retry=retry
             )
         )
+
+    # Instances and wants.
+
+    def _known(self) -> list[str]:
+        """UUIDs, the newest first."""
+        return [each.uuid for ref in (REF, OTHER) for each in self.memory.instances(ref, 4)] or ["nobody"]
+
+    @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    def append(self, data: st.DataObject, kinds: list[str]) -> None:
+        events = []
+        for kind in kinds:
+            self.wanted += 1
+            uuid, ref = data.draw(st.sampled_from(self._known())), data.draw(_REFS)
+            old = f"want-{data.draw(st.integers(max(1, self.wanted - 4), self.wanted))}"
+            about = About(uuid, ref, self.jobs[-1], old, f"want-{self.wanted}", self.clock.now())
+            events.append(KINDS[kind](about))
+        self.both(lambda ledger: ledger.append(events), reason=True)
+
+    @rule(data=st.data(), everything=st.booleans())
+    def collect(self, data: st.DataObject, everything: bool) -> None:
+        known = self._known()
+        instances = data.draw(st.lists(st.sampled_from(known), max_size=2))
+        wants = [each.id for each in self.memory.wants() if each.state.ended][:2]
+        if everything:
+            old = [self.memory.instance(each) for each in known]
+            instances = [each.uuid for each in old if each is not None and each.left]
+        self.both(lambda ledger: ledger.collect(instances, wants), reason=True)
+
+    @rule(ago=st.integers(0, TIMING.lease), share=st.floats(0, 1))
+    def look_back(self, ago: int, share: float) -> None:
+        self.both(lambda ledger: ledger.state(at=self.clock.now() - ago))
+        self.both(lambda ledger: ledger.state(sequence=round(self.last * share)))
+
+    @rule()
+    def rebuild(self) -> None:
+        assert self.both(lambda ledger: ledger.rebuild_projections()).differences == ()
 
     # What readers see.
 
@@ -284,11 +339,21 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _partition_is_the_same(self, ref: PartitionRef) -> None:
         self.both(lambda ledger: (ledger.unfinished_job(ref), ledger.latest_job(ref)))
-        self.both(lambda ledger: (ledger.checkpoint(ref), ledger.next_sequence(ref)))
+        self.both(lambda ledger: (ledger.checkpoints(ref), ledger.promoted(ref), ledger.indexes(ref)))
+        self.both(lambda ledger: (ledger.canonical(ref), ledger.canonical(ref, "v2"), ledger.instances(ref)))
+        self.both(lambda ledger: ledger.wants(ref=ref, open_only=True))
         self.both(lambda ledger: (ledger.count_failures(ref), ledger.failed_versions(ref)))
 
     def _instance_is_the_same(self, instance: str) -> None:
         self.both(lambda ledger: (ledger.manifest(instance), ledger.totals(instance)))
+
+    @invariant()
+    def logs_are_the_same(self) -> None:
+        new = self.both(lambda ledger: ledger.events(self.last))
+        self.last += len(new)
+        self.both(lambda ledger: ledger.wants())
+        for _, part in self.parts[-2:]:
+            self.both(lambda ledger, part=part: ledger.part_of_epoch(part.ref, part.epoch))  # type: ignore[misc]  # the default binds the loop's value
 
     @invariant()
     def holders_are_the_same(self) -> None:
@@ -305,11 +370,11 @@ def _plan(index: int, drawn: _Drawn) -> SlicePlan:
     return plan(index, documents, work=work, priority=priority)
 
 
-def _answer(call: Callable[[Ledger], Any], ledger: Ledger) -> Any:
+def _answer(call: Callable[[Ledger], Any], ledger: Ledger, *, reason: bool) -> Any:
     try:
         return call(ledger)
     except InstepError as error:
-        return type(error)
+        return (type(error), str(error)) if reason else type(error)
 
 
 TwoLedgers.TestCase.settings = settings(

@@ -6,9 +6,28 @@ from collections.abc import Callable
 
 import pytest
 
+from instep.domain.instances import Instance
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from tests.contracts.ledger import LedgerContract, VirtualClock
+
+
+class _Intruder:
+    """Implements `fixtures.Intruder`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        assert isinstance(ledger, MemoryLedger)
+        self._tables = ledger._tables
+
+    def write(self, kind: str, version: int, body: str) -> None:
+        self._tables.state.sequence += 1
+        self._tables.log.append((self._tables.state.sequence, self._tables.now(), kind, version, body))
+
+    def store(self, instance: Instance) -> None:
+        self._tables.state.instances[instance.uuid] = instance
+
+    def forget(self, instance: str) -> None:
+        del self._tables.state.instances[instance]
 
 
 class TestMemoryLedger(LedgerContract):
@@ -16,3 +35,7 @@ class TestMemoryLedger(LedgerContract):
     def ledgers(self, clock: VirtualClock) -> Callable[[], Ledger]:
         ledger = MemoryLedger(clock)
         return lambda: ledger
+
+    @pytest.fixture
+    def intruder(self, ledger: Ledger) -> _Intruder:
+        return _Intruder(ledger)

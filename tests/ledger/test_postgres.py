@@ -12,8 +12,11 @@ from sqlalchemy import Engine
 
 from instep.ledger.port import Ledger
 from instep.ledger.postgres import Postgres
+from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
+from tests.ledger.intruders import SqlIntruder
+from tests.ledger.log_statements import fill_log, log_statements
 from tests.ledger.server_ledger import ServerLedger
 from tests.ledger.slices_many import statements_of, store_slices
 from tests.servers.ledgers import LedgerDatabase
@@ -33,6 +36,12 @@ class TestPostgresLedger(LedgerContract):
         yield another
         for ledger in opened:
             ledger.close()
+
+    @pytest.fixture
+    def intruder(self, postgres: LedgerDatabase) -> Iterator[SqlIntruder]:
+        engine = server_at(postgres.address).engine(read_only=False)
+        yield SqlIntruder(engine)
+        engine.dispose()
 
 
 class TestPostgresServer(ServerLedger):
@@ -78,6 +87,22 @@ class TestPostgresServer(ServerLedger):
         database.execute("ANALYZE slices")
         running(ledger, plans(600))
         assert database.execute("SELECT reltuples FROM pg_class WHERE relname = 'slices'") == [(600.0,)]
+
+    def test_appending_and_reading_find_everything_by_index(
+        self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]
+    ) -> None:
+        ledger, engine = watched
+        fill_log(ledger)
+        database.execute("ANALYZE")
+        said = log_statements(ledger, engine)
+        with engine.connect() as connection:
+            # Some tables here are small enough to be read as a whole: not unless there is no other way.
+            connection.exec_driver_sql("SET enable_seqscan = off")
+            for statement, parameters in said:
+                explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+                nodes = list(_nodes(explained.scalar_one()[0]["Plan"]))
+                assert "Seq Scan" not in {node["Node Type"] for node in nodes}, (statement, nodes)
+            connection.exec_driver_sql("RESET enable_seqscan")
 
 
 def _claim(ledger: Ledger, work: int, limit: int) -> None:

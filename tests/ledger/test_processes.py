@@ -18,6 +18,7 @@ from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.system import SystemClock
 from tests.contracts.ledger import REF, claim_all, job_of, joined, outcome, plans, running
+from tests.ledger.appenders import check_appenders
 
 
 @pytest.fixture
@@ -62,6 +63,10 @@ def test_processes_claim_every_slice_exactly_once(tmp_path: Path, pool: ProcessP
     ledger.close()
 
 
+def test_what_processes_append_is_seen_once_and_in_order(tmp_path: Path) -> None:
+    check_appenders(f"sqlite:///{tmp_path}/ledger.db")
+
+
 def _die_after_completing(path: Path) -> None:
     ledger = _open(path)
     part = running(ledger, plans(4))
@@ -79,7 +84,7 @@ def test_what_was_completed_survives_a_kill(tmp_path: Path) -> None:
     job = job_of(ledger, "job")
     assert job.slices == {SliceState.COMPLETED: 2, SliceState.PROCESSING: 2}
     assert job.counts.written == 4
-    assert len(ledger.manifest("instance-1")) == 4
+    assert len(ledger.manifest(job.part(REF).part.instance)) == 4
     ledger.close()
 
 

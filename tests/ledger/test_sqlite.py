@@ -9,7 +9,9 @@ import pytest
 
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
+from instep.ledger.sqlite import sqlite_engine
 from tests.contracts.ledger import LedgerContract, VirtualClock
+from tests.ledger.intruders import SqlIntruder
 
 
 class TestSqliteLedger(LedgerContract):
@@ -24,3 +26,9 @@ class TestSqliteLedger(LedgerContract):
         yield another
         for ledger in opened:
             ledger.close()
+
+    @pytest.fixture
+    def intruder(self, ledger: Ledger, tmp_path: Path) -> Iterator[SqlIntruder]:
+        engine = sqlite_engine(tmp_path / "state" / "ledger.db")
+        yield SqlIntruder(engine)
+        engine.dispose()

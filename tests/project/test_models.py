@@ -222,6 +222,24 @@ def test_whole_numbers_of_bytes_are_kept_exactly(size: int) -> None:
     assert parse_bytes(str(size)) == parse_bytes(f"{size}B") == size
 
 
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("30d", 30 * 86_400_000), ("1h30m", 5_400_000), ("2 w", 14 * 86_400_000)]
+)
+def test_a_time_to_live_is_a_duration(text: str, milliseconds: int) -> None:
+    assert (
+        project(entities={"Document": {"source": {"type": "files", "path": "docs"}, "ttl": text}})
+        .entities["Document"]
+        .ttl
+        == milliseconds
+    )
+
+
+@pytest.mark.parametrize("text", ["", "0s", "1y", "30", 30, -1, "1h ago", True])
+def test_what_is_no_duration_is_refused_with_an_example(text: object) -> None:
+    with pytest.raises(ValidationError, match="must be a duration"):
+        project(entities={"Document": {"source": {"type": "files", "path": "docs"}, "ttl": text}})
+
+
 def test_every_setting_is_described_in_the_schema() -> None:
     schema = json_schema()
     parts = {**schema["$defs"], "Project": schema}

@@ -16,6 +16,10 @@ from instep.sources.port import Listing
 Rows = Counter[tuple[str, int, str]]
 
 
+#: At the end of a transform's name: it fails on some documents that others do not fail on.
+WRONG = "!"
+
+
 class Poison(Enum):
     """What happens to whoever runs a document: its process dies, its wave fails, or it is reported."""
 
@@ -38,6 +42,9 @@ class Document:
     def hash(self) -> str:
         return f"{self.uri}#{self.version}"
 
+    def fails_under(self, transform: str) -> bool:
+        return self.poison is Poison.FAILS or (transform.endswith(WRONG) and int(self.uri.rsplit("/", 1)[1]) % 3 == 0)
+
 
 class Source:
     """All documents of one entity. Implements the listing of `sources.port.DocumentSource` and keeps old versions."""
@@ -47,6 +54,9 @@ class Source:
         self._random = random
         self._poison = poison
         self._made = 0
+        #: It is there, and holds nothing yet.
+        self.empty = False
+        self.problems: list[str] = []
         self.documents: dict[str, Document] = {}
         self.versions: dict[tuple[str, str], Document] = {}
         # It is always there, and good: a rebuild that comes out empty is not served, and rightly so.
@@ -55,8 +65,9 @@ class Source:
             self._add()
 
     def listing(self) -> Listing:
-        found = [SourceDocument(each.uri, each.size, str(each.version)) for each in self.documents.values()]
-        return Listing(found, [])
+        documents = () if self.empty else self.documents.values()
+        found = [SourceDocument(each.uri, each.size, str(each.version)) for each in documents]
+        return Listing(found, self.problems)
 
     def edit(self) -> None:
         """Some are changed, deleted or added."""

@@ -24,6 +24,7 @@ class Program:
     target: SimTarget
     physical: str
     base: int
+    transform: str
 
 
 @dataclass(slots=True)
@@ -83,17 +84,19 @@ class SimEngine:
         for locator, row in program.target.existing(program.physical, program.base, wanted):
             existing.setdefault(row.document_id, []).append((locator, row))
         for change in part.changes:
-            self._one(change, program.source, existing.get(change.document_id, []), effects)
+            self._one(change, program, existing.get(change.document_id, []), effects)
         return effects
 
-    def _one(self, change: DocumentChange, source: Source, existing: list[tuple[int, Row]], effects: _Effects) -> None:
+    def _one(
+        self, change: DocumentChange, program: Program, existing: list[tuple[int, Row]], effects: _Effects
+    ) -> None:
         effects.add(read=1)
         if change.action is Action.DELETE:
             effects.stale.extend(locator for locator, _ in existing)
             effects.removed.append(change.document_id)
             effects.add(deleted=1, rows_deleted=len(existing))
             return
-        document = source.documents.get(change.uri)
+        document = program.source.documents.get(change.uri)
         if document is None:  # It vanished since the listing: the next one deletes it.
             effects.add(skipped=1)
             return
@@ -102,7 +105,7 @@ class SimEngine:
             raise Crash(self._process.name)
         if document.poison is Poison.RAISES:
             raise RuntimeError(f"{document.uri} is poison")
-        if document.poison is Poison.FAILS:
+        if document.fails_under(program.transform):
             failure = Failure(change.document_id, document.uri, str(document.version), "parse", "cannot be parsed")
             effects.failures.append(failure)
             effects.add(failed=1)

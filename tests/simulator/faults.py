@@ -21,7 +21,9 @@ Kind = Literal["ledger", "target"]
 READS = frozenset(
     (
         *("now", "workers", "job", "jobs", "unfinished_job", "open_parts", "holds", "checkpoint", "manifest", "totals"),
-        *("failed_versions", "failures", "count_failures", "next_sequence"),
+        *("failed_versions", "failures", "count_failures", "document", "latest_job", "part_of_epoch"),
+        *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
+        *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
     )
 )
@@ -33,7 +35,7 @@ HEART = ("claim", "holds", "fence", "commit", "complete", "begin_finish", "promo
 EFFECTS = (
     *HEART,
     *("begin_job", "plan_job", "discard_job", "join_job", "leave_job", "start_job", "give_back", "split"),
-    *("acquire_lease", "transfer_lease", "renew_lease", "adopt_part"),
+    *("acquire_lease", "transfer_lease", "renew_lease", "adopt_part", "new_instance"),
     *("register_worker", "heartbeat", "bury_worker", "sweep", "retire_worker"),
     *("create", "committed", "maintain", "drop"),
 )

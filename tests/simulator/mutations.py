@@ -308,7 +308,7 @@ def what_is_worn_out_is_given_up_without_a_fence(patch: Patch) -> None:
     patch.setattr(wave, "_fences", fences)
 
 
-@seeded_bug
+@seeded_bug_in(Scope(stalls=1, switches=1))
 def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
 

@@ -76,7 +76,7 @@ class SimTarget:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self.indexes: dict[str, Index] = {}
-        self.aliases: dict[str, tuple[int, str]] = {}
+        self.aliases: dict[str, tuple[int, str | None]] = {}
         self.staged: dict[bytes, Change] = {}
         self.dropped: list[tuple[str, Index]] = []
 
@@ -143,9 +143,13 @@ class SimTarget:
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
         self._index(physical)
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
-        self._index(physical)
-        if epoch >= self.aliases.get(alias, (0, ""))[0]:
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        if physical is not None:
+            self._index(physical)
+        newest, served = self.aliases.get(alias, (0, None))
+        if epoch == newest and physical != served:
+            raise Conflict(f"epoch {epoch} serves {served}")
+        if epoch >= newest:  # One that comes late is not told.
             self.aliases[alias] = (epoch, physical)
 
     def served(self, alias: str) -> str | None:

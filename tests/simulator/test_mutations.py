@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from .exhaustive import explore
-from .mutations import ALL, Mutation
+from .mutations import Mutation
+from .relation_mutations import ALL
 from .simulation import play
 
 #: Schedules after which a bug must have been noticed.

@@ -31,6 +31,23 @@ SOMETIMES = (
     "ledger out of reach",
     "target out of reach",
     "stop asked",
+    # In so many schedules there was such an event.
+    "instance.created",
+    "instance.building",
+    "instance.live",
+    "instance.failed",
+    "instance.refreshing",
+    "instance.refreshed",
+    "instance.refresh-failed",
+    "instance.tainted",
+    "instance.expired",
+    "instance.served",
+    "want.created",
+    "want.canceled",
+    "dependency.missed",
+    "generation.promoted",
+    # What was refused, and is not tried again.
+    "held back",
 )
 
 

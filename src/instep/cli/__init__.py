@@ -7,7 +7,6 @@ than yes; `main` does the rest.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -18,8 +17,34 @@ import typer
 from typer.exceptions import TyperException
 
 from instep import __version__
-from instep.cli import check, failures, init, job, jobs, plan, run, schema, search, status, worker, workers
+from instep.cli import (
+    cancel,
+    check,
+    expire,
+    failures,
+    garbage,
+    history,
+    init,
+    job,
+    jobs,
+    ledger,
+    lineage,
+    plan,
+    promote,
+    rebuild,
+    run,
+    schema,
+    search,
+    status,
+    taint,
+    want,
+    wants,
+    why,
+    worker,
+    workers,
+)
 from instep.cli.exits import ExitCode, report, report_usage
+from instep.system import collect_garbage_seldom
 
 app = typer.Typer(
     name="instep",
@@ -53,6 +78,9 @@ def instep(
       instep search "words"     ask the index
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
+      instep want Document      have it built by whatever worker is free
+      instep history Document   every build of it, and how it ended
+      instep why Document URI   where a row comes from
 
     \b
     Exit codes:
@@ -79,14 +107,24 @@ app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
 app.command("jobs")(jobs.jobs)
 app.add_typer(job.app)
+app.command("want")(want.want)
+app.command("wants")(wants.wants)
+app.command("cancel")(cancel.cancel)
+app.command("history")(history.history)
+app.command("taint")(taint.taint)
+app.command("rebuild")(rebuild.rebuild)
+app.command("expire")(expire.expire)
+app.command("promote")(promote.promote)
+app.command("why")(why.why)
+app.command("lineage")(lineage.lineage)
+app.command("gc")(garbage.gc)
+app.add_typer(ledger.app)
 app.command("schema")(schema.schema)
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    # Planning makes many small objects that all stay: looking for garbage among them took 15 % of a
-    # run that finds nothing to do (20,000 documents).
-    gc.set_threshold(200_000, 20, 100)
+    collect_garbage_seldom()
     given = list(sys.argv[1:] if args is None else args)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -112,7 +150,8 @@ def _run(given: list[str]) -> int:
     except TyperException as error:
         context = getattr(error, "ctx", None)
         hint = f"See `{context.command_path} --help`." if context else None
-        return report_usage(error.format_message(), hint, as_json=as_json)
+        # Of a choice that there is not, Typer hands on whose error it was.
+        return report_usage(error.format_message().replace(": Value error, ", ": "), hint, as_json=as_json)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:

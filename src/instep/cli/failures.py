@@ -9,6 +9,7 @@ import typer
 from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.status import time_text
+from instep.domain.refs import generation_text
 
 
 def failures(
@@ -36,7 +37,14 @@ def failures(
             out.line("No failures.")
             return
         rows = [
-            [str(each.ref), each.uri, each.stage, each.reason, each.attempts, time_text(each.failed_at)]
+            [
+                generation_text(each.ref, each.generation),
+                each.uri,
+                each.stage,
+                each.reason,
+                each.attempts,
+                time_text(each.failed_at),
+            ]
             for each in found
         ]
         out.table(None, ["entity", "document", "stage", "reason", "tries", "last"], rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +10,9 @@ from instep.cli.jobs import percent_text
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.who import user_text
 from instep.cli.workers import late_text, place_text
+from instep.domain.amounts import amount
 from instep.domain.jobs import SliceState
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def stop(
     """
     from instep.app import load
 
-    found = load(project).stop_job(job_id, reason=_reason(), wait=wait)
+    found = load(project).stop_job(job_id, reason=f"stopped by {user_text()}", wait=wait)
     out = Output(as_json=as_json)
     out.result(found.as_dict(), lambda: out.line(_after_stop(found)))
 
@@ -140,15 +140,6 @@ def retry(
         out.result([], lambda: out.line(f"Nothing failed in job {job_id}."))
 
 
-def _reason() -> str:
-    """Whoever looks at the job later learns who stopped it."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a user without a name
-        user = "somebody"
-    return f"stopped by {user} on {socket.gethostname()}"
-
-
 def _after_stop(job: JobView) -> str:
     name = f"Job {id_text(job.id)}"
     if job.state == "STOPPED":
@@ -159,7 +150,7 @@ def _after_stop(job: JobView) -> str:
 
 
 def _units(job: JobView) -> str:
-    return f"{job.done:,} of {job.units:,} documents"
+    return f"{job.done:,} of {amount(job.units, 'document')}"
 
 
 def _show(out: Output, job: JobView) -> None:
@@ -185,7 +176,7 @@ def _show(out: Output, job: JobView) -> None:
     _show_parts(out, job)
     for part in job.parts:
         if part.error:
-            out.line(f"{ref_text(part.ref)}: {part.error}")
+            out.line(f"{ref_text(part.ref, part.generation)}: {part.error}")
     for each in job.workers:
         if each.pulse != "steady":
             out.line(late_text(each))
@@ -195,7 +186,7 @@ def _show(out: Output, job: JobView) -> None:
 def _show_parts(out: Output, job: JobView) -> None:
     rows = [
         [
-            ref_text(part.ref),
+            ref_text(part.ref, part.generation),
             state_text(part.state) if part.state else "open",
             part.units,
             part.counts.written,

@@ -23,6 +23,23 @@ EntitiesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ENTITY]...", help="Entities by name; all of them by default.", show_default=False),
 ]
+RefArgument = Annotated[
+    str,
+    typer.Argument(metavar="REF", help="A partition: Document, which is Document@global.", show_default=False),
+]
+RefsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="REF...", help="Partitions: Document, which is Document@global.", show_default=False),
+]
+GenerationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--generation",
+        metavar="NAME",
+        help="Of this generation ('' is the one without a name); by default of the promoted one.",
+        show_default=False,
+    ),
+]
 FullRefreshOption = Annotated[
     bool, typer.Option("--full-refresh", help="Build everything anew, beside what is served.", show_default=False)
 ]

@@ -108,16 +108,19 @@ def cell_text(value: Any) -> str:
     return visible(str(value))
 
 
-def ref_text(ref: PartitionRef) -> str:
-    """`Document` for `Document@global`: nobody who has no namespaces needs to read of them."""
-    return ref.entity if ref.scope.is_global else str(ref)
+def ref_text(ref: PartitionRef, generation: str = "") -> str:
+    """`Document` for `Document@global`: nobody who has no namespaces needs to read of them. `Document (v2)`."""
+    from instep.domain.refs import generation_text
+
+    return generation_text(ref.entity if ref.scope.is_global else ref, generation)
 
 
-def refs_text(refs: Sequence[PartitionRef]) -> str:
-    """`Document`, `Document +2`; empty for none."""
+def refs_text(refs: Sequence[PartitionRef], generation: str = "") -> str:
+    """`Document`, `Document +2`, `Document (v2)`; empty for none."""
     if not refs:
         return ""
-    return f"{ref_text(refs[0])} +{len(refs) - 1}" if len(refs) > 1 else ref_text(refs[0])
+    first = ref_text(refs[0], generation)
+    return f"{first} +{len(refs) - 1}" if len(refs) > 1 else first
 
 
 def id_text(identity: str) -> str:

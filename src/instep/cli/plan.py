@@ -13,12 +13,14 @@ from instep.cli.options import (
     AllowDeletesOption,
     EntitiesArgument,
     FullRefreshOption,
+    GenerationOption,
     JsonOption,
     ProjectOption,
     QuietOption,
     RetryFailuresOption,
 )
 from instep.cli.output import Output, ref_text
+from instep.domain.refs import generation_text
 
 if TYPE_CHECKING:
     from instep.service.plan import EntityPlan
@@ -33,6 +35,7 @@ def plan(
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -56,6 +59,7 @@ def plan(
             full_refresh=full_refresh,
             retry_failures=retry_failures,
             allow_deletes=allow_deletes,
+            generation=generation,
             progress=progress,
         )
     if save:
@@ -66,6 +70,7 @@ def plan(
             full_refresh=full_refresh,
             retry_failures=retry_failures,
             allow_deletes=allow_deletes,
+            generation=generation,
         )
     out.result([each.as_dict(explain=explain) for each in plans], lambda: _show(out, plans, explain=explain))
     if save:
@@ -80,7 +85,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
         counts = each.counts()
         rows.append(
             [
-                ref_text(each.ref),
+                ref_text(each.ref, each.generation),
                 str(each.kind),
                 counts["new"],
                 counts["changed"] + counts["retried"],
@@ -101,15 +106,18 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
 
 
 def _show_reasons(out: Output, plan: EntityPlan) -> None:
+    name = generation_text(plan.ref, plan.generation)
     for why in plan.why:
-        out.line(f"{plan.ref}: {why}")
+        out.line(f"{name}: {why}")
+    if plan.waits_for:
+        out.line(f"{name}: waits for {', '.join(map(str, plan.waits_for))}")
     if plan.pending:
-        out.line(f"{plan.ref}: runs {plan.engine.name}: {plan.engine.reason}")
+        out.line(f"{name}: runs {plan.engine.name}: {plan.engine.reason}")
     for problem in plan.problems:
-        out.line(f"{plan.ref}: the listing is not complete, so nothing is deleted: {problem}")
+        out.line(f"{name}: the listing is not complete, so nothing is deleted: {problem}")
     if retried := plan.counts()["retried"]:
-        out.line(f"{plan.ref}: {retried:,} that failed before are tried again")
+        out.line(f"{name}: {retried:,} that failed before are tried again")
     if plan.difference.known_failures:
-        out.line(f"{plan.ref}: {plan.difference.known_failures:,} known failures wait for a change or --retry-failures")
+        out.line(f"{name}: {plan.difference.known_failures:,} known failures wait for a change or --retry-failures")
     if plan.blocked:
-        out.line(f"{plan.ref}: a run would stop: {plan.blocked} (--allow-deletes)")
+        out.line(f"{name}: a run would stop: {plan.blocked} (--allow-deletes)")

@@ -27,6 +27,7 @@ class SavedPlan:
     full_refresh: bool
     retry_failures: bool
     allow_deletes: bool
+    generation: str | None
 
     @property
     def entities(self) -> list[str]:
@@ -41,6 +42,7 @@ def write_plan(
     full_refresh: bool,
     retry_failures: bool,
     allow_deletes: bool,
+    generation: str | None,
 ) -> None:
     value: dict[str, Any] = {
         "format": _FORMAT,
@@ -50,6 +52,7 @@ def write_plan(
             "full_refresh": full_refresh,
             "retry_failures": retry_failures,
             "allow_deletes": allow_deletes,
+            "generation": generation,
         },
         "plans": [each.as_dict(explain=True) for each in plans],
     }
@@ -77,6 +80,7 @@ def read_plan(file: Path) -> SavedPlan:
             full_refresh=bool(options["full_refresh"]),
             retry_failures=bool(options["retry_failures"]),
             allow_deletes=bool(options["allow_deletes"]),
+            generation=options.get("generation"),
         )
     except (KeyError, TypeError):
         raise UserError("is no saved plan, or was changed", where=str(file), hint=hint) from None

@@ -12,6 +12,7 @@ from instep.cli.exits import ExitCode
 from instep.cli.options import (
     AllowDeletesOption,
     FullRefreshOption,
+    GenerationOption,
     JsonOption,
     ProjectOption,
     QuietOption,
@@ -19,6 +20,7 @@ from instep.cli.options import (
 )
 from instep.cli.output import Output, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.domain.refs import generation_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,11 +41,14 @@ def run(
     wait: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
     ] = 600.0,
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Bring the indexes in step with their sources. Interrupted, it resumes where it was at the next run.
+
+    What an entity depends on is built first if it is not there.
 
     Exits with 3 when it finished and some documents failed: see `instep failures`.
 
@@ -51,6 +56,7 @@ def run(
     Examples:
       instep run
       instep run Document --full-refresh
+      instep run Document --generation v2
       instep run plan.json
     """
     from instep.app import load
@@ -58,7 +64,7 @@ def run(
 
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
-    if saved and (full_refresh or retry_failures or allow_deletes):
+    if saved and (full_refresh or retry_failures or allow_deletes or generation is not None):
         raise UserError("a saved plan brings its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
     with terminate_like_ctrl_c(), out.progress() as progress:
@@ -69,6 +75,7 @@ def run(
             allow_deletes=saved.allow_deletes if saved else allow_deletes,
             engine=engine,
             wait=wait,
+            generation=saved.generation if saved else generation,
             progress=progress,
             expected=saved.digests if saved else None,
         )
@@ -80,7 +87,7 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
     out.result([each.as_dict() for each in results], lambda: _show(out, results))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
-    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" for each in results):
+    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.plan.held_back for each in results):
         raise typer.Exit(ExitCode.FAILURES)
 
 
@@ -90,8 +97,8 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         counts = each.counts
         rows.append(
             [
-                ref_text(each.plan.ref),
-                state_text(str(each.state)) if each.state else "up to date",
+                ref_text(each.plan.ref, each.plan.generation),
+                state_text(str(each.state)) if each.state else "held back" if each.plan.held_back else "up to date",
                 counts.written,
                 counts.skipped + each.plan.difference.unchanged,
                 counts.deleted,
@@ -104,6 +111,6 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
     out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "chunks", "time"], rows)
     for each in results:
         for note in dict.fromkeys(each.notes):
-            out.line(f"{each.plan.ref}: {note}")
+            out.line(f"{generation_text(each.plan.ref, each.plan.generation)}: {note}")
     if any(each.counts.failed for each in results):
         out.line("See what failed, and why: instep failures")

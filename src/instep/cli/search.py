@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output, visible
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def search(
     entity: Annotated[
         list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
     ] = None,
+    generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,11 +36,20 @@ def search(
       instep search "how do I configure it"
       instep search "fence of a slice" --mode text --limit 3
       instep search lease --entity Document --json
+      instep search lease --generation v2
     """
     from instep.app import load
 
-    found = load(project).search(query, mode=cast("SearchMode", mode), limit=limit, entities=entity)
     out = Output(as_json=as_json)
+    with out.progress() as progress:
+        found = load(project).search(
+            query,
+            mode=cast("SearchMode", mode),
+            limit=limit,
+            entities=entity,
+            generation=generation,
+            progress=progress,
+        )
     out.result([each.as_dict() for each in found], lambda: _show(out, found))
 
 

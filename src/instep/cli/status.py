@@ -2,29 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
-from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption
-from instep.cli.output import Output, ref_text
+import typer
+
+from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption
+from instep.cli.output import Output, id_text, ref_text
+from instep.cli.times import moment_text, time_value
+from instep.domain.refs import PartitionRef, generation_text
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.service.lineage import Moment
 
 
-def status(entities: EntitiesArgument = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """What is served: state, size, age, failures, and what stands in the way.
+def status(
+    entities: EntitiesArgument = None,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TIME",
+            parser=time_value,
+            help="What was canonical then, and in which state (ISO 8601; in the local zone if it names none).",
+            show_default=False,
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="What was canonical when this job ended.", show_default=False),
+    ] = None,
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What is served: state, size, age, failures, and what stands in the way. Or, with --at or --job, what was.
 
     \b
     Examples:
       instep status
       instep status Document --json
+      instep status --at 2026-01-31T12:00
+      instep status --job 1f0c
     """
     from instep.app import load
 
-    found = load(project).status(entities)
+    if at is not None or job is not None:
+        if generation is not None:
+            raise UserError("--at and --job show all generations", hint="Leave --generation out.")
+        time = None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+        _show_past(load(project).status_at(entities, at=time, job=job), Output(as_json=as_json))
+        return
+    found = load(project).status(entities, generation=generation)
     out = Output(as_json=as_json)
 
     def show() -> None:
         rows = [
             [
-                ref_text(each.ref),
+                ref_text(each.ref, each.generation),
                 str(each.state),
                 each.documents,
                 each.rows,
@@ -37,9 +73,40 @@ def status(entities: EntitiesArgument = None, project: ProjectOption = None, as_
         out.table(None, ["entity", "state", "documents", "chunks", "failed", "as of", "last job"], rows)
         for each in found:
             for note in each.notes:
-                out.line(f"{each.ref}: {note}")
+                out.line(f"{generation_text(each.ref, each.generation)}: {note}")
 
     out.result([each.as_dict() for each in found], show)
+
+
+def _show_past(found: Sequence[Moment], out: Output) -> None:
+    def show() -> None:
+        if found:
+            out.line(f"As of {moment_text(found[0].at)}:")
+        rows = [_past_row(each) for each in found]
+        out.table(None, ["entity", "state", "made for", "as of", "instance", "served", "wants"], rows)
+        for each in found:
+            if each.promoted and sum(other.ref == each.ref for other in found) > 1:
+                name = ref_text(PartitionRef.parse(each.ref))
+                out.line(f"{name}: generation {each.generation or repr(each.generation)} was promoted.")
+
+    out.result([each.as_dict() for each in found], show)
+
+
+def _past_row(each: Moment) -> list[Any]:
+    name = ref_text(PartitionRef.parse(each.ref), each.generation)
+    served = id_text(each.served.uuid) if each.served else None
+    if each.instance is None:
+        return [name, None, None, None, None, served, each.open_wants]
+    instance = each.instance
+    return [
+        name,
+        str(instance.state),
+        str(instance.reason),
+        time_text(instance.watermark),
+        id_text(instance.uuid),
+        served,
+        each.open_wants,
+    ]
 
 
 def time_text(milliseconds: int | None) -> str | None:

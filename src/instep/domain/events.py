@@ -150,11 +150,23 @@ class InstanceExpired(Event, frozen=True, kw_only=True):
 
 
 class InstanceServed(Event, frozen=True, kw_only=True):
-    """The alias of its partition and generation points to it now."""
+    """Who reads its generation gets this instance now."""
 
     KIND: ClassVar[str] = "instance.served"
 
     instance: Text
+    by: str = ""
+
+
+class GenerationPromoted(Event, frozen=True, kw_only=True):
+    """Who reads the partition, and asks for no generation, gets what is served of this one now. (Of the first
+    generation that is served of a partition nobody has to say so.)
+    """
+
+    KIND: ClassVar[str] = "generation.promoted"
+
+    ref: Text
+    generation: str
     by: str = ""
 
 
@@ -288,6 +300,7 @@ EVENTS = Catalogue(
         InstanceTainted,
         InstanceExpired,
         InstanceServed,
+        GenerationPromoted,
         Collected,
         WantCreated,
         WantCanceled,

@@ -33,6 +33,10 @@ INSTANCE_MOVES: Mapping[InstanceState, frozenset[InstanceState]] = {
 }
 
 
+# Asking an enumeration for a member takes longer than all that is done with it where a long log is replayed.
+_BUILDING, _LIVE, _REFRESHING = InstanceState.BUILDING, InstanceState.LIVE, InstanceState.REFRESHING
+
+
 class Reason(StrEnum):
     """Why an instance was made."""
 
@@ -44,6 +48,11 @@ class Reason(StrEnum):
     FINGERPRINT = "fingerprint"
     GENERATION = "generation"
     IMPORTED = "imported"
+
+
+def first_reason(generation: str) -> Reason:
+    """Why the first instance of a generation is made."""
+    return Reason.GENERATION if generation else Reason.FIRST
 
 
 _packed = msgspec.msgpack.Encoder().encode
@@ -113,14 +122,14 @@ class Instance(Struct, frozen=True, gc=False, array_like=True):
     @property
     def usable(self) -> bool:
         """Whether it is complete up to its watermark, whatever is being added to it."""
-        return self.state is InstanceState.LIVE or self.state is InstanceState.REFRESHING
+        return self.state is _LIVE or self.state is _REFRESHING
 
     @property
     def worked_on_by(self) -> str | None:
         """The job that builds or refreshes it now."""
-        if self.state is InstanceState.BUILDING:
+        if self.state is _BUILDING:
             return self.job
-        return self.refreshed_by if self.state is InstanceState.REFRESHING else None
+        return self.refreshed_by if self.state is _REFRESHING else None
 
     def state_at(self, time: int) -> InstanceState | None:
         """What it was at a time; None before it was made. A refresh shows only while it is under way."""

@@ -134,7 +134,9 @@ class JobPart:
     """What a job builds of one partition; fixed when it is planned.
 
     `epoch` is the fence of the partition's lease; `base` the target's version when the part began.
-    `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end.
+    `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that
+    of version control, if there is one, and `inputs` are the UUIDs of the instances that it is made from.
+    `generation` is that of the instance.
     """
 
     ref: PartitionRef
@@ -145,6 +147,9 @@ class JobPart:
     epoch: int
     base: int
     fresh: bool
+    revision: str = ""
+    inputs: tuple[str, ...] = ()
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,11 @@ class OpenPart:
     processing: int
     held: bool
     workers: int
+
+    @property
+    def key(self) -> tuple[str, PartitionRef]:
+        """A part of a job, by the job's id and the partition."""
+        return self.job_id, self.part.ref
 
 
 def end_of_part(slices: Mapping[SliceState, int], counts: Counts) -> JobState | None:

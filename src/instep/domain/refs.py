@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 _ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 _PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
+_NORMAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}@(global|[0-9]+(/[0-9]+)*)\Z")
+_GENERATION = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 #: Namespace of instance UUIDs; fixed for ever, because replaying the ledger must give the same ones.
 INSTANCE_NAMESPACE = uuid.UUID("6f1c2b1e-6a55-5d2c-9c3e-1d8f5b0a7e42")
+_NAMESPACE = INSTANCE_NAMESPACE.bytes
+#: The first of the two bits that every UUID has in this digit are 10.
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class RefError(ValueError):
@@ -69,6 +74,23 @@ def is_entity_name(name: str) -> bool:
     return bool(_ENTITY.match(name))
 
 
+def is_normal(ref: str) -> bool:
+    """Whether this is how the partition that it names is written in the ledger."""
+    return bool(_NORMAL.match(ref))
+
+
+def is_generation_name(name: str) -> bool:
+    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters, and no two dots in
+    a row: it becomes part of names of files. The generation that nobody named has the empty name.
+    """
+    return not name or bool(_GENERATION.match(name))
+
+
+def generation_text(ref: object, generation: str) -> str:
+    """A partition's generation for people: `Document`, `Document (v2)`."""
+    return f"{ref} ({generation})" if generation else str(ref)
+
+
 def instance_id(ref: PartitionRef, sequence: int) -> uuid.UUID:
     """UUIDv5 of the partition and its build number, so that a replay gives the same one."""
     return uuid.uuid5(INSTANCE_NAMESPACE, f"{ref}#{sequence}")
@@ -82,6 +104,5 @@ def event_instance_id(ref: str, generation: str, sequence: int) -> str:
     """
     name = f"{ref}+{generation}#event:{sequence}" if generation else f"{ref}#event:{sequence}"
     # What str(uuid.uuid5(INSTANCE_NAMESPACE, name)) gives, at a third of its time: a replay makes very many.
-    text = hashlib.sha1(INSTANCE_NAMESPACE.bytes + name.encode(), usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(text[16], 16) & 3]
-    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
+    text = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

@@ -18,7 +18,7 @@ from instep.domain.state import State
 from instep.domain.wants import Want
 
 #: Grows with every change of what is written here, and of the rules of the fold.
-FORMAT = 1
+FORMAT = 2
 
 
 class _Head(Struct, frozen=True, gc=False, array_like=True):
@@ -37,6 +37,7 @@ class _Snapshot(Struct, frozen=True, gc=False, array_like=True):
     instances: list[Instance]
     canonical: list[str]
     served: list[str]
+    promoted: dict[str, str]
     wants: list[Want]
     skipped: dict[str, int]
 
@@ -68,6 +69,7 @@ def dump(state: State) -> bytes:
             [replace(each, fingerprint=None) for each in state.instances.values()],
             list(state.canonical.values()),
             list(state.served.values()),
+            state.promoted,
             list(state.wants.values()),
             state.skipped,
         )
@@ -88,7 +90,7 @@ def load(snapshot: bytes) -> State | Unreadable:
 def _state(read: _Snapshot) -> State:
     state = State(sequence=read.sequence, skipped=read.skipped)
     for fingerprint in read.fingerprints:
-        state.share(fingerprint, tuple(fingerprint.items()))
+        state.fingerprint(fingerprint)
     known: dict[str, str] = {}
     for instance, place in zip(read.instances, read.prints, strict=True):
         state.instances[instance.uuid] = _shared(
@@ -98,11 +100,11 @@ def _state(read: _Snapshot) -> State:
         state.canonical[state.instances[uuid].key] = state.instances[uuid].uuid
     for uuid in read.served:
         state.served[state.instances[uuid].key] = state.instances[uuid].uuid
+    for ref, generation in read.promoted.items():
+        state.promoted[known.get(ref, ref)] = known.get(generation, generation)
     for want in read.wants:
         refs = tuple([known.get(each, each) for each in want.refs])
-        state.wants[want.id] = replace(
-            want, refs=refs, instances=_texts(state, want.instances), by=state.share(want.by, want.by)
-        )
+        state.wants[want.id] = replace(want, refs=refs, instances=_texts(state, want.instances), by=state.text(want.by))
         if not want.state.ended:
             for ref in refs:
                 state.open.setdefault((ref, want.generation), {})[want.id] = None
@@ -118,8 +120,8 @@ def _shared(state: State, known: dict[str, str], instance: Instance, fingerprint
         generation=known.setdefault(instance.generation, instance.generation),
         previous=instance.previous if previous is None else previous.uuid,
         fingerprint=fingerprint,
-        revision=state.share(instance.revision, instance.revision),
-        by=state.share(instance.by, instance.by),
+        revision=state.text(instance.revision),
+        by=state.text(instance.by),
         inputs=_texts(state, instance.inputs),
     )
 

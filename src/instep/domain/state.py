@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -11,7 +11,6 @@ from instep.domain.instances import Instance
 from instep.domain.wants import Want
 
 Key = tuple[str, str]
-_T = TypeVar("_T")
 
 
 class Canonical(Struct, frozen=True, gc=False):
@@ -30,6 +29,13 @@ class Served(Struct, frozen=True, gc=False):
     uuid: str
 
 
+class Promoted(Struct, frozen=True, gc=False):
+    """A change: which generation of a partition those read who ask for none."""
+
+    ref: str
+    generation: str
+
+
 class Forgotten(Struct, frozen=True, gc=False):
     """A change: these instances and wants are not in the state any more."""
 
@@ -38,7 +44,7 @@ class Forgotten(Struct, frozen=True, gc=False):
 
 
 #: What an event changed: the new values, in order. The same one may be there twice; the last is what it is now.
-Change = Instance | Want | Canonical | Served | Forgotten
+Change = Instance | Want | Canonical | Served | Promoted | Forgotten
 
 
 class Rejected(Struct, frozen=True, gc=False):
@@ -52,7 +58,8 @@ class Rejected(Struct, frozen=True, gc=False):
 class State:
     """All instances and wants after the event `sequence`. `skipped` counts the events that had no effect, by name.
 
-    `served` is in the order of promotion. `open` are the wants that have not ended, by what they wait for, in the order
+    `served` is what is read of each generation, `promoted` the generation of each partition that is read by those who
+    ask for none. `open` are the wants that have not ended, by what they wait for, in the order
     of their creation.
     """
 
@@ -60,11 +67,13 @@ class State:
     instances: dict[str, Instance] = field(default_factory=dict)
     canonical: dict[Key, str] = field(default_factory=dict)
     served: dict[Key, str] = field(default_factory=dict)
+    promoted: dict[str, str] = field(default_factory=dict)
     wants: dict[str, Want] = field(default_factory=dict)
     open: dict[Key, dict[str, None]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
-    #: Equal values (fingerprints, revisions, who asked) are kept once.
-    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    #: Equal texts (revisions, who asked) and fingerprints are kept once.
+    texts: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    fingerprints: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
 
     def current(self, ref: str, generation: str = "") -> Instance | None:
         """The canonical instance."""
@@ -72,13 +81,13 @@ class State:
         return None if uuid is None else self.instances[uuid]
 
     def generations(self, ref: str) -> list[str]:
-        """Those that a partition has, the oldest first."""
+        """Those of a partition, the oldest first."""
         return [generation for each, generation in self.canonical if each == ref]
 
     def reading(self, ref: str, generation: str | None = None) -> Instance | None:
-        """What a reader of a generation gets; without one, of the generation that was promoted last."""
+        """What a reader of a generation gets; without one, of that which was promoted last."""
         if generation is None:
-            generation = next((each for of, each in reversed(self.served) if of == ref), "")
+            generation = self.promoted.get(ref, "")
         uuid = self.served.get((ref, generation))
         return None if uuid is None else self.instances[uuid]
 
@@ -91,12 +100,18 @@ class State:
             dict(self.instances),
             dict(self.canonical),
             dict(self.served),
+            dict(self.promoted),
             dict(self.wants),
             {key: dict(ids) for key, ids in self.open.items()},
             dict(self.skipped),
-            dict(self.shared),
+            dict(self.texts),
+            dict(self.fingerprints),
         )
 
-    def share(self, value: _T, key: Any) -> _T:
-        found: _T = self.shared.setdefault(key, value)
-        return found
+    def text(self, text: str) -> str:
+        """The one of all texts that are equal to this one."""
+        return self.texts.setdefault(text, text)
+
+    def fingerprint(self, fingerprint: Mapping[str, str]) -> Mapping[str, str]:
+        """The one of all fingerprints that are equal to this one."""
+        return self.fingerprints.setdefault((*fingerprint, *fingerprint.values()), fingerprint)

@@ -16,10 +16,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from instep.domain.events import DependencyMissed, Event, Recorded
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
+from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.skips import Skip
+
+#: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
+LogRow = tuple[int, int, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Durable progress of a partition: which instance is served, made how, complete up to when."""
+    """Durable progress of a partition's generation: which instance is served, made how, complete up to when."""
 
     ref: PartitionRef
     instance: str
@@ -77,6 +85,7 @@ class Checkpoint:
     watermark: int
     job_id: str
     updated_at: int
+    generation: str = ""
 
 
 class FailureRecord(NamedTuple):
@@ -89,14 +98,16 @@ class FailureRecord(NamedTuple):
     attempts: int
     job_id: str
     failed_at: int
+    generation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """A partition's share of a new job: what it builds and its slices."""
+    """A partition's share of a new job: what it builds, its slices, and what it cannot be built without."""
 
     part: JobPart
     slices: Sequence[SlicePlan]
+    missed: Sequence[DependencyMissed] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,18 @@ class Swept:
     workers: tuple[str, ...] = ()
     slices: int = 0
     jobs: Mapping[str, JobState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
+    of each name), and in words where the stored projections are not what it leads to.
+    """
+
+    events: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    skips: tuple[Skip, ...] = ()
 
 
 class Ledger(Protocol):
@@ -170,6 +193,11 @@ class Ledger(Protocol):
         slices in that order is claimable at once; with `stagger` the rest becomes claimable one by one over
         the stagger time, else at once too. Raises `Fenced` without the leases, `Conflict` if the job is not
         INITIALIZING.
+
+        Appends for each part, in the order given, what its instance becomes: Building for a fresh part, of the window
+        (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is now (never less than
+        the job's `created_at` and the floor). Then what the parts miss: these wait for it from the beginning.
+        `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
 
     def discard_job(self, job_id: str) -> None:
@@ -201,18 +229,18 @@ class Ledger(Protocol):
     def jobs(self, limit: int = 20) -> list[Job]:
         """Newest first."""
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
-        """The newest job with an open part on `ref`: one that has not ended, or was STOPPED."""
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with an open part on this generation of `ref`: one that has not ended, or was STOPPED."""
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        """The newest job with a part on `ref`, ended or not."""
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        """The newest job with a part on this generation of `ref`, ended or not."""
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """Open parts on these partitions of jobs that are READY, RUNNING or STOPPING: those of higher
         priority first, then those with the larger head.
         """
 
-    # Leases: one per partition in work.
+    # Leases: one per partition in work, whichever of its generations that is.
 
     def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
         """Take the lease for a job if it is free; else say who holds it. The worker takes part in the job.
@@ -235,8 +263,12 @@ class Ledger(Protocol):
 
     # Parts.
 
-    def next_sequence(self, ref: PartitionRef) -> int:
-        """Number of the next instance of this partition, from 1; grows with every fresh job part."""
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
+        """UUID of the instance of a generation to build under this lease: the canonical one if that is Missing, else
+        (there is none: `reason` is taken for the first build of the partition, or of the generation; or it is Live)
+        one that is made for this reason by an `InstanceCreated`. Raises `Fenced` without the lease, `Conflict` when the
+        canonical one is in work.
+        """
 
     def adopt_part(self, lease: Lease) -> JobPart:
         """Continue the part of the lease's job under a new lease: it gets the new epoch and is returned.
@@ -260,16 +292,24 @@ class Ledger(Protocol):
         worker_id: str,
         promote: bool = False,
         error: str | None = None,
+        retry: bool = False,
     ) -> JobState:
         """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
-        the partition's checkpoint in the same transaction; manifest rows of the instance it replaces are
-        dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
+        the checkpoint of the partition's generation in the same transaction; manifest rows of the instance it
+        replaces are dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
         not served is dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part
         then; its state is returned.
         Again with the same state (a lost reply) it changes nothing.
 
+        Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the job's
+        `created_at`, never less than the one before): fresh and promoted, it is Live and served; promoted
+        otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by `error` (else by the
+        part's state), whatever `state` says; with `retry`, wants go on waiting for the next one. That is not appended
+        when the instance is not in work by this job any more.
+
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
-        `Conflict` for open slices in a part that is to be completed or promoted, or a job that was stopped.
+        `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance
+        that does not take what is to be promoted (what it waited for has failed, say). The part stays open then.
         """
 
     # Slices.
@@ -317,18 +357,86 @@ class Ledger(Protocol):
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None: ...
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None: ...
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        """Of all generations, by their names."""
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        """The generation that those read who ask for none; None while nothing is served."""
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        """Physical indexes of the partition that are needed: those of checkpoints and of open parts (stopped ones
+        too), of all generations.
+        """
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         """All entries of an instance, by URI."""
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        """One entry of an instance, however many there are."""
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         """URI → version at which the document last failed."""
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
-        """Newest first."""
+        """Of all generations, newest first."""
 
-    def count_failures(self, ref: PartitionRef) -> int: ...
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int: ...
+
+    # Events, and what follows from them: instances and wants.
+    #
+    # Sequences begin with 1, have no gaps, and become visible in their order, so that nobody who reads what comes
+    # after n ever misses one; `at` never goes back. The projections (canonical, instance, instances, wants, want)
+    # change in the transaction that appends. References in text are normal forms.
+
+    def append(self, events: Sequence[Event]) -> list[Recorded]:
+        """Append events, all or none. They are applied as they will be read from the log again. Raises `Conflict`,
+        with the fold's reason, when one is rejected by what came before it.
+        """
+
+    def events(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        """Those of the log after a sequence, in order."""
+
+    def canonical(self, ref: PartitionRef, generation: str = "") -> Instance | None: ...
+
+    def instance(self, uuid: str) -> Instance | None: ...
+
+    def instances(self, ref: PartitionRef, limit: int = 100) -> list[Instance]:
+        """Of all generations, newest first."""
+
+    def want(self, id: str) -> Want | None: ...
+
+    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
+        """Newest first; of one partition (in any generation), if one is given."""
+
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        """Of each generation of each of these partitions the oldest want that is Idle and not wanted as of later than
+        now, the oldest first: what jobs are to be made for, however many wait.
+        """
+
+    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
+        """What the log leads to, by way of the newest snapshot that can be read; as of a time (events of that very
+        millisecond have happened) or after an event. Every call gives a State of its own.
+        """
+
+    def verify(self) -> Verified:
+        """Replay the whole log, without snapshots, and compare with the projections. Changes nothing."""
+
+    def rebuild_projections(self) -> Verified:
+        """Replay the whole log, and make the projections what it leads to, in one transaction. The differences are
+        those that there were. Snapshots are forgotten.
+        """
+
+    def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+        """The job, and its part, that wrote rows of this `_version`: that which has the least epoch from `epoch` on,
+        because a part's epoch grows while it is worked on.
+        """
+
+    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
+        """Forget instances that were left and wants that have ended, by one `Collected` (none if there is nothing
+        to forget). Raises `Conflict` when one of them is in use (see `domain.lineage.collectable`) or unknown.
+        """

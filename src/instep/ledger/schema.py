@@ -64,9 +64,11 @@ def _create(engine: Engine, where: str) -> None:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Run the migrations, in one transaction."""
+    """Run the migrations, in one transaction. Projections are then made from the log: no migration has to."""
     from alembic import command
     from alembic.config import Config
+
+    from instep.ledger.sql import verification
 
     config = Config()
     config.set_main_option("script_location", "instep.ledger:migrations")
@@ -74,6 +76,8 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     with writer.connect() as connection, _foreign_keys_at_rest(connection), connection.begin():
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
+        if revision == "head":
+            verification.rebuild(connection)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -53,6 +53,8 @@ _ID = String(80)
 _REF = String(255)
 _WORKER = String(128)
 _STATE = String(24)
+_UUID = String(36)
+_GENERATION = String(100)
 
 
 def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
@@ -88,7 +90,7 @@ job_parts = Table(
     Column("job_id", _ID, primary_key=True),
     Column("ref", _REF, primary_key=True),
     Column("position", Integer, nullable=False),
-    Column("instance", String(36), nullable=False),
+    Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("physical", String(255), nullable=False),
     Column("fingerprint", Text, nullable=False),
@@ -101,8 +103,13 @@ job_parts = Table(
     Column("finished_at", BigInteger),
     Column("error", Text),
     Column("finisher", _WORKER),
+    Column("revision", Text, nullable=False),
+    Column("inputs", Text, nullable=False),
+    Column("generation", _GENERATION, nullable=False),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     _states(PART_ENDS),
+    # Which job has worked on a partition, and under which epoch.
+    Index("job_parts_epoch", "ref", "epoch"),
     **_OPTIONS,
 )
 
@@ -208,20 +215,12 @@ leases = Table(
     **_OPTIONS,
 )
 
-#: The number of the last instance of each partition; never goes back, whatever becomes of it.
-sequences = Table(
-    "sequences",
-    metadata,
-    Column("ref", _REF, primary_key=True),
-    Column("last", BigInteger, nullable=False),
-    **_OPTIONS,
-)
-
 checkpoints = Table(
     "checkpoints",
     metadata,
     Column("ref", _REF, primary_key=True),
-    Column("instance", String(36), nullable=False),
+    Column("generation", _GENERATION, primary_key=True),
+    Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("physical", String(255), nullable=False),
     Column("fingerprint", Text, nullable=False),
@@ -236,7 +235,7 @@ checkpoints = Table(
 documents = Table(
     "documents",
     metadata,
-    Column("instance", String(36), primary_key=True),
+    Column("instance", _UUID, primary_key=True),
     Column("document_id", _ID, primary_key=True),
     Column("uri", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
@@ -252,6 +251,7 @@ failures = Table(
     "failures",
     metadata,
     Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
     Column("document_id", _ID, primary_key=True),
     Column("uri", Text, nullable=False),
     Column("version", String(255), nullable=False),
@@ -261,5 +261,117 @@ failures = Table(
     Column("job_id", _ID, nullable=False),
     Column("failed_at", BigInteger, nullable=False),
     Index("failures_newest", "ref", "failed_at"),
+    **_OPTIONS,
+)
+
+# Events, and what follows from them. (Text here is LONGTEXT on MariaDB, see the migration.)
+
+#: The number and time of the last event. Its one row, there from the first event on, is locked by who appends.
+event_head = Table(
+    "event_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: Columns in the order of `port.LogRow`.
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("body", Text, nullable=False),
+    sqlite_with_rowid=False,
+    **_OPTIONS,
+)
+
+#: States of instances and wants by `domain.snapshot`, in pieces that every server takes.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("piece", Integer, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", LargeBinary(length=2**32 - 1), nullable=False),
+    **_OPTIONS,
+)
+
+# Projections. A body is the value as JSON; the columns beside it are for looking things up.
+
+instances = Table(
+    "instances",
+    metadata,
+    Column("uuid", _UUID, primary_key=True),
+    Column("ref", _REF, nullable=False),
+    Column("generation", _GENERATION, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("body", Text, nullable=False),
+    Index("instances_ref", "ref", "sequence"),
+    **_OPTIONS,
+)
+
+canonical = Table(
+    "canonical",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
+    Column("uuid", _UUID, nullable=False),
+    **_OPTIONS,
+)
+
+#: `sequence` is that of the event that said so.
+served = Table(
+    "served",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, primary_key=True),
+    Column("uuid", _UUID, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: Which generation of a partition is read by those who ask for none.
+promoted = Table(
+    "promoted",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, nullable=False),
+    **_OPTIONS,
+)
+
+#: `sequence` is that of the event that made it: wants are looked at in that order.
+wants = Table(
+    "wants",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("state", _STATE, nullable=False),
+    Column("needed", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("body", Text, nullable=False),
+    Index("wants_newest", "sequence"),
+    Index("wants_open", "ended_at", "sequence"),
+    **_OPTIONS,
+)
+
+#: What each want waits for, or has waited for.
+want_refs = Table(
+    "want_refs",
+    metadata,
+    Column("want_id", _ID, primary_key=True),
+    Column("ref", _REF, primary_key=True),
+    Column("generation", _GENERATION, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Index("want_refs_open", "ref", "open", "sequence"),
+    Index("want_refs_newest", "ref", "sequence"),
     **_OPTIONS,
 )

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from instep.domain.durations import DURATION_PATTERN, parse_duration
+
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"
 _BYTE_UNITS = {
@@ -36,6 +38,14 @@ def parse_bytes(value: Any) -> Any:
     if match is None or unit is None:
         raise problem("byte_size", "must be a size in bytes such as 512KB, 256MB, 1GiB or 1048576")
     return int(float(match[1]) * unit)
+
+
+def _duration(value: Any) -> Any:
+    """`30d` → milliseconds. A number says nothing without its unit."""
+    try:
+        return parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise problem("duration", str(error)) from error
 
 
 def _not_bool(value: Any) -> Any:
@@ -79,6 +89,8 @@ Bytes = Annotated[
         }
     ),
 ]
+#: Milliseconds, written as a duration.
+Duration = Annotated[int, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN})]
 Text = Annotated[str, Field(min_length=1)]
 TextValue = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 SecretText = Annotated[SecretStr, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]

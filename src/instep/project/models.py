@@ -27,8 +27,10 @@ from pydantic.json_schema import SkipJsonSchema
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
 from instep.domain.refs import is_entity_name
 from instep.domain.server_address import SERVER_SCHEMES, server_address
+from instep.project.dependencies import check_dependencies
 from instep.project.fields import (
     Bytes,
+    Duration,
     Globs,
     OneOrMore,
     Real,
@@ -251,6 +253,10 @@ class Entity(Model):
     """How much work one row is; slices of costly entities hold fewer rows."""
     priority: Whole = Field(default=40, ge=0, le=1000)
     """Entities of higher priority go first."""
+    depends_on: tuple[str, ...] = ()
+    """Entities that this one is made from: it is built when they are there."""
+    ttl: Duration | None = None
+    """Time to live of what was built, such as `30d`: after that it is built anew; for ever when left out."""
     limits: Limits = Limits()
     """What a document may be at most."""
     deletes: Deletes = Deletes()
@@ -336,6 +342,7 @@ class Project(Model):
             seen[name.lower()] = name
             if entity.transform and info.data.get("engine") == "inline":
                 raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
+        check_dependencies(value)
         targets = info.data.get("targets")
         if targets is None:
             return value  # They have errors of their own.

@@ -12,6 +12,7 @@ from instep.engine.choice import EngineChoice, choose, cores_of
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
+from instep.project.dependencies import upstream_names
 from instep.service.context import Context
 from instep.service.documents import document_setup
 from instep.service.liveness import LockFiles
@@ -87,6 +88,12 @@ class Workshop:
             sys.path.insert(0, str(self.project.root))
         names.sort(key=lambda name: -declared[name].priority)
         return [document_setup(self.project, name, self._target(self.project.target_of(name))) for name in names]
+
+    def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
+        """What the entities asked for are made from, themselves aside."""
+        names = list(dict.fromkeys(entities or ()))
+        found = upstream_names(self.project.entities, names)
+        return self.setups(found) if found else []
 
     def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
         """Inline or Spark for this much work, and why."""

@@ -14,6 +14,7 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
 from instep.project import Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.service.revision import revision_of
 from instep.service.setup import EntitySetup
 from instep.sources.files import FilesSource
 from instep.targets.port import DocumentTarget
@@ -58,9 +59,12 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Entit
         priority=entity.priority,
         guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
         has_transform=transform is not None,
+        ttl=entity.ttl,
+        revision=lambda: revision_of(project.root),
         fingerprint=fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
         embedder=lambda: embedder_of(entity.embed),
         program=program,
+        depends_on=tuple(PartitionRef(each) for each in dict.fromkeys(entity.depends_on)),
     )
 
 

@@ -77,6 +77,7 @@ class PartView:
     """A partition's share of a job. `state` is None while it is open."""
 
     ref: PartitionRef
+    generation: str
     state: JobState | None
     fresh: bool
     instance: str
@@ -94,6 +95,7 @@ class PartView:
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.ref),
+            "generation": self.generation,
             "state": str(self.state) if self.state else None,
             "fresh": self.fresh,
             "instance": self.instance,
@@ -137,6 +139,12 @@ class JobView:
     @property
     def refs(self) -> tuple[PartitionRef, ...]:
         return tuple(part.ref for part in self.parts)
+
+    @property
+    def generation(self) -> str:
+        """Of all its parts, if that is one and the same; else empty."""
+        found = {part.generation for part in self.parts}
+        return found.pop() if len(found) == 1 else ""
 
     @property
     def waits_for_workers(self) -> bool:
@@ -295,8 +303,8 @@ def resume_job(ledger: Ledger, job: Job) -> None:
     ledger.start_job(job.id)
 
 
-def entities_to_retry(job: Job) -> list[str]:
-    """The entities of an ended job in which something failed; none if nothing did.
+def entities_to_retry(job: Job) -> dict[str, list[str]]:
+    """The entities of an ended job in which something failed, by generation; none if nothing did.
 
     Running them with `retry_failures` plans anew: what was indexed meanwhile is not done again.
     Raises `UserError` for a job that may still finish by itself.
@@ -312,7 +320,10 @@ def entities_to_retry(job: Job) -> list[str]:
         )
     if job.state is JobState.FAILED and not job.parts:
         raise UserError(f"job {job.id} failed before it was planned", hint="Use `instep run` again.")
-    return list(dict.fromkeys(each.part.ref.entity for each in job.parts if _something_failed(each)))
+    found: dict[str, list[str]] = {}
+    for part in (each.part for each in job.parts if _something_failed(each)):
+        found.setdefault(part.generation, []).append(part.ref.entity)
+    return found
 
 
 def _something_failed(part: PartStatus) -> bool:
@@ -322,6 +333,7 @@ def _something_failed(part: PartStatus) -> bool:
 def _part_view(status: PartStatus) -> PartView:
     return PartView(
         ref=status.part.ref,
+        generation=status.part.generation,
         state=status.state,
         fresh=status.part.fresh,
         instance=status.part.instance,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.service.context import Context
+from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan, PlanOptions, plan_entity
 from instep.service.setup import EntitySetup
 
@@ -21,15 +22,20 @@ class Planner:
     options: PlanOptions
     expected: Mapping[str, str]
 
-    def plan(self, ref: PartitionRef, *, again: bool = False) -> EntityPlan:
-        """Raises `UserError` when the plan may not be run. `again`: after a job of ours, so the world has moved."""
+    def plan(self, ref: PartitionRef, generation: str | None = None, *, again: bool = False) -> EntityPlan:
+        """Of a generation, or that of the options. Raises `UserError` when the plan may not be run. `again`: after a
+        job of ours, so the world has moved.
+        """
         setup, context = self.setups[ref], self.context
-        if context.ledger.checkpoint(ref) is None:
+        if generation is None:
+            generation = generation_of(context.ledger, ref, self.options.generation)
+        if context.ledger.checkpoint(ref, generation) is None:
             context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
         plan = plan_entity(
             setup,
             context.ledger,
             self.options,
+            generation,
             choose=context.choose,
             listing=lambda found: context.progress.listing(ref.entity, found),
         )

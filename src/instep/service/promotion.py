@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 from instep.domain.jobs import JobPart, JobState, PartStatus, end_of_part
+from instep.domain.refs import PartitionRef
+from instep.domain.replacement import Judged, judged
 from instep.errors import Conflict, InstepError
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.port import Checkpoint, Lease, Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.setup import EntitySetup
 
-#: A build is served in place of what is served now only if this share of its documents went in.
-PROMOTION_RATIO = 0.95
 #: An index that is not served any more stays this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
 
@@ -26,7 +26,7 @@ def finish(
     ledger, target, entity = context.ledger, setup.target, setup.ref.entity
     if not ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
-    part = _seal(setup, lease, context, keeper)
+    lease, part = _seal(setup, lease, context, keeper)
     context.progress.say(entity, "bringing indexes up to date")
     notes: list[str] = []
     try:
@@ -38,23 +38,28 @@ def finish(
     state = end_of_part(status.slices, status.counts)
     if state is None:
         raise Conflict(f"job {job_id} still has {status.unfinished_slices} open slices")
-    problem = promotion_problem(setup, part, ledger, status, state)
+    left = _left(ledger, part, job_id)
+    problem = left or promotion_problem(setup, part, ledger, status, state)
     keeper.require(part.ref)
     if problem is None:
-        target.promote(setup.alias, part.physical, part.epoch)
-        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
-        _sweep(setup)
+        problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
+    if problem is None:
+        _sweep(setup, ledger)
         _refine(setup, part, context, notes)
-    else:
-        notes.append(problem)
-        end = JobState.FAILED if part.fresh else state
-        ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
-        if part.fresh:
-            target.drop(part.physical)
+        return notes
+    notes.append(problem)
+    if part.fresh:
+        if _moved(setup, part, ledger):
+            _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
+        _serve_as_recorded(setup, part, ledger)
+    end = JobState.FAILED if part.fresh or left else state
+    ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    if part.fresh:
+        target.drop(part.physical)
     return notes
 
 
-def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> JobPart:
+def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> tuple[Lease, JobPart]:
     """A new epoch for the last steps. From here on the target refuses whoever still had a slice of this
     part in hand (of one that was given up as FAILED, say), and the ledger an earlier finisher.
     """
@@ -63,28 +68,95 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) ->
     keeper.keep(sealed, since=since)
     part = context.ledger.adopt_part(sealed)
     setup.target.fence(part.physical, part.epoch)
-    return part
+    return sealed, part
+
+
+def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
+    """Why the instance does not take what the job has made of it, or None. What it was to be made from failed, say."""
+    instance = ledger.instance(part.instance)
+    if instance is not None and instance.worked_on_by == job_id:
+        return None
+    why = instance.error if instance else "it was collected"
+    return f"the job does not work on this instance any more, so it is not served{f': {why}' if why else ''}"
+
+
+def _promote(
+    setup: EntitySetup, part: JobPart, ledger: Ledger, state: JobState, *, job_id: str, worker_id: str
+) -> str | None:
+    """Aliases first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
+    ledger does not take it, if something has happened to the instance at the last moment.
+    """
+    for alias in _aliases(setup, part, ledger):
+        setup.target.promote(alias, part.physical, part.epoch)
+    try:
+        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+    except Conflict:
+        left = _left(ledger, part, job_id)
+        if left is None or _status(ledger, job_id, part).state is not None:
+            raise  # The job was stopped, say: its next finisher goes on.
+        return left
+    return None
+
+
+def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
+    """What the ledger says is served, from now on: aliases that were moved to what may not be served after all are
+    moved back, and an earlier finisher who has not moved them yet cannot any more, under its older epoch.
+    """
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    for alias in _aliases(setup, part, ledger):
+        setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
+
+
+def _aliases(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
+    """What the part's generation is read by: its own alias, if it has a name, and that of the entity if it is the
+    promoted one, or the first that is built.
+    """
+    own = setup.alias_of(part.generation)
+    is_promoted = ledger.promoted(part.ref) in (None, part.generation)
+    return [*([own] if own else []), *([setup.alias] if is_promoted else [])]
+
+
+def _moved(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
+    """Those of its aliases that serve the part's index already."""
+    return [each for each in _aliases(setup, part, ledger) if setup.target.served(each) == part.physical]
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
-    """End a part that cannot be continued (its transform changed, say). What it had begun is dropped; what it
-    had committed in an index that stays is recorded first.
+    """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
+    under.
     """
-    served = setup.target.served(setup.alias) == part.physical
-    if part.fresh and served:
+    aliases = _aliases(setup, part, ledger)
+    if part.fresh and aliases and _moved(setup, part, ledger) == aliases:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
         status = _status(ledger, job_id, part)
-        if state := end_of_part(status.slices, status.counts):
+        state = end_of_part(status.slices, status.counts)
+        if state and _left(ledger, part, job_id) is None:
             ledger.start_job(job_id)
             ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
             return
+    # Whoever gives it up begins anew: wants go on waiting.
+    _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
+
+
+def strand(setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, keeper: Keeper, error: str) -> None:
+    """End a part with open slices whose instance has been taken from its job: what it waited for has failed."""
+    _, part = _seal(setup, lease, context, keeper)
+    _end_failed(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, error=error, retry=False)
+
+
+def _end_failed(
+    setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
+) -> None:
+    """What the part had begun is dropped; what it had committed in an index that stays is recorded first."""
+    if part.fresh:
+        _serve_as_recorded(setup, part, ledger)
     if not part.fresh and setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
 
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
-    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=f"given up: {why}")
-    if part.fresh and not served:
+    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
+    if part.fresh:
         setup.target.drop(part.physical)
 
 
@@ -95,24 +167,52 @@ def promotion_problem(
     _, recorded, _ = ledger.totals(part.instance)
     stored = setup.target.rows(part.physical)
     if stored != recorded:
-        return (
-            f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
-            "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
-        )
+        return _changed(stored, recorded)
     if not part.fresh:
         return None
-    replaces = ledger.checkpoint(part.ref) is not None
-    if replaces and stored == 0:
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    if checkpoint is None:
+        return None
+    if stored == 0:
         return "the rebuild is empty; what was served stays"
-    if state is JobState.FAILED and replaces:
+    if state is JobState.FAILED:
         return "every document failed; what was served stays"
+    verdict = _judged(part, checkpoint, ledger, status)
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
     counts = status.counts
-    good = 1 - counts.failed / counts.read if counts.read else 1.0
-    if replaces and good < PROMOTION_RATIO:
-        return (
-            f"only {good:.1%} of the documents went in (at least {PROMOTION_RATIO:.0%} needed); what was served stays"
-        )
-    return None
+    whole = Judged(counts.read - counts.deleted, counts.failed)
+    if whole.enough:
+        return whole  # Without reading two manifests, which may be long.
+    return _compared(ledger, part.ref, part.generation, part.instance, checkpoint)
+
+
+def not_better(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+    """Why what is built of one generation must not be served in place of what is served of another, or None."""
+    _, recorded, _ = ledger.totals(checkpoint.instance)
+    stored = setup.target.rows(checkpoint.physical)
+    if stored != recorded:
+        return _changed(stored, recorded)
+    if stored == 0:
+        return "it is empty; what was served stays"
+    verdict = _compared(ledger, checkpoint.ref, checkpoint.generation, checkpoint.instance, served)
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str, served: Checkpoint) -> Judged:
+    built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
+    failed = {uri: version for uri, version in ledger.failed_versions(ref, generation).items() if uri not in built}
+    before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
+    return judged(before, built | failed, failed)
+
+
+def _changed(stored: int, recorded: int) -> str:
+    return (
+        f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
+        "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
+    )
 
 
 def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
@@ -122,11 +222,16 @@ def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
     return job.part(part.ref)
 
 
-def _sweep(setup: EntitySetup) -> None:
-    """Drop what no build will finish and no reader holds any more."""
+def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
+    """Drop what no build will finish and no reader holds any more. What is built of another generation is no leftover,
+    though the alias does not serve it; nor is what a job that was stopped has begun.
+    """
     with suppress(InstepError):  # The next run sweeps again.
-        for physical in setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS):
-            setup.target.drop(physical)
+        left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
+        needed = ledger.indexes(setup.ref) if left else set()
+        for physical in left:
+            if physical not in needed:
+                setup.target.drop(physical)
 
 
 def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from instep.service.context import Context
 from instep.service.patience import RESUMES
 from instep.service.plan import EntityPlan, PlanOptions
 from instep.service.planner import Planner
+from instep.service.prerequisites import Prerequisites
 from instep.service.recovery import recover
+from instep.service.serving import settle
 from instep.service.setup import EntitySetup
 from instep.service.start import Start
 
@@ -39,8 +41,9 @@ class EntityResult:
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.plan.ref),
+            "generation": self.plan.generation,
             "kind": str(self.plan.kind),
-            "state": str(self.state) if self.state else "UP_TO_DATE",
+            "state": str(self.state or ("HELD_BACK" if self.plan.held_back else "UP_TO_DATE")),
             "job": self.job_id,
             "counts": self.counts.as_dict(),
             "unchanged": self.plan.difference.unchanged,
@@ -72,19 +75,25 @@ def run_entities(
     *,
     wait_seconds: float,
     expected: Mapping[str, str] | None = None,
+    upstream: Sequence[EntitySetup] = (),
 ) -> list[EntityResult]:
     """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
 
     A job that others work on is joined; one that cannot be is waited for, `wait_seconds` at most (`Busy`).
-    `expected` maps references to digests of a saved plan: refused when the world has moved since.
+    `expected` maps references to digests of a saved plan: refused when the world has moved since. Of `upstream`, what
+    the entities are made from, only that is built which is not there; results of that come first.
     """
-    planner = Planner({setup.ref: setup for setup in setups}, context, options, expected or {})
+    planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
     run = _Run(planner, wait_seconds)
+    for setup in setups:
+        settle(setup, context)
     plans = [planner.plan(setup.ref) for setup in setups]
     todo = {plan.ref: plan for plan in plans if plan.pending}
     if todo:
         run.go(todo)
-    return [run.results.get(plan.ref) or run.nothing(plan) for plan in plans]
+    asked = {plan.ref for plan in plans}
+    before = [result for ref, result in run.results.items() if ref not in asked]
+    return [*before, *(run.results.get(plan.ref) or run.nothing(plan) for plan in plans)]
 
 
 class _Run:
@@ -93,10 +102,12 @@ class _Run:
         self._context = planner.context
         self._started = self._context.clock.monotonic()
         self._deadline = self._started + wait_seconds
+        self._prerequisites = Prerequisites(planner)
         self.results: dict[PartitionRef, EntityResult] = {}
 
     def nothing(self, plan: EntityPlan) -> EntityResult:
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, list(plan.problems))
+        notes = [*plan.problems, *([plan.held_back] if plan.held_back else [])]
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.
@@ -127,12 +138,12 @@ class _Run:
         self._work(start, worker)
         # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
         left = [ref for ref in todo if ref not in start.created and ref not in start.settled]
-        plans = [self._planner.plan(ref, again=ref in start.taken) for ref in left]
+        plans = [self._planner.plan(ref, todo[ref].generation, again=ref in start.taken) for ref in left]
         return {plan.ref: plan for plan in plans if plan.pending}
 
-    def _planned_anew(self, todo: Iterable[PartitionRef]) -> dict[PartitionRef, EntityPlan]:
+    def _planned_anew(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
         """Others took this run for dead while it planned; they may have done its work."""
-        plans = [self._planner.plan(ref, again=ref in self.results) for ref in todo]
+        plans = [self._planner.plan(ref, each.generation, again=ref in self.results) for ref, each in todo.items()]
         return {plan.ref: plan for plan in plans if plan.pending}
 
     def _work(self, start: Start, worker: Worker) -> None:
@@ -143,10 +154,12 @@ class _Run:
             progress.begin(ref.entity, job.part(ref).units if job else start.todo[ref].units)
             worker.show(job_id, ref)
         try:
-            worker.work({(job_id, ref) for ref, job_id in start.taken.items()})
+            worker.work({(job_id, ref) for ref, job_id in start.taken.items()}, self._prerequisites.begin)
         finally:
-            for ref in start.taken:
+            for ref in (*self._prerequisites.taken, *start.taken):
                 progress.end(ref.entity)
+        for plan, job_id in self._prerequisites.ended():
+            self._record(plan, job_id, worker)
         for ref, job_id in start.taken.items():
             self._record(start.todo[ref], job_id, worker)
 
@@ -161,7 +174,7 @@ class _Run:
             )
         report = worker.reports[ref]
         notes = [*plan.problems, *report.notes, *([status.error] if status.error else [])]
-        checkpoint = ledger.checkpoint(ref)
+        checkpoint = ledger.checkpoint(ref, plan.generation)
         result = EntityResult(
             plan,
             status.state,

@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import UserError
 from instep.ledger.port import Ledger
+from instep.service.generations import generation_of, physical_of
+from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.snippets import Snippet, snippet
 from instep.targets.port import Hit, SearchMode
 
 MAX_LIMIT = 1000
+#: The part of a fingerprint that says how text becomes vectors.
+_EMBEDDER = "embedder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,18 @@ class Found:
         return {**asdict(self.hit), "snippet": self.snippet.text, "marks": [list(mark) for mark in self.snippet.marks]}
 
 
-def search(setups: Sequence[EntitySetup], ledger: Ledger, query: str, *, mode: SearchMode, limit: int) -> list[Found]:
-    """Best first, over all given entities. Entities that are not built yet are left out; if none is
-    built, a `UserError` says so.
+def search(
+    setups: Sequence[EntitySetup],
+    ledger: Ledger,
+    query: str,
+    *,
+    mode: SearchMode,
+    limit: int,
+    generation: str | None = None,
+    progress: Progress,
+) -> list[Found]:
+    """Best first, over all given entities, in the generation asked for or the promoted one. Entities that are not
+    built yet are left out; if none is built, a `UserError` says so.
     """
     if not query.strip():
         raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
@@ -37,20 +51,44 @@ def search(setups: Sequence[EntitySetup], ledger: Ledger, query: str, *, mode: S
     hits: list[Hit] = []
     built = False
     for setup in setups:
-        physical = setup.target.served(setup.alias)
+        physical = physical_of(setup, ledger, generation)
         if physical is None:
             continue
         built = True
-        vector = None if mode == "text" else _embed(setup, query)
+        possible = _possible(setup, ledger, generation, mode, progress)
+        vector = None if possible == "text" else _embed(setup, query)
         hits += setup.target.search(
-            physical, entity=setup.ref.entity, text=query, vector=vector, mode=mode, limit=limit
+            physical, entity=setup.ref.entity, text=query, vector=vector, mode=possible, limit=limit
         )
     if not built:
-        working = [str(setup.ref) for setup in setups if ledger.unfinished_job(setup.ref)]
-        what = f"the first build of {', '.join(working)} has not ended" if working else "nothing is indexed yet"
-        raise UserError(what, hint="Run: instep run")
+        raise _nothing_built([setup.ref for setup in setups], ledger, generation)
     hits.sort(key=lambda hit: -hit.score)
     return [Found(hit, snippet(hit.text, query)) for hit in hits[:limit]]
+
+
+def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str | None) -> UserError:
+    of_it = f" of generation {generation!r}" if generation else ""
+    working = [str(ref) for ref in refs if ledger.unfinished_job(ref, generation or "")]
+    if working:
+        return UserError(f"the first build{of_it} of {', '.join(working)} has not ended", hint="Run: instep run")
+    option = f" --generation {generation}" if generation else ""
+    return UserError(f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
+
+
+def _possible(
+    setup: EntitySetup, ledger: Ledger, generation: str | None, mode: SearchMode, progress: Progress
+) -> SearchMode:
+    """Vectors of one embedder say nothing about those of another: what was built with another one than the project
+    declares is searched by its text.
+    """
+    checkpoint = ledger.checkpoint(setup.ref, generation_of(ledger, setup.ref, generation))
+    if mode == "text" or checkpoint is None or checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:
+        return mode
+    built = f"{generation_text(setup.ref, checkpoint.generation)} was built with another embedder"
+    if mode == "vector":
+        raise UserError(f"{built} than the project declares now", hint="Search it with --mode text, or build it anew.")
+    progress.say(setup.ref.entity, f"{built}: searched by its text only")
+    return "text"
 
 
 def _embed(setup: EntitySetup, query: str) -> list[float]:

@@ -19,7 +19,9 @@ from instep.targets.port import DocumentTarget
 class EntitySetup:
     """One declared entity in its scope, with its adapters.
 
-    `program` builds what a wave of a part runs, reading the target as of a base version.
+    `program` builds what a wave of a part runs, reading the target as of a base version. `ttl` is the time to live
+    of an instance in milliseconds; `revision` says which version of the project's code runs, as far as version
+    control knows. `depends_on` is what it is made from.
     """
 
     ref: PartitionRef
@@ -34,12 +36,19 @@ class EntitySetup:
     guard: DeleteGuard
     has_transform: bool
     fingerprint: Mapping[str, str]
+    ttl: int | None
+    revision: Callable[[], str]
     embedder: Callable[[], Embedder]
     program: Callable[[JobPart, int], WaveProgram]
+    depends_on: tuple[PartitionRef, ...] = ()
 
     @property
     def alias(self) -> str:
         return self.ref.entity
+
+    def alias_of(self, generation: str) -> str | None:
+        """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""
+        return f"{self.alias}@{generation}" if generation else None
 
     def physical(self, instance: str) -> str:
         return f"{self.alias}__{instance.replace('-', '')[:8]}"

@@ -7,18 +7,26 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from instep.domain.events import InstanceExpired
+from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
-from instep.domain.refs import PartitionRef, instance_id
-from instep.errors import InstepError, UserError
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
-from instep.service.plan import EntityPlan, Kind
+from instep.service.plan import EntityPlan, Kind, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
 from instep.service.recovery import bury_the_dead, misfit
+from instep.service.setup import EntitySetup
+from instep.service.upstream import upstream_of
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
+
+
+#: A plan is made again so often when somebody taints or expires what it would refresh before its job is stored.
+REPLANS = 5
 
 
 class Busy(UserError):
@@ -43,12 +51,20 @@ class Start:
         self.settled: set[PartitionRef] = set()
         self._planner = planner
         self._worker = worker
+        self._had = worker.parts
         self._deadline = deadline
         self._context = planner.context
         self._ledger = planner.context.ledger
         self._job_id = planner.context.ids.new()
         self._told: set[PartitionRef] = set()
         self._leases: dict[PartitionRef, Lease] = {}
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the worker has got a part that it did not have. To join what it takes part in already is none: a job
+        that somebody is just resuming, say, gives it nothing to do yet.
+        """
+        return not self._worker.parts <= self._had
 
     def get(self) -> None:
         """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
@@ -70,9 +86,9 @@ class Start:
         """Before the next try. Raises `Busy` when the time for waiting is over."""
         context = self._context
         if context.clock.monotonic() >= self._deadline:
-            raise Busy(f"{_held(holder)}", hint="Wait for it, or run again with a longer --wait.")
+            raise Busy(held_text(holder), hint="Wait for it, or run again with a longer --wait.")
         if holder.ref not in self._told:
-            context.progress.say(holder.ref.entity, f"{_held(holder)}; waiting")
+            context.progress.say(holder.ref.entity, f"{held_text(holder)}; waiting")
             self._told.add(holder.ref)
         context.clock.sleep(context.timing.poll / 1000)
         bury_the_dead(context)
@@ -89,14 +105,18 @@ class Start:
         if resumed or isinstance(answer, Holder):
             return answer if isinstance(answer, Holder) else None
         if waited or self._world_moved(ref):
-            self.todo[ref] = self._planner.plan(ref)
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
         if self.todo[ref].pending:
             self._leases[ref] = answer
         else:
-            self._ledger.release_lease(answer)
-            self._worker.keeper.drop(ref)
-            self.settled.add(ref)
+            self._settle(answer)
         return None
+
+    def _settle(self, lease: Lease) -> None:
+        """Nothing is to be done any more."""
+        self._ledger.release_lease(lease)
+        self._worker.keeper.drop(lease.ref)
+        self.settled.add(lease.ref)
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
@@ -111,15 +131,17 @@ class Start:
         status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
         if self._planner.options.full_refresh or status is None or status.state is not None:
             return False
+        if status.part.generation != self.todo[holder.ref].generation:
+            return False
         if misfit(self._planner.setups[holder.ref], status.part) or not self._worker.join(holder.job_id, status.part):
             return False
-        self._context.progress.say(holder.ref.entity, f"{_held(holder)}; joining it")
+        self._context.progress.say(holder.ref.entity, f"{held_text(holder)}; joining it")
         self.taken[holder.ref] = holder.job_id
         return True
 
     def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
         """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
-        left = self._ledger.unfinished_job(ref)
+        left = self._ledger.unfinished_job(ref, self.todo[ref].generation)
         if left is None:
             return False, lease
         setup, since = self._planner.setups[ref], self._context.clock.monotonic()
@@ -137,15 +159,42 @@ class Start:
         return False, self._acquire(ref, self._job_id)
 
     def _world_moved(self, ref: PartitionRef) -> bool:
-        """Whether another run did something between our plan and our lease."""
-        plan = self.todo[ref]
-        return plan.resumes is not None or self._ledger.checkpoint(ref) != plan.checkpoint
+        """Whether others did something since our plan: a run that had the lease, or somebody who tainted it."""
+        plan, ledger = self.todo[ref], self._ledger
+        return (
+            plan.resumes is not None
+            or ledger.checkpoint(ref, plan.generation) != plan.checkpoint
+            or ledger.canonical(ref, plan.generation) != plan.current
+        )
 
     def _plan_job(self) -> None:
-        """Store what is new as a job; forget it if nothing is."""
-        if not self._leases:
-            self._ledger.discard_job(self._job_id)
-            return
+        """Store what is new as a job; forget it if nothing is. What an instance is can change until then."""
+        for _ in range(REPLANS):
+            if not self._leases:
+                self._ledger.discard_job(self._job_id)
+                return
+            try:
+                self._store_job()
+            except Conflict as error:
+                if not any(self._world_moved(ref) for ref in self._leases):
+                    raise
+                problem = error
+                self._plan_again()
+            else:
+                return
+        raise UserError(
+            f"what was planned has changed {REPLANS} times before it could be begun: {problem}",
+            hint="Somebody goes on tainting, expiring or rebuilding: see `instep history`, and run again.",
+        )
+
+    def _plan_again(self) -> None:
+        for ref, lease in list(self._leases.items()):
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
+            if not self.todo[ref].pending:
+                del self._leases[ref]
+                self._settle(lease)
+
+    def _store_job(self) -> None:
         try:
             check_limits(len(self.todo[ref].slices) for ref in self._leases)
         except PlanTooLarge as error:
@@ -170,13 +219,33 @@ class Start:
                     hint="Build it again: instep run --full-refresh",
                 )
         else:
-            instance = str(instance_id(setup.ref, self._ledger.next_sequence(setup.ref)))
+            self._expire(setup, plan.generation)
+            instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
             physical, fresh, base = setup.physical(instance), True, 0
-        part = JobPart(setup.ref, instance, physical, setup.fingerprint, setup.buckets, lease.epoch, base, fresh)
-        return NewPart(part, plan.slices)
+        beside = {ref: self.todo[ref].generation for ref in self._leases}
+        upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
+        part = JobPart(
+            setup.ref,
+            instance,
+            physical,
+            setup.fingerprint,
+            setup.buckets,
+            lease.epoch,
+            base,
+            fresh,
+            revision=setup.revision(),
+            inputs=upstream.inputs,
+            generation=plan.generation,
+        )
+        return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
+
+    def _expire(self, setup: EntitySetup, generation: str) -> None:
+        current = self._ledger.canonical(setup.ref, generation)
+        if current and current.state is InstanceState.LIVE and is_over(setup, current, self._ledger):
+            self._ledger.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
 
 
-def _held(holder: Holder) -> str:
+def held_text(holder: Holder) -> str:
     who = holder.workers[0]
     more = f" and {len(holder.workers) - 1} more" if len(holder.workers) > 1 else ""
     return (

@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import InstepError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.instances import ending
 from instep.service.setup import EntitySetup
 
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """One partition, its latest job and its part in that. `rows` is what the target holds; None when that
-    could not be read.
+    """One generation of a partition, its latest job and its part in that. `rows` is what the target holds; None when
+    that could not be read. `promoted`: who asks for no generation reads this one.
     """
 
     ref: PartitionRef
+    generation: str
     state: IndexState
     documents: int
     rows: int | None
@@ -32,12 +35,15 @@ class EntityStatus:
     watermark: int | None
     job: Job | None
     part: PartStatus | None
+    promoted: bool
     notes: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
         job, part = self.job, self.part
         return {
             "ref": str(self.ref),
+            "generation": self.generation,
+            "promoted": self.promoted,
             "state": str(self.state),
             "documents": self.documents,
             "rows": self.rows,
@@ -61,11 +67,14 @@ class EntityStatus:
         }
 
 
-def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
-    checkpoint = ledger.checkpoint(setup.ref)
-    job = ledger.latest_job(setup.ref)
+def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> EntityStatus:
+    """Of a generation; by default of the promoted one."""
+    promoted = ledger.promoted(setup.ref)
+    generation = (promoted or "") if generation is None else generation
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    job = ledger.latest_job(setup.ref, generation)
     part = job.part(setup.ref) if job else None
-    failures = ledger.count_failures(setup.ref)
+    failures = ledger.count_failures(setup.ref, generation)
     notes: list[str] = []
     rows: int | None = 0
     documents = size = 0
@@ -74,14 +83,18 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         rows = _rows(setup, checkpoint, recorded, notes)
         changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
         if changed:
-            notes.append(f"{', '.join(changed)} changed since; the next run rebuilds")
+            option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
+            notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
+        notes += _left(ledger, setup, generation, checkpoint.instance)
+    notes += _others(setup, ledger, generation, promoted)
     if failures:
-        notes.append(f"{failures:,} documents failed; see `instep failures`")
+        notes.append(f"{amount(failures, 'document')} failed; see `instep failures`")
     error = part.error or job.error if job and part else None
     if error:
         notes.append(f"last job: {error}")
     return EntityStatus(
         ref=setup.ref,
+        generation=generation,
         state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
         documents=documents,
         rows=rows,
@@ -92,8 +105,25 @@ def entity_status(setup: EntitySetup, ledger: Ledger) -> EntityStatus:
         watermark=checkpoint.watermark if checkpoint else None,
         job=job,
         part=part,
+        promoted=promoted == generation,
         notes=notes,
     )
+
+
+def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
+    """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
+    served, current = ledger.instance(uuid), ledger.canonical(setup.ref, generation)
+    if served is None or current is None or not served.left or current.usable:
+        return []
+    how = "is built anew" if current.worked_on_by else "is to be built anew"
+    return [f"what is served {how} ({ending(served)})"]
+
+
+def _others(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:
+    """What is built of it beside the generation that is looked at."""
+    names = [each.generation for each in ledger.checkpoints(setup.ref) if each.generation != generation]
+    shown = [f"{name or repr(name)}{' (promoted)' if name == promoted else ''}" for name in names]
+    return [f"other generations are built: {', '.join(shown)}"] if shown else []
 
 
 def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | None) -> IndexState:

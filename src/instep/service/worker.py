@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -17,16 +16,17 @@ from instep.engine.choice import EngineChoice
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.context import Context
+from instep.service.desk import Desk, Report
+from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.patience import RESUMES, Circuit, backoff
-from instep.service.promotion import finish
+from instep.service.plan import PlanOptions
+from instep.service.planner import Planner
+from instep.service.promotion import finish, strand
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
+from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.service.wave import Outage, WaveRunner
-
-Setups = Mapping[PartitionRef, EntitySetup]
-#: A part of a job, by the job's id and the partition.
-PartKey = tuple[str, PartitionRef]
 
 #: An idle worker looks for work at least every so many polls' time.
 IDLE = 10
@@ -34,29 +34,11 @@ IDLE = 10
 FENCED_IN_A_ROW = 10
 
 
-@dataclass
-class _Desk:
-    """What the worker has of one part: its lease, and the runner of its waves once one was needed."""
-
-    setup: EntitySetup
-    part: JobPart
-    lease: Lease
-    runner: WaveRunner | None = None
-
-
-@dataclass
-class Report:
-    """What a worker did for one partition."""
-
-    engine: str | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 class Worker:
     """One registration in the ledger, kept alive in the background.
 
     `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
-    its writes were refused because others had taken over.
+    its writes were refused because others had taken over, `waiting` which parts wait for other partitions.
     """
 
     def __init__(self, setups: Setups, context: Context, kind: Literal["run", "worker"]) -> None:
@@ -71,17 +53,18 @@ class Worker:
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
+        self.waiting = Waiting(context)
         self._swept: float | None = None
         self._register()
 
     def _register(self) -> None:
-        """Under a new id: the old one, if there was one, is buried."""
-        context = self._context
-        self.id = context.ids.new()
-        self._desks: dict[PartKey, _Desk] = {}
+        """Under a new id: the old one, if there was one, is buried. If that fails, the old one stays, and is lost."""
+        context, worker_id = self._context, self._context.ids.new()
+        self._desks: dict[PartKey, Desk] = {}
         self._jobs: set[str] = set()
-        self.keeper = Keeper(context.ledger, self.id, context.clock, context.timing)
-        context.ledger.register_worker(self.id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
+        keeper = Keeper(context.ledger, worker_id, context.clock, context.timing)
+        context.ledger.register_worker(worker_id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
+        self.id, self.keeper = worker_id, keeper
         self._end_proof = context.liveness.begin(self.id)
         self._end_beats = context.background.every(
             context.timing.heartbeat / 1000, self.keeper.beat, f"keeper-{self.id[:8]}"
@@ -103,13 +86,18 @@ class Worker:
 
     # Taking part.
 
+    @property
+    def parts(self) -> frozenset[PartKey]:
+        """What it takes part in."""
+        return frozenset(self._desks)
+
     def take(self, part: JobPart, lease: Lease) -> None:
         """Work on a part whose lease this worker has got for its job."""
         self._jobs.add(lease.job_id)
         setup = self._setups[part.ref]
         if part.fresh:
             setup.target.create(part.physical, setup.dimensions)
-        self._desks[lease.job_id, part.ref] = _Desk(setup, part, lease)
+        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease)
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
@@ -142,29 +130,47 @@ class Worker:
 
     # Working.
 
-    def work(self, wanted: Collection[PartKey]) -> None:
-        """Until these parts have ended, or their jobs were stopped."""
+    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool]) -> None:
+        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for."""
         refs = {ref for _, ref in wanted}
-        while parts := [each for each in self._look(refs) if (each.job_id, each.part.ref) in wanted]:
+        while True:
+            upstream = all_upstream(self._setups, self.waiting.refs)
+            found = self._look(refs | upstream)
+            parts = [each for each in found if each.key in wanted]
+            if not parts:
+                return
+            others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
+            # What waits itself comes first: if all fail together, no part is left open.
+            parts = [*(each for each in others if each.key in self.waiting), *parts, *others]
             for each in parts:
                 if each.workers > 1:
                     self.show(each.job_id, each.part.ref)
-            if not self._serve_one(parts):
+            if not self._serve_one(parts) and not (self.waiting.refs and self._begin(begin)):
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
-    def serve(self, *, until_idle: bool) -> None:
-        """Whatever there is to do for our entities, for ever; or until nothing is.
+    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool) -> None:
+        """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is
+        wanted, if nothing is in work.
 
         The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy.
         """
         shortest = self._context.timing.poll / 1000
         pause = shortest
-        while (parts := self._look(self._setups)) or not until_idle:
-            if self._serve_one(parts):
+        while True:
+            parts = self._look(self._setups)
+            if self._serve_one(parts) or self._begin(begin):
                 pause = shortest
+            elif until_idle and all(each.key in self.waiting for each in parts):
+                return
             else:
                 self._context.clock.sleep(pause)
                 pause = min(1.5 * pause, IDLE * shortest)
+
+    def _begin(self, begin: Callable[[Worker], bool]) -> bool:
+        try:
+            return begin(self)
+        except (Conflict, Fenced, Transient, Unknown):
+            return False  # The next look finds out why.
 
     def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         """What is to be done, after recovery if that is due. Waits while the ledger is down."""
@@ -198,7 +204,7 @@ class Worker:
         return any(self._serve(each) for each in parts)
 
     def _serve(self, each: OpenPart) -> bool:
-        key = each.job_id, each.part.ref
+        key = each.key
         try:
             done = self._advance(each)
         except Fenced as error:
@@ -229,23 +235,35 @@ class Worker:
         desk = self._desk(each)
         if desk is None or (each.processing and not each.pending):
             return False
+        key = each.key
+        failed = None if desk.ready else self.waiting.look(key, desk.part)
+        if failed and each.pending:  # Else it ends as other parts do, by one worker that is elected.
+            strand(desk.setup, desk.lease, self._context, worker_id=self.id, keeper=self.keeper, error=failed)
+            self._tell(ref, failed)
+            self._forget(key)
+            return True
+        desk.ready = key not in self.waiting
+        return desk.ready and self._go_on(each, desk)
+
+    def _go_on(self, each: OpenPart, desk: Desk) -> bool:
+        ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.READY:
             ledger.start_job(each.job_id)
         if each.pending:
             return self._circuit(desk).wait() <= 0 and self._runner(each, desk).run(
-                each, partial(self._progress, (each.job_id, ref))
+                each, partial(self._progress, each.key)
             )
         notes = finish(desk.setup, desk.lease, self._context, job_id=each.job_id, worker_id=self.id, keeper=self.keeper)
         if notes is None:
             return False
         self.reports[ref].notes += notes
         self._tell(ref, f"its part of job {each.job_id[:8]} is finished")
-        self._forget((each.job_id, ref))
+        self._forget(each.key)
         return True
 
-    def _desk(self, each: OpenPart) -> _Desk | None:
+    def _desk(self, each: OpenPart) -> Desk | None:
         """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
-        key = each.job_id, each.part.ref
+        key = each.key
         desk = self._desks.get(key)
         if desk and each.held and desk.part.epoch == each.part.epoch:
             return desk
@@ -257,7 +275,7 @@ class Worker:
         entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
         return self._desks[key] if entered else None
 
-    def _runner(self, each: OpenPart, desk: _Desk) -> WaveRunner:
+    def _runner(self, each: OpenPart, desk: Desk) -> WaveRunner:
         if desk.runner is None:
             ref = each.part.ref
             choice = self.choices.get(ref) or self._context.choose(desk.setup, each.head * each.pending)
@@ -276,7 +294,7 @@ class Worker:
             )
         return desk.runner
 
-    def _circuit(self, desk: _Desk) -> Circuit:
+    def _circuit(self, desk: Desk) -> Circuit:
         name = desk.setup.target_name
         if name not in self._circuits:
             self._circuits[name] = Circuit(self._context.clock)
@@ -331,7 +349,7 @@ class Worker:
         if self._kind == "run":
             raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
         self._context.progress.say(ref.entity, f"waiting: {error}")
-        desk = self._desks.get((each.job_id, ref))
+        desk = self._desks.get(each.key)
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
 
@@ -348,6 +366,7 @@ class Worker:
 
     def _forget(self, key: PartKey) -> None:
         self._desks.pop(key, None)
+        self.waiting.forget(key)
         self.keeper.drop(key[1])
 
     # What is shown.
@@ -375,11 +394,14 @@ def _nothing() -> None:
 
 
 def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
-    """Be a worker for these entities: take part in any job on them, until interrupted (or idle)."""
-    worker = Worker({setup.ref: setup for setup in setups}, context, "worker")
+    """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
+    interrupted (or idle).
+    """
+    planner = Planner({setup.ref: setup for setup in setups}, context, PlanOptions(), {})
+    worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(setup.ref.entity for setup in setups)
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
-        worker.serve(until_idle=until_idle)
+        worker.serve(Fulfiller(planner).begin, until_idle=until_idle)
     finally:
         worker.end()

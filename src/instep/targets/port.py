@@ -89,6 +89,23 @@ class Hit:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """Where a row comes from: the columns of `row_schema` that say so. `version` is the epoch that wrote it."""
+
+    document_id: str
+    document_hash: str
+    source_uri: str
+    source_version: str
+    chunk_id: str
+    chunk_hash: str
+    chunk_index: int
+    title: str | None
+    ref: str
+    instance: str
+    version: int
+
+
 class DocumentTarget(Protocol):
     @property
     def kind(self) -> Literal["transactional", "idempotent"]: ...
@@ -133,8 +150,8 @@ class DocumentTarget(Protocol):
         to pay. Called after promotion, so that it is in nobody's way; `begin` is called if there is work.
         """
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
-        """Serve `physical` under `alias` from now on, atomically.
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        """Serve `physical` under `alias` from now on, atomically; None: nothing, as before the first promotion.
 
         An older epoch never overrides a newer one, however late it comes: it raises `Fenced` when it can
         tell. The same epoch again changes nothing; for another physical index it raises `Conflict`.
@@ -145,6 +162,9 @@ class DocumentTarget(Protocol):
 
     def rows(self, physical: str) -> int:
         """Rows that a reader finds now, counted by the target itself."""
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         """Physical indexes made for `alias` (named `<alias>__…`) that it does not serve, and to which

@@ -8,15 +8,19 @@ from tests.contracts.ledger.building import (
     REF,
     START,
     VirtualClock,
+    canonical_of,
     change,
     claim_all,
     complete_all,
     end,
     entry,
     fail,
+    imported,
     job_of,
     joined,
     lease_of,
+    logged,
+    new_part,
     outcome,
     part_of,
     plan,
@@ -28,11 +32,16 @@ from tests.contracts.ledger.building import (
     state_of_everything,
     status_of,
     take_over,
+    upstream_fails,
 )
 from tests.contracts.ledger.claims import Claims
 from tests.contracts.ledger.completing import Completing
+from tests.contracts.ledger.dependencies import Dependencies
 from tests.contracts.ledger.documents import Documents
+from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
+from tests.contracts.ledger.generations import Generations
+from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
 from tests.contracts.ledger.promotion import Promotion
@@ -40,6 +49,8 @@ from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
+from tests.contracts.ledger.verifying import Verifying
+from tests.contracts.ledger.wants import Wants
 from tests.contracts.ledger.workers import Workers
 
 __all__ = [
@@ -48,15 +59,19 @@ __all__ = [
     "START",
     "LedgerContract",
     "VirtualClock",
+    "canonical_of",
     "change",
     "claim_all",
     "complete_all",
     "end",
     "entry",
     "fail",
+    "imported",
     "job_of",
     "joined",
     "lease_of",
+    "logged",
+    "new_part",
     "outcome",
     "part_of",
     "plan",
@@ -68,6 +83,7 @@ __all__ = [
     "state_of_everything",
     "status_of",
     "take_over",
+    "upstream_fails",
 ]
 
 
@@ -85,5 +101,11 @@ class LedgerContract(
     Takeover,
     BadEnds,
     Recovery,
+    Events,
+    Instances,
+    Generations,
+    Wants,
+    Dependencies,
+    Verifying,
 ):
     """All of it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain.counts import Counts
+from instep.domain.events import DependencyMissed, Event, InstanceImported, WantCanceled, read
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, PartStatus, SlicePlan, end_of_part
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
@@ -51,8 +53,18 @@ def plans(count: int, *, units: int = 2, work: int = 10) -> list[SlicePlan]:
     return [plan(index, range(index * units, (index + 1) * units), work=work) for index in range(count)]
 
 
-def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True) -> JobPart:
-    return JobPart(lease.ref, instance, f"{instance}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh)
+def part_of(lease: Lease, *, instance: str = "instance-1", fresh: bool = True, generation: str = "") -> JobPart:
+    physical, fingerprint = f"{instance}-index", {"chunker": "c1"}
+    return JobPart(lease.ref, instance, physical, fingerprint, 16, lease.epoch, 7, fresh, generation=generation)
+
+
+def new_part(ledger: Ledger, lease: Lease, *, fresh: bool = True) -> JobPart:
+    """A part that builds a new instance, or brings the one that is there up to date."""
+    if fresh:
+        return part_of(lease, instance=ledger.new_instance(lease, Reason.REBUILD))
+    if ledger.canonical(lease.ref) is None:
+        imported(ledger, lease.ref)
+    return part_of(lease, instance=canonical_of(ledger, lease.ref).uuid, fresh=False)
 
 
 def entry(document: DocumentChange, *, chunks: int = 3, version: str = "v1") -> ManifestEntry:
@@ -100,12 +112,11 @@ def planned(
     slices: Sequence[SlicePlan],
     *,
     job_id: str = "job",
-    instance: str = "instance-1",
     fresh: bool = True,
     stagger: bool = False,
 ) -> JobPart:
     """A job of worker `ann` on `REF` that is READY."""
-    part = part_of(lease_of(ledger, "ann", job_id=job_id), instance=instance, fresh=fresh)
+    part = new_part(ledger, lease_of(ledger, "ann", job_id=job_id), fresh=fresh)
     ledger.plan_job(job_id, [NewPart(part, slices)], stagger=stagger)
     return part
 
@@ -115,22 +126,18 @@ def running(
     slices: Sequence[SlicePlan],
     *,
     job_id: str = "job",
-    instance: str = "instance-1",
     fresh: bool = True,
     stagger: bool = False,
 ) -> JobPart:
     """A running job of worker `ann` on `REF`."""
-    part = planned(ledger, slices, job_id=job_id, instance=instance, fresh=fresh, stagger=stagger)
+    part = planned(ledger, slices, job_id=job_id, fresh=fresh, stagger=stagger)
     ledger.start_job(job_id)
     return part
 
 
-def running_two(
-    ledger: Ledger, slices: Sequence[SlicePlan], others: Sequence[SlicePlan], *, fresh: bool = True
-) -> tuple[JobPart, JobPart]:
+def running_two(ledger: Ledger, slices: Sequence[SlicePlan], others: Sequence[SlicePlan]) -> tuple[JobPart, JobPart]:
     """A running job of worker `ann` with a part on `REF` and one on `OTHER`."""
-    part = part_of(lease_of(ledger, "ann"), fresh=fresh)
-    other = part_of(lease_of(ledger, "ann", OTHER), instance="instance-2", fresh=fresh)
+    part, other = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (REF, OTHER)]
     ledger.plan_job("job", [NewPart(part, slices), NewPart(other, others)])
     ledger.start_job("job")
     return part, other
@@ -195,4 +202,41 @@ def state_of_everything(ledger: Ledger, part: JobPart, job_id: str = "job") -> o
         ledger.checkpoint(part.ref),
         ledger.unfinished_job(part.ref),
         ledger.open_parts([REF, OTHER]),
+        ledger.events(),
+        ledger.instances(part.ref),
+        ledger.wants(),
     )
+
+
+# Instances and wants.
+
+
+def canonical_of(ledger: Ledger, ref: PartitionRef = REF) -> Instance:
+    instance = ledger.canonical(ref)
+    assert instance is not None
+    return instance
+
+
+def logged(ledger: Ledger, after: int = 0) -> list[Event]:
+    """What was appended after an event, in order."""
+    found = [each.event for each in read(ledger.events(after))]
+    return [event for event in found if isinstance(event, Event)]
+
+
+def imported(ledger: Ledger, ref: PartitionRef = REF, *, watermark: int = START) -> Instance:
+    """An instance that is Live and served, and no checkpoint of it."""
+    ledger.append(
+        [
+            InstanceImported(
+                ref=str(ref), build=1, job="before", watermark=watermark, physical="old", fingerprint={"chunker": "c1"}
+            )
+        ]
+    )
+    return canonical_of(ledger, ref)
+
+
+def upstream_fails(ledger: Ledger, part: JobPart, job_id: str = "job") -> None:
+    """The part's instance waits for another partition, and that is canceled: its build fails, or its refresh."""
+    want = f"want of {job_id}"
+    missed = DependencyMissed(job=job_id, instances=(part.instance,), want=want, missing=("Upstream@global",))
+    ledger.append([missed, WantCanceled(want=want, by="ann")])

@@ -26,8 +26,8 @@ from tests.contracts.ledger.building import (
     job_of,
     joined,
     lease_of,
+    new_part,
     outcome,
-    part_of,
     plan,
     planned,
     plans,
@@ -142,8 +142,7 @@ class Claims(Fixtures):
         assert claim_all(ledger, "cid") == []
 
     def test_only_a_running_job_and_the_named_partition_give_slices(self, ledger: Ledger) -> None:
-        part = part_of(lease_of(ledger, "ann"))
-        other = part_of(lease_of(ledger, "ann", OTHER), instance="instance-2")
+        part, other = [new_part(ledger, lease_of(ledger, "ann", ref)) for ref in (REF, OTHER)]
         ledger.plan_job("job", [NewPart(part, plans(2)), NewPart(other, plans(1))])
         assert claim_all(ledger) == []
         ledger.start_job("job")
@@ -170,7 +169,7 @@ class Claims(Fixtures):
         self, ledger: Ledger, clock: VirtualClock, how: str
     ) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.plan_job("job", [NewPart(part_of(lease), plans(1))])
+        ledger.plan_job("job", [NewPart(new_part(ledger, lease), plans(1))])
         ledger.start_job("job")
         register(ledger, "bob")
         ledger.begin_job("next", "bob", {})

@@ -46,7 +46,7 @@ class Completing(Fixtures):
         assert ledger.manifest(part.instance) == {change(n).uri: entry(change(n)) for n in (0, 2, 3, 4, 5)}
         assert ledger.totals(part.instance) == (5, 15, 100 + 102 + 103 + 104 + 105)
         (failure,) = ledger.failures()
-        assert failure == (REF, "doc_0001", change(1).uri, "v1", "parse", "no text in it", 1, "job", START + 9)
+        assert failure == (REF, "doc_0001", change(1).uri, "v1", "parse", "no text in it", 1, "job", START + 9, "")
         assert ledger.failed_versions(REF) == {change(1).uri: "v1"}
 
     def test_counts_are_those_of_each_part(self, ledger: Ledger) -> None:

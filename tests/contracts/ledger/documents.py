@@ -41,6 +41,14 @@ class Documents(Fixtures):
         part = self._run(ledger, "second", lambda claim: outcome(claim, version="v2"))
         assert [each.version for each in ledger.manifest(part.instance).values()] == ["v2", "v2"]
 
+    def test_an_entry_is_found_by_its_document(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+        entries = ledger.manifest(part.instance)
+        for each in entries.values():
+            assert ledger.document(part.instance, each.document_id) == each
+        assert ledger.document(part.instance, "doc_9999") is None
+        assert ledger.document("another", next(iter(entries.values())).document_id) is None
+
     def test_removed_documents_leave_the_manifest_and_others_stay(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
 

@@ -19,7 +19,7 @@ from tests.contracts.ledger.building import (
     VirtualClock,
     joined,
     lease_of,
-    part_of,
+    new_part,
     plans,
     register,
 )
@@ -233,7 +233,7 @@ class Leases(Fixtures):
         answer = _acquire(ledger, "bob")
         assert isinstance(answer, Holder)
         assert (answer.job_id, answer.epoch, answer.since) == ("next", 2, START + 10)
-        ledger.plan_job("next", [NewPart(part_of(new), plans(1))])
+        ledger.plan_job("next", [NewPart(new_part(ledger, new), plans(1))])
 
     @pytest.mark.parametrize("loss", ["expired", "taken over", "released"])
     def test_a_lost_lease_cannot_be_handed_over(self, ledger: Ledger, clock: VirtualClock, loss: str) -> None:

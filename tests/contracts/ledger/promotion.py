@@ -12,6 +12,7 @@ from tests.contracts.ledger.building import (
     REF,
     START,
     VirtualClock,
+    canonical_of,
     complete_all,
     end,
     fail,
@@ -25,9 +26,9 @@ from tests.contracts.ledger.building import (
 from tests.contracts.ledger.fixtures import Fixtures
 
 
-def _built(ledger: Ledger, job_id: str, instance: str = "instance-1") -> JobPart:
+def _built(ledger: Ledger, job_id: str) -> JobPart:
     """A first build or a rebuild that ended well."""
-    part = running(ledger, plans(1), job_id=job_id, instance=instance)
+    part = running(ledger, plans(1), job_id=job_id)
     complete_all(ledger, part, job_id=job_id)
     end(ledger, part, job_id)
     return part
@@ -43,56 +44,64 @@ class Promotion(Fixtures):
         end(ledger, part)
         checkpoint = ledger.checkpoint(REF)
         assert checkpoint is not None
-        assert (checkpoint.ref, checkpoint.instance, checkpoint.sequence) == (REF, "instance-1", 1)
-        assert (checkpoint.physical, checkpoint.fingerprint) == ("instance-1-index", {"chunker": "c1"})
+        assert (checkpoint.ref, checkpoint.instance, checkpoint.sequence) == (
+            REF,
+            part.instance,
+            canonical_of(ledger).sequence,
+        )
+        assert (checkpoint.physical, checkpoint.fingerprint) == (part.physical, {"chunker": "c1"})
         assert (checkpoint.buckets, checkpoint.job_id) == (16, "job")
         assert (checkpoint.watermark, checkpoint.updated_at) == (START, START + 100)
         assert job_of(ledger).finished_at == START + 100
 
     def test_a_part_that_is_not_promoted_leaves_the_checkpoint(self, ledger: Ledger) -> None:
-        _built(ledger, "first")
+        built = _built(ledger, "first")
         served = ledger.checkpoint(REF)
-        part = running(ledger, [], job_id="second", instance="instance-2")
+        part = running(ledger, [], job_id="second")
         ledger.finish_part("second", part, JobState.COMPLETED, worker_id="ann")
         assert ledger.checkpoint(REF) == served
-        assert len(ledger.manifest("instance-1")) == 2
+        assert len(ledger.manifest(built.instance)) == 2
 
     def test_a_rebuild_replaces_the_manifest_and_a_refresh_keeps_it(self, ledger: Ledger, clock: VirtualClock) -> None:
-        _built(ledger, "first")
+        first = _built(ledger, "first")
         clock.advance(1)
         refresh = running(ledger, [], job_id="refresh", fresh=False)
         end(ledger, refresh, "refresh")
         after_refresh = ledger.checkpoint(REF)
         assert after_refresh is not None
-        assert (after_refresh.sequence, after_refresh.watermark, after_refresh.job_id) == (1, START + 1, "refresh")
-        assert len(ledger.manifest("instance-1")) == 2
+        assert (after_refresh.instance, after_refresh.watermark, after_refresh.job_id) == (
+            first.instance,
+            START + 1,
+            "refresh",
+        )
+        assert len(ledger.manifest(first.instance)) == 2
 
-        second = running(ledger, plans(1), job_id="second", instance="instance-2")
+        second = running(ledger, plans(1), job_id="second")
         complete_all(ledger, second, job_id="second")
-        assert len(ledger.manifest("instance-1")) == 2, "what is served stays until the new one is"
+        assert len(ledger.manifest(first.instance)) == 2, "what is served stays until the new one is"
         end(ledger, second, "second")
         after_rebuild = ledger.checkpoint(REF)
         assert after_rebuild is not None
-        assert (after_rebuild.instance, after_rebuild.sequence) == ("instance-2", 2)
-        assert ledger.manifest("instance-1") == {}
-        assert len(ledger.manifest("instance-2")) == 2
+        assert (after_rebuild.instance, after_rebuild.sequence) == (second.instance, canonical_of(ledger).sequence)
+        assert ledger.manifest(first.instance) == {}
+        assert len(ledger.manifest(second.instance)) == 2
 
     def test_a_failed_rebuild_changes_nothing_of_what_is_served(self, ledger: Ledger) -> None:
-        _built(ledger, "first")
+        first = _built(ledger, "first")
         served = ledger.checkpoint(REF)
-        rebuild = running(ledger, plans(1), job_id="second", instance="instance-2")
+        rebuild = running(ledger, plans(1), job_id="second")
         complete_all(ledger, rebuild, job_id="second")
-        assert len(ledger.manifest("instance-2")) == 2
+        assert len(ledger.manifest(rebuild.instance)) == 2
         fail(ledger, rebuild, "second")
         assert ledger.checkpoint(REF) == served
-        assert len(ledger.manifest("instance-1")) == 2
-        assert ledger.manifest("instance-2") == {}
+        assert len(ledger.manifest(first.instance)) == 2
+        assert ledger.manifest(rebuild.instance) == {}
 
     def test_a_failed_refresh_keeps_the_manifest_of_what_is_served(self, ledger: Ledger) -> None:
-        _built(ledger, "first")
+        first = _built(ledger, "first")
         refresh = running(ledger, plans(1), job_id="second", fresh=False)
         fail(ledger, refresh, "second")
-        assert len(ledger.manifest("instance-1")) == 2
+        assert len(ledger.manifest(first.instance)) == 2
 
     def test_a_failed_part_does_not_touch_the_manifest_of_the_other(self, ledger: Ledger) -> None:
         part, other = running_two(ledger, plans(1), plans(1))

@@ -18,12 +18,13 @@ from tests.contracts.ledger.building import (
     job_of,
     joined,
     lease_of,
-    part_of,
+    new_part,
     plan,
     planned,
     plans,
     running,
     running_two,
+    upstream_fails,
 )
 from tests.contracts.ledger.fixtures import Fixtures
 
@@ -66,8 +67,9 @@ class Searching(Fixtures):
         assert ledger.unfinished_job(OTHER) == job_of(ledger)
 
     def test_the_newest_unfinished_job_is_found(self, ledger: Ledger, clock: VirtualClock) -> None:
-        running(ledger, plans(1), job_id="b")
+        part = running(ledger, plans(1), job_id="b")
         ledger.request_stop("b")
+        upstream_fails(ledger, part, "b")
         clock.advance(1)
         running(ledger, plans(1), job_id="a")
         assert ledger.unfinished_job(REF) == job_of(ledger, "a")
@@ -134,13 +136,13 @@ class Searching(Fixtures):
         running(ledger, [plan(0, [0], work=here[1], priority=here[0])])
         lease = lease_of(ledger, "bob", OTHER, job_id="other")
         slices = [plan(0, [0], work=there[1], priority=there[0])]
-        ledger.plan_job("other", [NewPart(part_of(lease), slices)])
+        ledger.plan_job("other", [NewPart(new_part(ledger, lease), slices)])
         assert ledger.open_parts([REF, OTHER])[0].part.ref == first
 
     @pytest.mark.parametrize("how", ["nobody takes part", "expired", "released"])
     def test_a_part_that_nobody_keeps_is_shown_as_not_held(self, ledger: Ledger, clock: VirtualClock, how: str) -> None:
         lease = lease_of(ledger, "ann")
-        ledger.plan_job("job", [NewPart(part_of(lease), plans(1))])
+        ledger.plan_job("job", [NewPart(new_part(ledger, lease), plans(1))])
         ledger.start_job("job")
         if how == "nobody takes part":
             ledger.leave_job("job", "ann")

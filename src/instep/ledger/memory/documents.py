@@ -8,14 +8,15 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.memory.tables import Tables
+from instep.ledger.memory.tables import Generation, Tables
 from instep.ledger.port import FailureRecord
 
 
 def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
     """Manifest rows and failures. What was written or removed has no failure any more."""
     manifest = tables.documents.setdefault(part.instance, {})
-    failed = tables.failures.setdefault(part.ref, {})
+    key = part.ref, part.generation
+    failed = tables.failures.setdefault(key, {})
     for outcome in outcomes:
         for removed in outcome.removed:
             manifest.pop(removed, None)
@@ -24,11 +25,12 @@ def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceO
         for entry in outcome.entries:
             manifest[entry.document_id] = entry
             failed.pop(entry.document_id, None)
-    record_failures(tables, part.ref, job_id, (each for outcome in outcomes for each in outcome.failures))
+    record_failures(tables, key, job_id, (each for outcome in outcomes for each in outcome.failures))
 
 
-def record_failures(tables: Tables, ref: PartitionRef, job_id: str, failures: Iterable[Failure]) -> None:
-    now, known = tables.now(), tables.failures.setdefault(ref, {})
+def record_failures(tables: Tables, key: Generation, job_id: str, failures: Iterable[Failure]) -> None:
+    now, known = tables.now(), tables.failures.setdefault(key, {})
+    ref, generation = key
     # One call is one attempt, however often it names a document.
     for each in {failure.document_id: failure for failure in failures}.values():
         before = known.get(each.document_id)
@@ -42,12 +44,13 @@ def record_failures(tables: Tables, ref: PartitionRef, job_id: str, failures: It
             attempts=before.attempts + 1 if before else 1,
             job_id=job_id,
             failed_at=now,
+            generation=generation,
         )
 
 
 def forget_unserved(tables: Tables, part: JobPart) -> None:
     """Drop the manifest of an instance that a failed part began and that is not served."""
-    served = tables.checkpoints.get(part.ref)
+    served = tables.checkpoints.get((part.ref, part.generation))
     if part.fresh and (served is None or served.instance != part.instance):
         tables.documents.pop(part.instance, None)
 
@@ -61,12 +64,12 @@ def totals(tables: Tables, instance: str) -> tuple[int, int, int]:
     return len(entries), sum(entry.chunks for entry in entries), sum(entry.size for entry in entries)
 
 
-def failed_versions(tables: Tables, ref: PartitionRef) -> dict[str, str]:
-    return {each.uri: each.version for each in tables.failures.get(ref, {}).values()}
+def failed_versions(tables: Tables, key: Generation) -> dict[str, str]:
+    return {each.uri: each.version for each in tables.failures.get(key, {}).values()}
 
 
 def failures(tables: Tables, ref: PartitionRef | None, limit: int) -> list[FailureRecord]:
-    refs = tables.failures if ref is None else (ref,)
-    found = [each for known in refs for each in tables.failures.get(known, {}).values()]
-    found.sort(key=lambda each: (-each.failed_at, str(each.ref), each.document_id))
+    keys = [each for each in tables.failures if ref is None or each[0] == ref]
+    found = [each for key in keys for each in tables.failures[key].values()]
+    found.sort(key=lambda each: (-each.failed_at, str(each.ref), each.generation, each.document_id))
     return found[:limit]

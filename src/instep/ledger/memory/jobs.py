@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from instep.domain.jobs import JOB_MOVES, Job, JobState, OpenPart
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.memory import leases, moves, parts, slices, workers
-from instep.ledger.memory.tables import JobRow, SliceRow, Tables
+from instep.ledger.memory import instances, leases, moves, parts, slices, workers
+from instep.ledger.memory.tables import Generation, JobRow, SliceRow, Tables
 from instep.ledger.port import NewPart
 
 
@@ -28,6 +28,7 @@ def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: 
         raise Conflict(f"job {job_id} is {job.state}: it was planned already")
     for new in new_parts:
         leases.demand_epoch(tables, new.part, job_id)
+    instances.begin(tables, job, new_parts)
     now = tables.now()
     for new in new_parts:
         parts.insert(tables, job, new)
@@ -100,14 +101,18 @@ def newest(tables: Tables, limit: int) -> list[Job]:
     return [view(job) for job in sorted(tables.jobs.values(), key=_age, reverse=True)[:limit]]
 
 
-def unfinished(tables: Tables, ref: PartitionRef) -> Job | None:
+def unfinished(tables: Tables, key: Generation) -> Job | None:
     """A job with an open part has not ended, or was STOPPED."""
-    found = max(tables.open_parts.get(ref, {}).values(), key=_age, default=None)
-    return view(found) if found else None
+    return _newest_on(tables.open_parts.get(key[0], {}).values(), key)
 
 
-def latest(tables: Tables, ref: PartitionRef) -> Job | None:
-    found = max((job for job in tables.jobs.values() if ref in job.parts), key=_age, default=None)
+def latest(tables: Tables, key: Generation) -> Job | None:
+    return _newest_on(tables.jobs.values(), key)
+
+
+def _newest_on(jobs: Iterable[JobRow], key: Generation) -> Job | None:
+    ref, _ = key
+    found = max((job for job in jobs if ref in job.parts and job.parts[ref].key == key), key=_age, default=None)
     return view(found) if found else None
 
 

@@ -7,20 +7,26 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from instep.domain.clock import Clock
+from instep.domain.events import Collected, Event, Recorded
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
+from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
-from instep.ledger.memory import documents, jobs, leases, parts, recovery, slices, workers
+from instep.ledger.memory import documents, instances, jobs, leases, log, parts, recovery, slices, verifying, workers
 from instep.ledger.memory.tables import Tables
 from instep.ledger.port import (
     Checkpoint,
     FailureRecord,
     Holder,
     Lease,
+    LogRow,
     NewPart,
     Swept,
+    Verified,
     WorkerInfo,
 )
 
@@ -103,13 +109,13 @@ class MemoryLedger:
         with self._lock:
             return jobs.newest(self._tables, limit)
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         with self._lock:
-            return jobs.unfinished(self._tables, ref)
+            return jobs.unfinished(self._tables, (ref, generation))
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         with self._lock:
-            return jobs.latest(self._tables, ref)
+            return jobs.latest(self._tables, (ref, generation))
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         with self._lock:
@@ -135,9 +141,9 @@ class MemoryLedger:
 
     # Parts.
 
-    def next_sequence(self, ref: PartitionRef) -> int:
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
         with self._lock:
-            return self._tables.sequences.get(ref, 0) + 1
+            return instances.new(self._tables, lease, reason, generation, by)
 
     def adopt_part(self, lease: Lease) -> JobPart:
         with self._lock:
@@ -156,9 +162,12 @@ class MemoryLedger:
         worker_id: str,
         promote: bool = False,
         error: str | None = None,
+        retry: bool = False,
     ) -> JobState:
         with self._lock:
-            return parts.finish(self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error)
+            return parts.finish(
+                self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error, retry=retry
+            )
 
     # Slices.
 
@@ -188,26 +197,97 @@ class MemoryLedger:
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
         with self._lock:
-            return self._tables.checkpoints.get(ref)
+            return self._tables.checkpoints.get((ref, generation))
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        with self._lock:
+            return parts.checkpoints(self._tables, ref)
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        with self._lock:
+            return self._tables.state.promoted.get(str(ref))
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        with self._lock:
+            return parts.indexes(self._tables, ref)
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         with self._lock:
             return documents.manifest(self._tables, instance)
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        with self._lock:
+            return self._tables.documents.get(instance, {}).get(document_id)
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         with self._lock:
             return documents.totals(self._tables, instance)
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         with self._lock:
-            return documents.failed_versions(self._tables, ref)
+            return documents.failed_versions(self._tables, (ref, generation))
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         with self._lock:
             return documents.failures(self._tables, ref, limit)
 
-    def count_failures(self, ref: PartitionRef) -> int:
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
         with self._lock:
-            return len(self._tables.failures.get(ref, {}))
+            return len(self._tables.failures.get((ref, generation), {}))
+
+    # Events, and what follows from them.
+
+    def append(self, events: Sequence[Event]) -> list[Recorded]:
+        with self._lock:
+            return log.append(self._tables, events)
+
+    def events(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        with self._lock:
+            return log.rows(self._tables, after, limit)
+
+    def canonical(self, ref: PartitionRef, generation: str = "") -> Instance | None:
+        with self._lock:
+            return self._tables.state.current(str(ref), generation)
+
+    def instance(self, uuid: str) -> Instance | None:
+        with self._lock:
+            return self._tables.state.instances.get(uuid)
+
+    def instances(self, ref: PartitionRef, limit: int = 100) -> list[Instance]:
+        with self._lock:
+            return instances.of(self._tables, ref, limit)
+
+    def want(self, id: str) -> Want | None:
+        with self._lock:
+            return self._tables.state.wants.get(id)
+
+    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
+        with self._lock:
+            return instances.wants(self._tables, ref, open_only=open_only, limit=limit)
+
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        with self._lock:
+            return instances.startable_wants(self._tables, refs)
+
+    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
+        with self._lock:
+            return log.state(self._tables, at=at, sequence=sequence)
+
+    def verify(self) -> Verified:
+        with self._lock:
+            return verifying.verify(self._tables)
+
+    def rebuild_projections(self) -> Verified:
+        with self._lock:
+            return verifying.rebuild(self._tables)
+
+    def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+        with self._lock:
+            return parts.of_epoch(self._tables, ref, epoch)
+
+    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
+        with self._lock:
+            if instances or wants:
+                log.append(self._tables, [Collected(instances=tuple(instances), wants=tuple(wants))])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
-from instep.ledger.memory import documents, leases, moves, slices
+from instep.ledger.memory import documents, instances, leases, moves, slices
 from instep.ledger.memory.tables import JobRow, PartRow, Tables
 from instep.ledger.port import Checkpoint, Lease, NewPart
 
@@ -21,9 +21,8 @@ def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
 
 def _sequence_of(tables: Tables, part: JobPart) -> int:
     if part.fresh:
-        tables.sequences[part.ref] = tables.sequences.get(part.ref, 0) + 1
-        return tables.sequences[part.ref]
-    served = tables.checkpoints.get(part.ref)
+        return tables.state.instances[part.instance].sequence
+    served = tables.checkpoints.get((part.ref, part.generation))
     return served.sequence if served else 0
 
 
@@ -46,6 +45,15 @@ def adopt(tables: Tables, lease: Lease) -> JobPart:
     return row.part
 
 
+def checkpoints(tables: Tables, ref: PartitionRef) -> list[Checkpoint]:
+    return [each for key, each in sorted(tables.checkpoints.items()) if key[0] == ref]
+
+
+def indexes(tables: Tables, ref: PartitionRef) -> set[str]:
+    begun = {job.parts[ref].part.physical for job in tables.open_parts.get(ref, {}).values()}
+    return begun | {each.physical for each in checkpoints(tables, ref)}
+
+
 def begin_finish(tables: Tables, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
     job = tables.jobs.get(job_id)
     row = job.parts.get(ref) if job is not None else None
@@ -66,6 +74,7 @@ def finish(
     worker_id: str,
     promote: bool,
     error: str | None,
+    retry: bool,
 ) -> JobState:
     if not state.ended or state is JobState.STOPPED:
         raise ValueError(f"{state} is not an end of a part")
@@ -78,6 +87,8 @@ def finish(
     _demand_finish(tables, job, row, part, state, worker_id=worker_id, promote=promote)
     if promote:
         _promote(tables, job, row)
+    else:
+        instances.failed(tables, job, row.part, error or f"its part of job {job_id} is {state}", retry=retry)
     if state is JobState.FAILED:
         slices.cancel_open(tables, job_id, part.ref)
         documents.forget_unserved(tables, part)
@@ -115,19 +126,25 @@ def _end_of_job(tables: Tables, job: JobRow) -> None:
 
 def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
     part = row.part
-    replaced = tables.checkpoints.get(part.ref)
+    replaced = tables.checkpoints.get(row.key)
+    # A job that waited long for its lease was made before another that has ended since.
+    watermark = max(job.created_at, instances.watermark(tables, part))
+    rejected = instances.promoted(tables, job, row, watermark)
+    if rejected is not None:
+        raise Conflict(rejected.reason)
     if replaced is not None and replaced.instance != part.instance:
         tables.documents.pop(replaced.instance, None)
-    tables.checkpoints[part.ref] = Checkpoint(
+    tables.checkpoints[row.key] = Checkpoint(
         ref=part.ref,
         instance=part.instance,
         sequence=row.sequence,
         physical=part.physical,
         fingerprint=dict(part.fingerprint),
         buckets=part.buckets,
-        watermark=job.created_at,
+        watermark=watermark,
         job_id=job.id,
         updated_at=tables.now(),
+        generation=part.generation,
     )
 
 
@@ -156,3 +173,13 @@ def as_open(tables: Tables, job: JobRow, row: PartRow) -> OpenPart:
         held=lease is not None and lease.job_id == job.id and leases.is_kept(tables, lease),
         workers=len(job.workers),
     )
+
+
+def of_epoch(tables: Tables, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+    found = [(job.parts[ref].part, job.id) for job in tables.jobs.values() if ref in job.parts]
+    part, job_id = min(
+        ((each, job_id) for each, job_id in found if each.epoch >= epoch),
+        key=lambda pair: pair[0].epoch,
+        default=(None, ""),
+    )
+    return None if part is None else (job_id, part)

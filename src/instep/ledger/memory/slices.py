@@ -141,7 +141,7 @@ def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> None:
     if isinstance(result, Poisoned):
         _leave_work(tables, row, SliceState.FAILED)
         tables.part_of(row).counts += result.counts
-        documents.record_failures(tables, row.ref, row.job_id, result.failures)
+        documents.record_failures(tables, tables.part_of(row).key, row.job_id, result.failures)
         return
     _replace_by(tables, row, result, attempts=ATTEMPTS_OF_HALVES, claimable_at=tables.now() + delay)
 

@@ -12,10 +12,14 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory.pending import Pending
-from instep.ledger.port import Checkpoint, FailureRecord
+from instep.ledger.port import Checkpoint, FailureRecord, LogRow
+
+#: A partition and one of its generations.
+Generation = tuple[PartitionRef, str]
 
 
 @dataclass(slots=True)
@@ -68,6 +72,10 @@ class PartRow:
     counts: Counts = field(default_factory=Counts)
 
     @property
+    def key(self) -> Generation:
+        return self.part.ref, self.part.generation
+
+    @property
     def open_slices(self) -> int:
         return len(self.pending) + len(self.processing)
 
@@ -118,19 +126,22 @@ class LeaseRow:
 
 @dataclass(slots=True)
 class Tables:
-    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered."""
+    """All rows. Whoever is named in `JobRow.workers` or has slices in work is registered. `state` is what the `log`
+    has led to: the projections of other ledgers.
+    """
 
     clock: Clock
     timing: Timing
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     leases: dict[PartitionRef, LeaseRow] = field(default_factory=dict)
-    sequences: dict[PartitionRef, int] = field(default_factory=dict)
     jobs: dict[str, JobRow] = field(default_factory=dict)
     open_parts: dict[PartitionRef, dict[str, JobRow]] = field(default_factory=dict)
     slices: dict[str, SliceRow] = field(default_factory=dict)
-    checkpoints: dict[PartitionRef, Checkpoint] = field(default_factory=dict)
+    checkpoints: dict[Generation, Checkpoint] = field(default_factory=dict)
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
-    failures: dict[PartitionRef, dict[str, FailureRecord]] = field(default_factory=dict)
+    failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
+    log: list[LogRow] = field(default_factory=list)
+    state: State = field(default_factory=State)
 
     def now(self) -> int:
         return self.clock.now()

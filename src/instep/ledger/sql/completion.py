@@ -35,7 +35,7 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
         raise PartlyDone
     if rows := [each for each in outcomes if writes_rows(each)]:
         manifest.write(tx, part.instance, rows)
-        manifest.write_failures(tx, part.ref, job_id, rows)
+        manifest.write_failures(tx, (str(part.ref), part.generation), job_id, rows)
 
 
 def complete_rest(

@@ -115,12 +115,13 @@ def newest(tx: Transaction, limit: int) -> list[Job]:
     return _load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
 
 
-def latest(tx: Transaction, ref: PartitionRef) -> Job | None:
-    return _newest_of(tx, exists().where(*_part_on(ref)))
+def latest(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
+    return _newest_of(tx, exists().where(*_part_on(ref, generation)))
 
 
-def unfinished(tx: Transaction, ref: PartitionRef) -> Job | None:
-    return _newest_of(tx, jobs.c.state.in_(_UNFINISHED), exists().where(*_part_on(ref), job_parts.c.state.is_(None)))
+def unfinished(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
+    is_open = exists().where(*_part_on(ref, generation), job_parts.c.state.is_(None))
+    return _newest_of(tx, jobs.c.state.in_(_UNFINISHED), is_open)
 
 
 def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:
@@ -128,8 +129,8 @@ def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:
     return _first(tx, tx.connection.execute(newest_of).all())
 
 
-def _part_on(ref: PartitionRef) -> tuple[ColumnElement[bool], ...]:
-    return (job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref))
+def _part_on(ref: PartitionRef, generation: str) -> tuple[ColumnElement[bool], ...]:
+    return (job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref), job_parts.c.generation == generation)
 
 
 def part_of(row: Row[Any]) -> JobPart:
@@ -142,6 +143,9 @@ def part_of(row: Row[Any]) -> JobPart:
         epoch=row.epoch,
         base=row.base,
         fresh=row.fresh,
+        revision=row.revision,
+        inputs=tuple(json.loads(row.inputs)),
+        generation=row.generation,
     )
 
 

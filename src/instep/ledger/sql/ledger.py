@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Engine
@@ -13,14 +13,31 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from instep.domain.breaker import Backoff
+from instep.domain.events import Collected, Event, Recorded
+from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
+from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
-from instep.errors import Transient
-from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, NewPart, Swept, WorkerInfo
-from instep.ledger.sql import completion, jobs, leases, manifest, slices, sweep, workers
+from instep.errors import InstepError, Transient
+from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, LogRow, NewPart, Swept, Verified, WorkerInfo
+from instep.ledger.sql import (
+    builds,
+    completion,
+    jobs,
+    leases,
+    log,
+    manifest,
+    projections,
+    slices,
+    snapshots,
+    sweep,
+    verification,
+    workers,
+)
 from instep.ledger.sql import parts as part_rows
 from instep.ledger.sql.dialect import Collision, SqlDialect
 from instep.ledger.sql.transaction import IN_TRANSACTION, Transaction
@@ -40,6 +57,9 @@ class SqlLedger:
         self._writer = engine.execution_options(write=True, **(IN_TRANSACTION if dialect.autocommit else {}))
         # For what is one statement: a write only where a statement is not a transaction of its own.
         self._single = engine.execution_options() if dialect.autocommit else self._writer
+        # All statements of a transaction see the same moment; on SQLite they do anyway.
+        is_server = engine.dialect.name != "sqlite"
+        self._steady = engine.execution_options(isolation_level="REPEATABLE READ") if is_server else engine
         self._dialect = dialect
         self._timing = timing
 
@@ -98,11 +118,11 @@ class SqlLedger:
     def jobs(self, limit: int = 20) -> list[Job]:
         return self._read(lambda tx: jobs.newest(tx, limit))
 
-    def unfinished_job(self, ref: PartitionRef) -> Job | None:
-        return self._read(lambda tx: jobs.unfinished(tx, ref))
+    def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        return self._read(lambda tx: jobs.unfinished(tx, ref, generation))
 
-    def latest_job(self, ref: PartitionRef) -> Job | None:
-        return self._read(lambda tx: jobs.latest(tx, ref))
+    def latest_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
+        return self._read(lambda tx: jobs.latest(tx, ref, generation))
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         return self._read(lambda tx: part_rows.open_parts(tx, refs))
@@ -123,8 +143,8 @@ class SqlLedger:
 
     # Parts.
 
-    def next_sequence(self, ref: PartitionRef) -> int:
-        return self._read(lambda tx: part_rows.next_sequence(tx, ref))
+    def new_instance(self, lease: Lease, reason: Reason, *, generation: str = "", by: str = "") -> str:
+        return self._write(lambda tx: builds.new_instance(tx, lease, reason, generation, by))
 
     def adopt_part(self, lease: Lease) -> JobPart:
         return self._write(lambda tx: part_rows.adopt(tx, lease))
@@ -141,10 +161,16 @@ class SqlLedger:
         worker_id: str,
         promote: bool = False,
         error: str | None = None,
+        retry: bool = False,
     ) -> JobState:
         return self._write(
-            lambda tx: part_rows.finish(tx, job_id, part, state, worker_id=worker_id, promote=promote, error=error)
+            lambda tx: part_rows.finish(
+                tx, job_id, part, state, worker_id=worker_id, promote=promote, error=error, retry=retry
+            )
         )
+
+    def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+        return self._read(lambda tx: part_rows.part_of_epoch(tx, ref, epoch))
 
     # Slices.
 
@@ -175,23 +201,74 @@ class SqlLedger:
 
     # What is indexed.
 
-    def checkpoint(self, ref: PartitionRef) -> Checkpoint | None:
-        return self._read(lambda tx: manifest.checkpoint(tx, ref))
+    def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
+        return self._read(lambda tx: manifest.checkpoint(tx, ref, generation))
+
+    def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
+        return self._read(lambda tx: manifest.all_checkpoints(tx, ref))
+
+    def promoted(self, ref: PartitionRef) -> str | None:
+        return self._read(lambda tx: projections.some_promoted(tx.connection, [str(ref)])).get(str(ref))
+
+    def indexes(self, ref: PartitionRef) -> set[str]:
+        return self._read(lambda tx: part_rows.indexes(tx, ref))
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))
 
+    def document(self, instance: str, document_id: str) -> ManifestEntry | None:
+        return self._read(lambda tx: manifest.entry(tx, instance, document_id))
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
 
-    def failed_versions(self, ref: PartitionRef) -> dict[str, str]:
-        return self._read(lambda tx: manifest.failed_versions(tx, ref))
+    def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
+        return self._read(lambda tx: manifest.failed_versions(tx, ref, generation))
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         return self._read(lambda tx: manifest.failure_records(tx, ref, limit))
 
-    def count_failures(self, ref: PartitionRef) -> int:
-        return self._read(lambda tx: manifest.count_failures(tx, ref))
+    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
+        return self._read(lambda tx: manifest.count_failures(tx, ref, generation))
+
+    # Events, and what follows from them.
+
+    def append(self, events: Sequence[Event]) -> list[Recorded]:
+        return self._write(lambda tx: builds.demand(tx, events))
+
+    def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
+        if instances or wants:
+            self.append([Collected(instances=tuple(instances), wants=tuple(wants))])
+
+    def events(self, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        return self._read(lambda tx: log.rows(tx.connection, after, limit))
+
+    def canonical(self, ref: PartitionRef, generation: str = "") -> Instance | None:
+        return self._read(lambda tx: projections.current(tx.connection, ref, generation))
+
+    def instance(self, uuid: str) -> Instance | None:
+        return self._read(lambda tx: projections.instance(tx.connection, uuid))
+
+    def instances(self, ref: PartitionRef, limit: int = 100) -> list[Instance]:
+        return self._read(lambda tx: projections.newest(tx.connection, ref, limit))
+
+    def want(self, id: str) -> Want | None:
+        return self._read(lambda tx: projections.want(tx.connection, id))
+
+    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
+        return self._read(lambda tx: projections.newest_wants(tx.connection, ref, open_only, limit))
+
+    def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
+        return self._read(lambda tx: projections.startable_wants(tx.connection, refs, tx.now()))
+
+    def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
+        return self._read(lambda tx: snapshots.state(tx.connection, at=at, sequence=sequence))
+
+    def verify(self) -> Verified:
+        return self._run(self._steady, lambda tx: verification.verify(tx.connection))
+
+    def rebuild_projections(self) -> Verified:
+        return self._write(lambda tx: verification.rebuild(tx.connection))
 
     # Transactions.
 
@@ -199,7 +276,23 @@ class SqlLedger:
         return self._run(self._reader, work)
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
-        return self._run(self._writer, work)
+        done: list[Transaction] = []
+
+        def noted(tx: Transaction) -> T:
+            done[:] = [tx]
+            return work(tx)
+
+        result = self._run(self._writer, noted)
+        due = snapshots.due(*done[0].appended)
+        if due is not None:
+            self._snapshot(due)
+        return result
+
+    def _snapshot(self, sequence: int) -> None:
+        # What was appended is committed. Without the snapshot a replay takes longer, that is all.
+        with suppress(InstepError):
+            made = self._read(lambda tx: snapshots.make(tx.connection, sequence))
+            self._run(self._writer, lambda tx: snapshots.keep(tx.connection, made))
 
     def _run(self, engine: Engine, work: Callable[[Transaction], T]) -> T:
         """`work` in a transaction; again when it collided with another one, and so had no effect.
@@ -221,7 +314,7 @@ class SqlLedger:
             with engine.connect() as connection, nullcontext() if alone else connection.begin():
                 committing = alone
                 result = work(Transaction(connection, self._dialect, self._timing))
-                committing = engine is not self._reader
+                committing = engine is not self._reader and engine is not self._steady
         except DBAPIError as error:
             known = self._dialect.explain(error, committing=committing)
             if known is None:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, insert, select
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.state import Key
 from instep.domain.waves import Failure, SliceOutcome
 from instep.ledger.port import Checkpoint, FailureRecord
 from instep.ledger.sql.transaction import Transaction, batches
@@ -20,19 +21,37 @@ from instep.ledger.tables import checkpoints, documents, failures
 _FEW: Final = 1_000
 
 _SOME_FAILURES = (
-    select(failures.c.document_id, failures.c.attempts).where(failures.c.ref == bindparam("b_ref")).limit(_FEW)
+    select(failures.c.document_id, failures.c.attempts)
+    .where(failures.c.ref == bindparam("b_ref"), failures.c.generation == bindparam("b_generation"))
+    .limit(_FEW)
 )
 
 
 # The checkpoint.
 
 
-def checkpoint(tx: Transaction, ref: PartitionRef) -> Checkpoint | None:
-    row = tx.connection.execute(select(checkpoints).where(checkpoints.c.ref == str(ref))).one_or_none()
-    if row is None:
-        return None
+def checkpoint(tx: Transaction, ref: PartitionRef, generation: str) -> Checkpoint | None:
+    row = tx.connection.execute(select(checkpoints).where(*_of(ref, generation))).one_or_none()
+    return None if row is None else _checkpoint(row)
+
+
+def all_checkpoints(tx: Transaction, ref: PartitionRef) -> list[Checkpoint]:
+    of_it = select(checkpoints).where(checkpoints.c.ref == str(ref)).order_by(checkpoints.c.generation)
+    return [_checkpoint(row) for row in tx.connection.execute(of_it)]
+
+
+def _of(ref: PartitionRef, generation: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return checkpoints.c.ref == str(ref), checkpoints.c.generation == generation
+
+
+def _served(tx: Transaction, part: JobPart) -> str | None:
+    """The instance that is served of the part's generation."""
+    return tx.connection.scalar(select(checkpoints.c.instance).where(*_of(part.ref, part.generation)))
+
+
+def _checkpoint(row: Row[Any]) -> Checkpoint:
     return Checkpoint(
-        ref=ref,
+        ref=PartitionRef.parse(row.ref),
         instance=row.instance,
         sequence=row.sequence,
         physical=row.physical,
@@ -41,19 +60,20 @@ def checkpoint(tx: Transaction, ref: PartitionRef) -> Checkpoint | None:
         watermark=row.watermark,
         job_id=row.job_id,
         updated_at=row.updated_at,
+        generation=row.generation,
     )
 
 
 def move_checkpoint(tx: Transaction, part: JobPart, job_id: str, *, sequence: int, watermark: int) -> None:
     """Serve the part's instance from now on; the manifest of the one it replaces is dropped."""
-    ref = str(part.ref)
-    replaced = tx.connection.scalar(select(checkpoints.c.instance).where(checkpoints.c.ref == ref))
+    replaced = _served(tx, part)
     if replaced is not None and replaced != part.instance:
         _drop(tx, replaced)
-    tx.connection.execute(delete(checkpoints).where(checkpoints.c.ref == ref))
+    tx.connection.execute(delete(checkpoints).where(*_of(part.ref, part.generation)))
     tx.connection.execute(
         insert(checkpoints).values(
-            ref=ref,
+            ref=str(part.ref),
+            generation=part.generation,
             instance=part.instance,
             sequence=sequence,
             physical=part.physical,
@@ -75,6 +95,13 @@ def entries(tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
     return {row[1]: ManifestEntry._make(row) for row in rows}
 
 
+def entry(tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
+    columns = [documents.c[name] for name in ManifestEntry._fields]
+    one = select(*columns).where(documents.c.instance == instance, documents.c.document_id == document_id)
+    row = tx.connection.execute(one).one_or_none()
+    return None if row is None else ManifestEntry._make(row)
+
+
 def totals(tx: Transaction, instance: str) -> tuple[int, int, int]:
     sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
     count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
@@ -92,8 +119,7 @@ def write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> N
 
 def drop_unserved(tx: Transaction, part: JobPart) -> None:
     """A build failed: its manifest goes, unless that very instance is served."""
-    served = tx.connection.scalar(select(checkpoints.c.instance).where(checkpoints.c.ref == str(part.ref)))
-    if part.fresh and part.instance != served:
+    if part.fresh and part.instance != _served(tx, part):
         _drop(tx, part.instance)
 
 
@@ -104,52 +130,56 @@ def _drop(tx: Transaction, instance: str) -> None:
 # Failures.
 
 
-def failed_versions(tx: Transaction, ref: PartitionRef) -> dict[str, str]:
-    rows = tx.connection.execute(select(failures.c.uri, failures.c.version).where(failures.c.ref == str(ref)))
+def failed_versions(tx: Transaction, ref: PartitionRef, generation: str) -> dict[str, str]:
+    rows = tx.connection.execute(select(failures.c.uri, failures.c.version).where(*_failed(str(ref), generation)))
     return {row.uri: row.version for row in rows}
 
 
 def failure_records(tx: Transaction, ref: PartitionRef | None, limit: int) -> list[FailureRecord]:
-    newest = select(failures).order_by(failures.c.failed_at.desc(), failures.c.ref, failures.c.document_id)
+    columns = [failures.c[name] for name in FailureRecord._fields]
+    in_order = (failures.c.failed_at.desc(), failures.c.ref, failures.c.generation, failures.c.document_id)
+    newest = select(*columns).order_by(*in_order).limit(limit)
     if ref is not None:
         newest = newest.where(failures.c.ref == str(ref))
-    rows = tx.connection.execute(newest.limit(limit)).all()
-    return [FailureRecord(PartitionRef.parse(row.ref), *row[1:]) for row in rows]
+    return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(newest)]
 
 
-def count_failures(tx: Transaction, ref: PartitionRef) -> int:
-    count = select(func.count()).select_from(failures).where(failures.c.ref == str(ref))
+def count_failures(tx: Transaction, ref: PartitionRef, generation: str) -> int:
+    count = select(func.count()).select_from(failures).where(*_failed(str(ref), generation))
     return int(tx.connection.scalar(count) or 0)
 
 
-def write_failures(tx: Transaction, ref: PartitionRef, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
+def write_failures(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
     """What was written or removed has no failure any more; what failed has one more attempt."""
     cured = {each.document_id for outcome in outcomes for each in outcome.entries}
     cured.update(each for outcome in outcomes for each in outcome.removed)
     failed: dict[str, Failure] = {each.document_id: each for outcome in outcomes for each in outcome.failures}
-    known = _attempts(tx, str(ref), cured | failed.keys())
+    known = _attempts(tx, key, cured | failed.keys())
     for some in batches(sorted(known)):
-        tx.connection.execute(
-            delete(failures).where(failures.c.ref == str(ref), failures.c.document_id.in_(some)),
-        )
+        tx.connection.execute(delete(failures).where(*_failed(*key), failures.c.document_id.in_(some)))
     if failed:
-        common: dict[str, Any] = {"ref": str(ref), "job_id": job_id, "failed_at": tx.now()}
+        ref, generation = key
+        common = {"ref": ref, "generation": generation, "job_id": job_id, "failed_at": tx.now()}
         before = {each: 0 if each in cured else known.get(each, 0) for each in failed}
         rows = [each._asdict() | common | {"attempts": before[each.document_id] + 1} for each in failed.values()]
         tx.connection.execute(insert(failures), rows)
 
 
-def _attempts(tx: Transaction, ref: str, ids: Iterable[str]) -> dict[str, int]:
+def _failed(ref: str, generation: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return failures.c.ref == ref, failures.c.generation == generation
+
+
+def _attempts(tx: Transaction, key: Key, ids: Iterable[str]) -> dict[str, int]:
     """Of those of these documents that have failed before."""
     wanted = set(ids)
     if not wanted:
         return {}
-    few = tx.connection.execute(_SOME_FAILURES, {"b_ref": ref}).all()
+    few = tx.connection.execute(_SOME_FAILURES, dict(zip(("b_ref", "b_generation"), key, strict=True))).all()
     if len(few) < _FEW:
         return {row.document_id: row.attempts for row in few if row.document_id in wanted}
     found: dict[str, int] = {}
     for some in batches(sorted(wanted)):
         query = select(failures.c.document_id, failures.c.attempts)
-        rows = tx.connection.execute(query.where(failures.c.ref == ref, failures.c.document_id.in_(some)))
+        rows = tx.connection.execute(query.where(*_failed(*key), failures.c.document_id.in_(some)))
         found.update((row.document_id, row.attempts) for row in rows)
     return found

@@ -14,20 +14,20 @@ from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
 from instep.ledger.port import Lease, NewPart
 from instep.ledger.retries import SUSPECT_ATTEMPTS
+from instep.ledger.sql import builds, manifest, moves, workers
 from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql import leases as lease_rows
-from instep.ledger.sql import manifest, moves, workers
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PENDING, PROCESSING
 from instep.ledger.sql.transaction import Transaction, batches
 from instep.ledger.tables import (
     PART_ENDS,
     checkpoints,
+    instances,
     job_parts,
     job_workers,
     jobs,
     leases,
-    sequences,
     slice_work,
     slices,
 )
@@ -48,35 +48,22 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
     _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
     tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
     moves.set_state(tx, job_id, JobState.READY)
-
-
-def next_sequence(tx: Transaction, ref: PartitionRef) -> int:
-    return int(tx.connection.scalar(select(sequences.c.last).where(sequences.c.ref == str(ref))) or 0) + 1
-
-
-def _take_sequence(tx: Transaction, ref: PartitionRef) -> int:
-    """The lease of the partition is locked: nobody else counts meanwhile."""
-    number = next_sequence(tx, ref)
-    if number == 1:
-        tx.connection.execute(insert(sequences).values(ref=str(ref), last=number))
-    else:
-        tx.connection.execute(update(sequences).where(sequences.c.ref == str(ref)).values(last=number))
-    return number
+    builds.begin(tx, job_id, parts, _created_at(tx, job_id))
 
 
 def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority: int) -> None:
     if part.fresh:
-        sequence = _take_sequence(tx, part.ref)
+        numbered = select(instances.c.sequence).where(instances.c.uuid == part.instance)
     else:
-        served = select(checkpoints.c.sequence).where(checkpoints.c.ref == str(part.ref))
-        sequence = tx.connection.scalar(served) or 0
+        here = (checkpoints.c.ref == str(part.ref), checkpoints.c.generation == part.generation)
+        numbered = select(checkpoints.c.sequence).where(*here)
     tx.connection.execute(
         insert(job_parts).values(
             job_id=job_id,
             ref=str(part.ref),
             position=position,
             instance=part.instance,
-            sequence=sequence,
+            sequence=tx.connection.scalar(numbered) or 0,
             physical=part.physical,
             fingerprint=json.dumps(dict(part.fingerprint), sort_keys=True),
             buckets=part.buckets,
@@ -84,6 +71,9 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
             base=part.base,
             fresh=part.fresh,
             priority=priority,
+            revision=part.revision,
+            inputs=json.dumps(part.inputs),
+            generation=part.generation,
         )
     )
 
@@ -188,6 +178,18 @@ def open_parts(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart
     ]
 
 
+def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+    later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
+    row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
+    return None if row is None else (row.job_id, job_rows.part_of(row))
+
+
+def indexes(tx: Transaction, ref: PartitionRef) -> set[str]:
+    begun = select(job_parts.c.physical).where(job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
+    served = select(checkpoints.c.physical).where(checkpoints.c.ref == str(ref))
+    return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
+
+
 # Taking over.
 
 
@@ -232,6 +234,7 @@ def finish(
     worker_id: str,
     promote: bool,
     error: str | None,
+    retry: bool,
 ) -> JobState:
     if state not in PART_ENDS:
         raise ValueError(f"{state} is not an end of a part")
@@ -249,17 +252,29 @@ def finish(
         raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
     if durable and _has_open_slices(tx, job_id, part.ref):
         raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
+    if promote:
+        _promote(tx, job_id, part, stored.sequence)
     if state is JobState.FAILED:
         _cancel(tx, job_id, part.ref)
-    if promote:
-        created_at = tx.connection.scalar(select(jobs.c.created_at).where(jobs.c.id == job_id))
-        assert created_at is not None, "it is locked"
-        manifest.move_checkpoint(tx, part, job_id, sequence=stored.sequence, watermark=created_at)
-    if state is JobState.FAILED:
         manifest.drop_unserved(tx, part)
     lease_rows.release(tx, Lease(part.ref, job_id, part.epoch, 0))
     _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
-    return _end_job(tx, job_id, before)
+    after = _end_job(tx, job_id, before)
+    if not promote:
+        builds.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
+    return after
+
+
+def _promote(tx: Transaction, job_id: str, part: JobPart, sequence: int) -> None:
+    """Serve the part's instance. Raises `Conflict` when it cannot be."""
+    watermark = builds.watermark(tx, part, _created_at(tx, job_id))
+    # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
+    manifest.move_checkpoint(tx, part, job_id, sequence=sequence, watermark=watermark)
+    builds.succeed(tx, job_id, part, watermark)
+
+
+def _created_at(tx: Transaction, job_id: str) -> int:
+    return int(tx.connection.execute(select(jobs.c.created_at).where(jobs.c.id == job_id)).scalar_one())
 
 
 def _stored(tx: Transaction, job_id: str, part: JobPart) -> Row[Any]:

@@ -23,7 +23,7 @@ from instep.ledger.retries import (
 from instep.ledger.sql import manifest
 from instep.ledger.sql.dialect import ClaimRequest
 from instep.ledger.sql.transaction import Transaction, batches
-from instep.ledger.tables import slice_work, slices
+from instep.ledger.tables import job_parts, slice_work, slices
 
 # Literals, so that the planner sees the condition of the partial index.
 PENDING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PENDING}'")
@@ -149,7 +149,9 @@ def _take_apart(tx: Transaction, row: Row[Any], error: str | None, claimable_at:
     }
     tx.connection.execute(update(slices).where(slices.c.id == row.id).values(values | result.counts.as_dict()))
     outcome = SliceOutcome(row.id, row.fence, result.counts, failures=result.failures)
-    manifest.write_failures(tx, PartitionRef.parse(row.ref), row.job_id, [outcome])
+    in_part = select(job_parts.c.generation).where(job_parts.c.job_id == row.job_id, job_parts.c.ref == row.ref)
+    key = row.ref, tx.connection.execute(in_part).scalar_one()
+    manifest.write_failures(tx, key, row.job_id, [outcome])
 
 
 # Cutting.

@@ -25,6 +25,8 @@ class Transaction:
     connection: Connection
     dialect: SqlDialect
     timing: Timing
+    #: The last event before those that it appended, and the last of these.
+    appended: tuple[int, int] = (0, 0)
     _now: int | None = None
 
     def now(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import NamedTuple
 
 from instep.errors import Conflict, Fenced, Transient, UserError
 from instep.targets.lance.place import Place, checked_name
@@ -17,7 +18,7 @@ from instep.targets.lance.place import Place, checked_name
 _TRIES = 100
 
 
-def promote(place: Place, alias: str, physical: str, epoch: int) -> None:
+def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
     """See `DocumentTarget.promote`."""
     _refuse_older(place, alias, epoch)
     name = _file(alias, epoch)
@@ -28,9 +29,10 @@ def promote(place: Place, alias: str, physical: str, epoch: int) -> None:
         # A newer one came in beside us.
         place.remove(name)
         raise
-    there = _physical(place, alias, epoch)
-    if there != physical:
-        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {there}, so it cannot serve {physical}")
+    there = _content(place, alias, epoch)
+    if there is None or there.physical != physical:
+        serves = there.physical if there else None
+        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves}, so it cannot serve {physical}")
     for older in _epochs(place, alias):
         if older < epoch:
             place.remove(_file(alias, older))
@@ -42,9 +44,9 @@ def served(place: Place, alias: str) -> str | None:
     for _ in range(_TRIES):
         newest = max(_epochs(place, alias), default=None)
         if newest is not None:
-            physical = _physical(place, alias, newest)
-            if physical is not None:
-                return physical
+            content = _content(place, alias, newest)
+            if content is not None:
+                return content.physical
         elif found_none:
             return None
         # A listing is no snapshot everywhere: one promotion during it may hide both files.
@@ -65,12 +67,20 @@ def _epochs(place: Place, alias: str) -> list[int]:
     return [int(each[1]) for each in found if each]
 
 
-def _physical(place: Place, alias: str, epoch: int) -> str | None:
+class _Content(NamedTuple):
+    """What a file says. `physical` is None where nothing is served any more."""
+
+    physical: str | None
+
+
+def _content(place: Place, alias: str, epoch: int) -> _Content | None:
+    """None when there is no such file (any more)."""
     content = place.read(_file(alias, epoch))
     if content is None:
         return None
     try:
-        return checked_name(str(json.loads(content)["physical"]))
+        physical = json.loads(content)["physical"]
+        return _Content(None if physical is None else checked_name(str(physical)))
     except (ValueError, KeyError, TypeError, UserError):
         raise UserError(
             f"alias {alias!r} is damaged", where=place.shown, hint="A run with --full-refresh mends it."

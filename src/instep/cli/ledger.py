@@ -1,0 +1,97 @@
+"""`instep ledger verify|rebuild`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from instep.cli.exits import ExitCode
+from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.output import Output, visible
+from instep.domain.amounts import amount
+
+if TYPE_CHECKING:
+    from instep.ledger.port import Verified
+
+app = typer.Typer(name="ledger")
+
+
+@app.callback(invoke_without_command=True)
+def ledger(context: typer.Context) -> None:
+    """Verify or rebuild what the ledger has stored, by its log of events."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("verify")
+def verify(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Replay the whole log, and compare what is stored with what it leads to. Changes nothing.
+
+    Exits with 1 when something differs.
+
+    \b
+    Examples:
+      instep ledger verify
+      instep ledger verify --json
+    """
+    from instep.app import load
+
+    found = load(project).verify_ledger()
+    out = Output(as_json=as_json)
+
+    def show() -> None:
+        _show(out, found)
+        if not found.differences:
+            out.line("What is stored is what the log leads to.")
+
+    out.result(_as_dict(found), show)
+    if found.differences:
+        out.note("hint: `instep ledger rebuild` makes it what the log leads to.")
+        raise typer.Exit(ExitCode.ERROR)
+
+
+@app.command("rebuild")
+def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Replay the whole log, and make what is stored what it leads to, in one step. The log itself never changes.
+
+    Lists what differed.
+
+    \b
+    Examples:
+      instep ledger rebuild
+      instep ledger rebuild --json
+    """
+    from instep.app import load
+
+    found = load(project).rebuild_ledger()
+    out = Output(as_json=as_json)
+
+    def show() -> None:
+        _show(out, found)
+        out.line("Rebuilt." if found.differences else "Nothing differed.")
+
+    out.result(_as_dict(found), show)
+
+
+def _as_dict(found: Verified) -> dict[str, Any]:
+    return {
+        "events": found.events,
+        "skipped": dict(found.skipped),
+        "skips": [asdict(each) for each in found.skips],
+        "differences": list(found.differences),
+    }
+
+
+def _show(out: Output, found: Verified) -> None:
+    out.line(amount(found.events, "event"))
+    for name, number in sorted(found.skipped.items()):
+        out.line(f"{number:,} skipped: {name}")
+        told = [each for each in found.skips if each.name == name]
+        for each in told:
+            out.line(visible(f"  event {each.sequence}: {each.reason}"))
+        if number > len(told) and name != "missing":
+            out.line("  …")
+    for difference in found.differences:
+        out.line(visible(f"differs: {difference}"))

@@ -1,0 +1,103 @@
+"""`instep why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.options import GenerationOption, JsonOption, ProjectOption
+from instep.cli.output import Output, id_text, state_text
+from instep.cli.times import moment_text
+
+if TYPE_CHECKING:
+    from instep.domain.instances import Instance
+    from instep.service.provenance import Provenance
+
+
+#: More of them are only in the JSON.
+_MOST_WANTS = 5
+
+
+def why(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Name of a target, or of an entity.", show_default=False)
+    ],
+    row_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROW-ID",
+            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them.",
+            show_default=False,
+        ),
+    ],
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Where a row comes from: its instance, the job that wrote it, who wanted it, which version of which file, and how.
+
+    \b
+    Examples:
+      instep why Document file:///data/docs/guide.md
+      instep why index CHUNK-ID --json
+    """
+    from instep.app import load
+
+    found = load(project).why(target, row_id, generation=generation)
+    out = Output(as_json=as_json)
+
+    def show() -> None:
+        for name, text in _facts(found):
+            out.line(f"{name:<12}{text}")
+
+    out.result(found.as_dict(), show)
+
+
+def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
+    row = found.row
+    yield "row", f"chunk {row.chunk_index} of {row.source_uri}"
+    yield "", f"chunk_id {row.chunk_id}"
+    yield "file", f"version {row.source_version}, SHA-256 {row.document_hash}"
+    if found.document is not None and found.document.document_hash != row.document_hash:
+        yield "", "changed since, but not in this chunk:"
+        yield "", f"version {found.document.version}, SHA-256 {found.document.document_hash}"
+    yield "target", f"{found.target}, index {found.physical}"
+    yield "instance", f"{row.instance} of {row.ref}"
+    if found.instance is None:
+        yield "", "not known any more: it was collected"
+    else:
+        yield "", instance_text(found.instance)
+    yield "job", _job(found)
+    if found.window is not None:
+        since = moment_text(found.window.floor) if found.window.floor else None
+        yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"
+    if found.part is not None:
+        parts = ", ".join(f"{name} {value}" for name, value in sorted(found.part.fingerprint.items()))
+        yield "fingerprint", parts or "none"
+        yield "revision", found.part.revision or "none: the project is not under version control"
+    for want in found.wants[:_MOST_WANTS]:
+        yield "wanted", f"{id_text(want.id)}{f' by {want.by}' if want.by else ''}, {moment_text(want.created_at)}"
+    if len(found.wants) > _MOST_WANTS:
+        yield "", f"and {len(found.wants) - _MOST_WANTS:,} more; --json lists them"
+    for uuid, instance in found.inputs:
+        known = f"{instance.ref}, {instance_text(instance)}" if instance else "collected"
+        yield "made from", f"{uuid}: {known}"
+
+
+def _job(found: Provenance) -> str:
+    if found.job is None or found.part is None:
+        return f"not known any more (epoch {found.row.version})"
+    status = found.job.part(found.part.ref)
+    state = state_text(str(status.state or found.job.state))
+    when = moment_text(status.finished_at or found.job.created_at)
+    return f"{found.job.id}, {state}, {when}"
+
+
+def instance_text(instance: Instance) -> str:
+    """State, reason and age of an instance, in a few words."""
+    generation = f", generation {instance.generation}" if instance.generation else ""
+    fresh = f", complete up to {moment_text(instance.watermark)}" if instance.watermark is not None else ""
+    state = f"{instance.state}, left" if instance.left and instance.usable else str(instance.state)
+    return f"{state}, made for: {instance.reason}{generation}{fresh}"

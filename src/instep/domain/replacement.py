@@ -1,0 +1,51 @@
+"""Whether a build may be served in place of what is served now: live data stays unless what replaces it holds what
+could be had.
+
+What counts is what would be lost: documents that are served now, and that the source still has. Best of all tell
+those that are *as served*: what is served holds them at the version that the source has now. They went in before, so
+that they have to go in again; of the others, which have changed since or have failed at this version already, that is
+not known, and what is served of them is of a version that is gone. (The list of failures does not tell: a build that is
+refused fills it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+#: At least this share of the documents has to go in.
+NEEDED = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """By which documents a build is judged, how many they are, and how many of them failed."""
+
+    documents: int
+    failed: int
+    which: str = "documents"
+
+    @property
+    def enough(self) -> bool:
+        return self.documents - self.failed >= NEEDED * self.documents
+
+    def __str__(self) -> str:
+        return f"{self.failed:,} of {self.documents:,} {self.which} failed (at least {NEEDED:.0%} have to go in)"
+
+
+def judged(served: Mapping[str, str], listed: Mapping[str, str], failed: Collection[str]) -> Judged:
+    """`served` and `listed` give versions by URI: of what is served now, and of all that the build had to read.
+
+    A build in which enough of all documents went in is good. Else it is judged by those that are as served, if these
+    are at least half of what is served and still there; else by all that are served and still there; else, when the
+    source has nothing of that any more, by all documents.
+    """
+    whole = Judged(len(listed), sum(uri in failed for uri in listed))
+    there = [uri for uri in served if uri in listed]
+    if whole.enough or not there:
+        return whole
+    kept = [uri for uri in there if served[uri] == listed[uri]]
+    if 2 * len(kept) >= len(there):
+        which = "documents that are served as the source has them"
+        return Judged(len(kept), sum(uri in failed for uri in kept), which)
+    return Judged(len(there), sum(uri in failed for uri in there), "documents that are served")

@@ -1,0 +1,50 @@
+"""The event log, as it would be stored, and the state of instances and wants that it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain.events import Event, Recorded, decode, encode, read
+from instep.domain.fold import apply, replay
+from instep.domain.state import Rejected, State
+from instep.errors import Conflict
+from instep.ledger.memory.tables import Tables
+from instep.ledger.port import LogRow
+
+
+def append(tables: Tables, events: Sequence[Event]) -> list[Recorded]:
+    recorded = attempt(tables, events)
+    if isinstance(recorded, Rejected):
+        raise Conflict(recorded.reason)
+    return recorded
+
+
+def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejected:
+    """Append all of them, or say why the first that is not possible is not; then nothing has changed."""
+    # One event is all or nothing by itself; of several, those before the one that is rejected must not count.
+    state = tables.state if len(events) == 1 else tables.state.copy()
+    at = max(tables.now(), tables.log[-1][1]) if tables.log else tables.now()
+    rows: list[LogRow] = []
+    recorded: list[Recorded] = []
+    for sequence, event in enumerate(events, state.sequence + 1):
+        row = (sequence, at, event.KIND, event.VERSION, encode(event))
+        each = Recorded(sequence, at, decode(event.KIND, event.VERSION, row[-1]))
+        changes = apply(state, each)
+        if isinstance(changes, Rejected):
+            return changes
+        rows.append(row)
+        recorded.append(each)
+    tables.state = state
+    tables.log += rows
+    return recorded
+
+
+def rows(tables: Tables, after: int, limit: int) -> list[LogRow]:
+    return [row for row in tables.log if row[0] > after][:limit]
+
+
+def state(tables: Tables, *, at: int | None = None, sequence: int | None = None) -> State:
+    """Replayed: what is stored beside the log may be wrong, and verifying it is to show that."""
+    return replay(
+        read(row for row in tables.log if (sequence is None or row[0] <= sequence) and (at is None or row[1] <= at))
+    )

@@ -1,0 +1,92 @@
+"""The log of events. Whoever appends holds the lock of its head until the end of the transaction, and takes that after
+all other locks: so sequences have no gaps, and become visible in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from instep.domain import events as e
+from instep.domain.fold import apply
+from instep.domain.state import Rejected
+from instep.ledger.port import LogRow
+from instep.ledger.sql import projections
+from instep.ledger.sql.stored import Stored
+from instep.ledger.sql.transaction import Transaction
+from instep.ledger.tables import event_head, events
+
+#: So many rows are read at once.
+_CHUNK: Final = 10_000
+
+_HEAD = select(event_head.c.last, event_head.c.at).where(event_head.c.id == 1)
+_LOCKED_HEAD = _HEAD.with_for_update()
+_MOVE_HEAD = update(event_head).where(event_head.c.id == 1)
+_AFTER = select(events).where(events.c.sequence > bindparam("b_after")).order_by(events.c.sequence)
+_SOME = _AFTER.limit(bindparam("b_limit"))
+
+
+class Head(NamedTuple):
+    """Sequence and time of the last event."""
+
+    last: int
+    at: int
+
+
+def head(connection: Connection) -> Head:
+    return Head(*(connection.execute(_HEAD).one_or_none() or (0, 0)))
+
+
+def lock(connection: Connection) -> Head:
+    """Nobody else appends until the end of the transaction. (Before the first event there is nothing to lock: of two
+    who append it, the second one collides.)
+    """
+    return Head(*(connection.execute(_LOCKED_HEAD).one_or_none() or (0, 0)))
+
+
+def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Rejected:
+    """Append events and change the projections, or do nothing when one of them is rejected."""
+    last, before = lock(tx.connection)
+    if not new:
+        return []
+    at = max(before, tx.now())
+    rows = [
+        (sequence, at, each.KIND, each.VERSION, e.encode(each)) for sequence, each in enumerate(new, start=last + 1)
+    ]
+    # As they will be read: whatever the text cannot hold must not get into the projections either.
+    recorded = list(e.read(rows))
+    stored = Stored(tx.connection, last)
+    stored.expect(each.event for each in recorded)
+    changes = projections.Changes()
+    for each in recorded:
+        applied = apply(stored.state, each)
+        if isinstance(applied, Rejected):
+            return applied
+        changes.add(each.sequence, applied)
+    wrong = changes.too_long()
+    if wrong is not None:
+        return wrong
+    tx.connection.execute(insert(events), [dict(zip(events.c.keys(), row, strict=True)) for row in rows])
+    changes.write(tx.connection, stored)
+    _move_head(tx.connection, last, Head(rows[-1][0], at))
+    tx.appended = (last, rows[-1][0])
+    return recorded
+
+
+def _move_head(connection: Connection, before: int, now: Head) -> None:
+    statement = _MOVE_HEAD if before else insert(event_head).values(id=1)
+    connection.execute(statement.values(last=now.last, at=now.at))
+
+
+def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:
+    found = connection.execute(_SOME, {"b_after": after, "b_limit": limit})
+    return [tuple(row) for row in found]
+
+
+def read(connection: Connection, after: int = 0) -> Iterator[e.Recorded]:
+    """All events after a sequence, those that cannot be read among them."""
+    while some := rows(connection, after, _CHUNK):
+        yield from e.read(some)
+        after = some[-1][0]

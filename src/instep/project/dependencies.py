@@ -1,0 +1,55 @@
+"""What entities say of each other (`depends_on`): names that exist, and never a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from instep.project.fields import problem
+
+if TYPE_CHECKING:
+    from instep.project.models import Entity
+
+
+def check_dependencies(entities: Mapping[str, Entity]) -> None:
+    """Raises a validation error for a name that is not declared, or for the first circle in the order of the file."""
+    for name, entity in entities.items():
+        for index, each in enumerate(entity.depends_on):
+            if each not in entities:
+                raise problem("no_entity", "no such entity", path=(name, "depends_on", index), allowed=list(entities))
+    circle = _circle(entities)
+    if circle is not None:
+        first, second = circle[:2]
+        path = (first, "depends_on", entities[first].depends_on.index(second))
+        raise problem("circle", f"entities cannot wait for each other: {' → '.join(circle)}", path=path)
+
+
+def upstream_names(entities: Mapping[str, Entity], names: Sequence[str]) -> list[str]:
+    """All that these entities depend on, directly or not, without themselves: the nearest first."""
+    found = dict.fromkeys(names)
+    pending = list(names)
+    while pending:
+        for each in entities[pending.pop(0)].depends_on:
+            if each not in found:
+                found[each] = None
+                pending.append(each)
+    return [each for each in found if each not in names]
+
+
+def _circle(entities: Mapping[str, Entity]) -> list[str] | None:
+    """Names that lead back to the first of them, which is also the last; None if there are none such."""
+    done: set[str] = set()
+    for start in entities:
+        # Without recursion: a long chain is no reason to fail.
+        path, branches = [start], [iter(entities[start].depends_on)]
+        while path:
+            following = next(branches[-1], None)
+            if following is None:
+                done.add(path.pop())
+                branches.pop()
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            elif following not in done:
+                path.append(following)
+                branches.append(iter(entities[following].depends_on))
+    return None

@@ -1,0 +1,29 @@
+"""What a worker has in hand of one part of a job, and what it has to say about one partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from instep.domain.jobs import JobPart
+from instep.ledger.port import Lease
+from instep.service.setup import EntitySetup
+from instep.service.wave import WaveRunner
+
+
+@dataclass
+class Desk:
+    """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed."""
+
+    setup: EntitySetup
+    part: JobPart
+    lease: Lease
+    ready: bool = False
+    runner: WaveRunner | None = None
+
+
+@dataclass
+class Report:
+    """What a worker did for one partition."""
+
+    engine: str | None = None
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,57 @@
+"""Generations of a partition: which one is meant, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.domain.refs import PartitionRef, is_generation_name
+from instep.errors import UserError
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.setup import EntitySetup
+
+
+def checked_generation(name: str | None) -> str | None:
+    """The name itself. Raises `UserError` for one that cannot name a generation."""
+    if name is not None and not is_generation_name(name):
+        raise UserError(
+            f"{name!r} cannot name a generation",
+            hint="Use letters, digits, '.', '_' and '-', at most 64, beginning with a letter or a digit.",
+        )
+    return name
+
+
+def generation_of(ledger: Ledger, ref: PartitionRef, asked: str | None) -> str:
+    """The generation that is asked for; else the promoted one, or that without a name while nothing is served."""
+    return (ledger.promoted(ref) or "") if asked is None else asked
+
+
+def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str | None) -> str:
+    """The same for several partitions at once. Raises `UserError` when they have promoted different ones."""
+    found = {ref: generation_of(ledger, ref, asked) for ref in refs}
+    if len(set(found.values())) > 1:
+        names = ", ".join(f"{ref}: {generation!r}" for ref, generation in found.items())
+        raise UserError(f"they are read in different generations ({names})", hint="Name one, or ask one by one.")
+    return next(iter(found.values()), "")
+
+
+def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> str | None:
+    """The physical index that is read: by the alias, or, when a generation is asked for, by its checkpoint."""
+    if generation is None:
+        return setup.target.served(setup.alias)
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    return checkpoint.physical if checkpoint else None
+
+
+def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
+    """What is served of the generation. Raises `UserError` when nothing is built of it."""
+    checkpoint = ledger.checkpoint(ref, generation)
+    if checkpoint is not None:
+        return checkpoint
+    named = f"generation {generation!r}" if generation else "the generation without a name"
+    others = ", ".join(repr(each.generation) for each in ledger.checkpoints(ref))
+    known = f" (built: {others})" if others else ""
+    raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ref, generation)}{known}")
+
+
+def build_hint(ref: PartitionRef, generation: str) -> str:
+    return f"Build it: instep run {ref.entity} --generation {generation or repr('')}"

@@ -1,0 +1,26 @@
+"""Which version of a project's code runs, as far as version control knows."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+_SECONDS = 5.0
+
+
+def revision_of(folder: Path) -> str:
+    """The commit that is checked out in this folder's git repository, with `+` for changes since; '' without one."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return ""
+    return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
+    try:
+        # Found in the PATH, as for any user; what it may run is fixed here.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,131 @@
+"""Promotion of a generation: those who ask for none read it from now on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.events import GenerationPromoted
+from instep.domain.instances import InstanceState
+from instep.domain.refs import PartitionRef, generation_text
+from instep.errors import UserError
+from instep.ledger.port import Checkpoint, Holder
+from instep.service.context import Context
+from instep.service.generations import build_hint, built
+from instep.service.promotion import not_better
+from instep.service.recovery import recover
+from instep.service.setup import EntitySetup
+from instep.service.start import Busy, held_text
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promotion did: readers of `ref` get `generation` now, and got `before`."""
+
+    ref: PartitionRef
+    generation: str
+    before: str
+    instance: str
+    physical: str
+
+    @property
+    def changed(self) -> bool:
+        return self.generation != self.before
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "before": self.before,
+            "changed": self.changed,
+            "instance": self.instance,
+            "physical": self.physical,
+        }
+
+
+def promote(setup: EntitySetup, generation: str, context: Context, *, by: str = "") -> Promotion:
+    """Have those who ask for no generation read this one from now on: the alias moves, and then the ledger records it.
+
+    Raises `UserError` when nothing is built of it, or what is built is not good enough; `Busy` while a job works on the
+    partition. Again it changes nothing; after a crash in between it does the rest.
+    """
+    ledger = context.ledger
+    checkpoint = built(ledger, setup.ref, generation)
+    before = ledger.promoted(setup.ref) or ""
+    if before != generation or setup.target.served(setup.alias) != checkpoint.physical:
+        checkpoint = _Promotion(setup, generation, context, by).run()
+    return Promotion(setup.ref, generation, before, checkpoint.instance, checkpoint.physical)
+
+
+def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
+    """Complete a promotion whose process died when it had moved the alias and not yet said so."""
+    ledger = context.ledger
+    checkpoints = ledger.checkpoints(setup.ref)
+    if len(checkpoints) < 2:
+        return
+    served, promoted = setup.target.served(setup.alias), ledger.promoted(setup.ref)
+    moved = next((each.generation for each in checkpoints if each.physical == served), promoted)
+    if moved is not None and moved != promoted:
+        with suppress(Busy):  # Somebody is at it.
+            _Promotion(setup, moved, context, by).run(moved=True)
+
+
+class _Promotion:
+    """One promotion, under the lease of the partition: nobody builds any of its generations meanwhile."""
+
+    def __init__(self, setup: EntitySetup, generation: str, context: Context, by: str) -> None:
+        self._setup = setup
+        self._generation = generation
+        self._context = context
+        self._by = by
+
+    def run(self, *, moved: bool = False) -> Checkpoint:
+        """`moved`: only record what was verified and served before, if it still is."""
+        from instep.service.worker import Worker  # Brings Arrow: only where there is something to do.
+
+        ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
+        worker = Worker({ref: self._setup}, self._context, "run")
+        try:
+            recover(self._context)  # Who has died with the lease keeps it from nobody.
+            ledger.begin_job(job_id, worker.id, {"promote": {str(ref): self._generation}})
+            try:
+                since = self._context.clock.monotonic()
+                lease = ledger.acquire_lease(ref, job_id, worker.id)
+                if isinstance(lease, Holder):
+                    raise Busy(held_text(lease), hint="Promote when that has ended.")
+                worker.keeper.keep(lease, since=since)
+                checkpoint = built(ledger, ref, self._generation)
+                if not moved:
+                    self._check(checkpoint)
+                    worker.keeper.require(ref)
+                    self._setup.target.promote(self._setup.alias, checkpoint.physical, lease.epoch)
+                if self._setup.target.served(self._setup.alias) == checkpoint.physical:
+                    self._record()
+                return checkpoint
+            finally:
+                worker.keeper.drop(ref)
+                ledger.discard_job(job_id)
+        finally:
+            worker.end()
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        """Raises `UserError` when what is built may not be served in place of what is."""
+        setup, ledger = self._setup, self._context.ledger
+        promoted = ledger.promoted(setup.ref)
+        if promoted is None or promoted == self._generation:
+            return
+        instance, served = ledger.instance(checkpoint.instance), ledger.checkpoint(setup.ref, promoted)
+        problem = None
+        if instance is not None and instance.state is InstanceState.TAINTED:
+            problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
+        elif served is not None:
+            problem = not_better(setup, ledger, checkpoint, served)
+        if problem:
+            name = generation_text(setup.ref, self._generation)
+            raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(setup.ref, self._generation))
+
+    def _record(self) -> None:
+        ref, ledger = self._setup.ref, self._context.ledger
+        if ledger.promoted(ref) != self._generation:
+            ledger.append([GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])

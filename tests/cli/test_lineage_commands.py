@@ -1,0 +1,257 @@
+"""`instep why`, `lineage`, `ledger`, `gc` and the past of `status`: what they print, their JSON, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.cli import graphs, main
+from instep.cli.output import visible
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.lineage import Edge, Graph, Link, Node
+from instep.service.lineage import Lineage
+from tests.service.projects import Home, home
+
+Say = Callable[..., str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A project, and the current folder in it."""
+    monkeypatch.chdir(tmp_path)
+    return home(tmp_path)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """What a command printed; its errors too when it should fail."""
+
+    def said(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(list(arguments)) == code, capsys.readouterr()
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return out.out + out.err if code else out.out
+
+    return said
+
+
+def answer(say: Say, *arguments: str) -> Any:
+    return json.loads(say(*arguments, "--json"))
+
+
+def test_why_tells_instance_job_file_and_code(place: Home, say: Say) -> None:
+    result = place.run()
+    text = say("why", "Document", place.uri(3))
+    found = answer(say, "why", "index", place.uri(3))
+    for each in (str(result.job_id), found["instance"]["uuid"], found["row"]["document_hash"], "made for: first build"):
+        assert each in text
+    assert found["job"]["id"] == result.job_id
+    assert found["document"]["uri"] == place.uri(3)
+    assert found["window"]["floor"] == 0
+    assert found["wants"] == found["inputs"] == []
+    place.change(3, "more at the end")
+    place.run()
+    assert "changed since, but not in this chunk" in say("why", "Document", place.uri(3))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", *arguments)
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_code_has_a_revision_where_there_is_version_control(place: Home, say: Say) -> None:
+    place.run()
+    assert "revision    none: the project is not under version control" in say("why", "Document", place.uri(3))
+    assert "revision" not in say("history", "Document")
+    git(place.root, "init", "--quiet")
+    git(place.root, "add", "instep.yaml")
+    git(place.root, "commit", "--quiet", "-m", "one")
+    commit = git(place.root, "rev-parse", "HEAD")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}\n" in say("history", "Document")
+    with (place.root / "instep.yaml").open("a", encoding="utf-8") as file:
+        file.write("# not committed\n")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}+\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}+\n" in say("history", "Document")
+    assert answer(say, "lineage", "Document")["nodes"][0]["instance"]["revision"] == f"{commit}+"
+
+
+def test_the_past_says_which_generation_was_promoted(place: Home, say: Say) -> None:
+    place.run()
+    assert "promoted" not in say("status", "--at", "2999-01-01"), "there is one only"
+    say("run", "--quiet", "--engine", "inline", "--generation", "v2")
+    then = datetime.now(UTC).isoformat()
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+    time.sleep(0.002)
+    say("promote", "Document", "--generation", "v2")
+    assert "Document: generation v2 was promoted." in say("status", "--at", "2999-01-01")
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+
+
+def test_why_of_nothing_helps(place: Home, say: Say) -> None:
+    assert "instep run" in say("why", "Document", "x", code=1)
+    place.run()
+    assert "search --json" in say("why", "Document", "x", code=1)
+    assert "Declared: index, Document" in say("why", "nothing", "x", code=1)
+    say("why", "Document", code=64)
+    assert json.loads(say("why", "Document", "x", "--json", code=1).partition("error:")[0])["error"]["exit_code"] == 1
+
+
+def test_lineage_and_status_go_back_in_time(place: Home, say: Say) -> None:
+    first = place.run()
+    (old,) = answer(say, "history", "Document")
+    then = _after(old["live_at"])
+    say("taint", "Document", "--why", "doubtful")
+    second = place.run()
+    new = answer(say, "history", "Document")[0]
+    text = say("lineage", "Document").splitlines()
+    assert text[0].startswith(f"Document@global {new['uuid'][:8]}: Live, made for: taint")
+    assert text[1].startswith(f"  in place of Document@global {old['uuid'][:8]}: Tainted")
+    (node,) = answer(say, "lineage", "Document", "--at", then)["nodes"]
+    assert (node["uuid"], node["instance"]["state"]) == (old["uuid"], "Live")
+    (at,) = answer(say, "status", "--at", then)
+    assert (at["instance"]["uuid"], at["instance"]["state"], at["served"]["uuid"]) == (
+        old["uuid"],
+        "Live",
+        old["uuid"],
+    )
+    assert old["uuid"][:8] in say("status", "--at", then)
+    for result, uuid in ((first, old["uuid"]), (second, new["uuid"])):
+        (seen,) = answer(say, "status", "Document", "--job", str(result.job_id)[:8])
+        assert seen["instance"]["uuid"] == uuid
+    (before,) = answer(say, "status", "--at", "2001-01-01")
+    assert before["instance"] is None
+
+
+def _after(milliseconds: int) -> str:
+    """A time just after; the next events are later than it."""
+    while time.time() * 1000 <= milliseconds + 2:
+        time.sleep(0.001)
+    return datetime.fromtimestamp((milliseconds + 1) / 1000, UTC).isoformat()
+
+
+def test_questions_about_the_past_that_make_no_sense_are_refused(place: Home, say: Say) -> None:
+    assert "2026-01-31T12:00" in say("status", "--at", "yesterday", code=64)
+    assert "not both" in say("status", "--at", "2026-01-31", "--job", "1f0c", code=1)
+    assert "nothing has run yet" in say("status", "--job", "1f0c", code=1)
+    assert "too short" in say("status", "--job", "", code=1), "an empty variable of a script is not now"
+    assert "instep run" in say("lineage", "Document", code=1)
+    assert "'--format' / '-f': 'png' is not one of 'text'" in say("lineage", "Document", "--format", "png", code=64)
+    assert not (place.root / ".instep").exists()
+
+
+def test_lineage_as_a_drawing(place: Home, say: Say) -> None:
+    place.run()
+    dot = say("lineage", "Document", "--format", "dot")
+    assert dot.startswith("digraph lineage {")
+    assert dot.rstrip().endswith("}")
+    page = say("lineage", "Document", "--format", "html")
+    assert page.startswith("<!DOCTYPE html>")
+    assert json.loads(say("lineage", "Document", "--format", "json")) == answer(say, "lineage", "Document")
+
+
+def hostile(text: str) -> Lineage:
+    made = Instance("1f0c0000-0000-4000-8000-000000000001", text, text, 1, None, Reason.FIRST, InstanceState.LIVE, 1)
+    gone = "2f0c0000-0000-4000-8000-000000000002"
+    nodes = (Node(made.uuid, made, made.state), Node(gone, None, None))
+    return Lineage(1, Graph(nodes, (Edge(made.uuid, gone, Link.INPUT),)), (made,))
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add(tag)
+        assert not {name for name, _ in attrs} & {"src", "href", "onload", "onclick", "style"}
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&lt;", "\\", '"; x', "\x1b[2J"]
+)
+def test_names_are_data_in_every_format(text: str) -> None:
+    tags = Tags()
+    page = "\n".join(graphs.as_html(hostile(text)))
+    tags.feed(page)
+    assert tags.found <= {
+        *("html", "head", "meta", "title", "style", "body", "h1", "p", "svg", "line", "rect", "text"),
+        *("table", "tr", "th", "td"),
+    }
+    shown = [page, "\n".join(graphs.as_text(hostile(text))), "\n".join(graphs.as_dot(hostile(text).graph))]
+    assert not any("\x1b" in each for each in shown)
+    first = shown[2].splitlines()[2]
+    label = first[first.index("[label=") + len("[label=") : first.rindex("]")]
+    assert json.loads(label).startswith(visible(text))
+
+
+def test_the_ledger_is_verified_and_rebuilt(place: Home, say: Say) -> None:
+    assert "0 events" in say("ledger", "verify")
+    assert "Nothing differed" in say("ledger", "rebuild")
+    assert not (place.root / ".instep").exists()
+    place.run()
+    assert "What is stored is what the log leads to." in say("ledger", "verify")
+    before = answer(say, "history", "Document")
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
+        ledger.execute("DELETE FROM canonical")
+    broken = say("ledger", "verify", code=1)
+    assert "differs: canonical instance of" in broken
+    assert "instep ledger rebuild" in broken
+    assert "Rebuilt." in say("ledger", "rebuild")
+    assert answer(say, "ledger", "verify")["differences"] == []
+    assert answer(say, "history", "Document") == before
+
+
+def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say: Say) -> None:
+    place.run()
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
+        [(last, at)] = ledger.execute("SELECT last, at FROM event_head").fetchall()
+        strange = [
+            (last + 1, at, "universe.ended\x1b[2J", 1, "{}"),
+            (last + 2, at, "want.created", 1, '{"want": '),
+            (last + 3, at, "want.canceled", 1, '{"want": "nobody"}'),
+        ]
+        ledger.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", strange)
+        ledger.execute("UPDATE event_head SET last = last + 3")
+    told = say("ledger", "verify")
+    assert f"1 skipped: unknown-kind\n  event {last + 1}: no event is called 'universe.ended" in told
+    assert "\x1b" not in told
+    assert f"1 skipped: malformed\n  event {last + 2}: want.created: " in told
+    assert f"1 skipped: unknown-want\n  event {last + 3}: " in told
+    assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
+    assert "is there as of" in say("want", "Document"), "it is no stop"
+    assert "What is stored is what the log leads to." in say("ledger", "verify")
+
+
+def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
+    assert "Nothing is old enough" in say("gc")
+    assert not (place.root / ".instep").exists()
+    for _ in range(3):
+        say("rebuild", "Document")
+        place.run()
+    oldest = answer(say, "history", "Document")[-1]
+    _after(oldest["ended_at"])
+    assert "Nothing is old enough" in say("gc")
+    looked = answer(say, "gc", "--keep", "1ms", "--dry-run")
+    assert (looked["instances"], looked["collected"]) == ([oldest["uuid"]], False)
+    assert "Document@global: 1 instance" in say("gc", "--keep", "1ms", "--dry-run")
+    assert "Forgotten: 1 instance, 0 wants." in say("gc", "--keep", "1ms")
+    assert oldest["uuid"] not in [each["uuid"] for each in answer(say, "history", "Document")]
+    assert "collected" not in say("lineage", "Document")
+    assert answer(say, "ledger", "verify")["differences"] == []
+    say("gc", "--keep", "soon", code=64)

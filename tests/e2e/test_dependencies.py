@@ -1,0 +1,523 @@
+"""Entities made from others, through real runs and workers: what is missing is waited for, built and recorded.
+
+The seed's own scenarios are named here: four wants on one build, a dependency that is missed, a rebuild, an expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.domain.events import DependencyMissed, InstanceTainted, WantCanceled, WantCreated, read
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.jobs import JobState
+from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want, WantState
+from instep.errors import UserError
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.open import open_ledger
+from instep.ledger.port import Lease, Ledger
+from instep.service.compose import Workshop
+from instep.service.context import Context
+from instep.service.fulfil import Fulfiller
+from instep.service.plan import PlanOptions, plan_entity
+from instep.service.planner import Planner
+from instep.service.run import EntityResult, run_entities
+from instep.service.start import Start
+from instep.service.worker import Worker, serve
+from tests.doubles.clock import VirtualClock
+
+from . import corpus
+from .test_faults import NoProof
+from .test_many_workers import Gone, Still, Through, Told, _gone, pausing
+
+SITE, PAGE, TOP = PartitionRef("Site"), PartitionRef("Page"), PartitionRef("Top")
+ENTITY = """\
+  {name}:
+    source: {{type: files, path: "{docs}", include: ["**/*.md"]}}
+    embed: {{type: hashing, dimensions: 32}}
+    buckets: 2
+    depends_on: [{upstream}]
+    {more}
+"""
+
+
+class House:
+    """A project of entities made from each other, one ledger, one clock; any number of servers."""
+
+    def __init__(self, root: Path, ledger: Ledger, clock: VirtualClock) -> None:
+        self.root = root
+        self.ledger = ledger
+        self.clock = clock
+        self.told = Told()
+        for name in ("Site", "Page", "Top"):
+            corpus.write(self.docs(name), range(6))
+        self.declare(Site="", Page="Site")
+
+    def docs(self, name: str) -> Path:
+        return self.root / "docs" / name
+
+    def declare(self, more: str = "", **upstream: str) -> None:
+        head = "name: test\ntargets: {index: {type: lance, uri: index}}\nentities:\n"
+        entities = (
+            ENTITY.format(name=name, docs=self.docs(name), upstream=others, more=more)
+            for name, others in upstream.items()
+        )
+        (self.root / "instep.yaml").write_text(head + "".join(entities), encoding="utf-8")
+
+    def empty(self, name: str) -> None:
+        for file in self.docs(name).rglob("*.md"):
+            file.unlink()
+
+    def context(self, workshop: Workshop, **changes: Any) -> Context:
+        context = replace(workshop.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
+        return replace(context, **changes)
+
+    def workshop(self) -> Workshop:
+        return Workshop(instep.load(self.root).project, clock=self.clock, engine="inline")
+
+    def run(
+        self,
+        *names: str,
+        breaks: Collection[PartitionRef] = (),
+        options: PlanOptions | None = None,
+        **changes: Any,
+    ) -> list[EntityResult]:
+        """`breaks`: partitions whose target does not hold what was recorded, so that their builds fail for good."""
+        workshop = self.workshop()
+        with closing(workshop):
+            setups, upstream = (
+                [replace(each, target=_broken(each.target)) if each.ref in breaks else each for each in some]
+                for some in (workshop.setups(names), workshop.upstream(names))
+            )
+            context = self.context(workshop, **changes)
+            return run_entities(setups, context, options or PlanOptions(), wait_seconds=0, upstream=upstream)
+
+    def serve(self, *names: str, breaks: Collection[PartitionRef] = (), **changes: Any) -> None:
+        workshop = self.workshop()
+        with closing(workshop):
+            setups = [
+                replace(each, target=_broken(each.target)) if each.ref in breaks else each
+                for each in workshop.setups(names)
+            ]
+            serve(setups, self.context(workshop, **changes), until_idle=True)
+
+    def dies_waiting(self) -> None:
+        """A run of Page that is gone as soon as its job waits for Site."""
+        frozen = Through(self.ledger, open_parts=_gone, leave_job=_gone, retire_worker=_gone)
+        with pytest.raises(Gone):
+            self.run("Page", ledger=frozen, background=Still())
+
+    def want(self, name: str, ref: PartitionRef = PAGE, **values: Any) -> Want:
+        self.ledger.append([WantCreated(want=name, refs=(str(ref),), by="ann", **values)])
+        return self.wanted(name)
+
+    def wanted(self, name: str) -> Want:
+        found = self.ledger.want(name)
+        assert found is not None
+        return found
+
+    def states(self, *names: str) -> set[WantState]:
+        return {self.wanted(name).state for name in names}
+
+    def now(self, ref: PartitionRef) -> Instance:
+        found = self.ledger.canonical(ref)
+        assert found is not None
+        return found
+
+    def derivative(self) -> Want:
+        """The one want that a job has made and that has not ended."""
+        (found,) = [each for each in self.ledger.wants(open_only=True) if each.derivative_of]
+        return found
+
+    def misses(self) -> int:
+        return sum(isinstance(each.event, DependencyMissed) for each in read(self.ledger.events()))
+
+    def intact(self) -> None:
+        assert self.ledger.verify().differences == ()
+        assert [each for each in self.ledger.jobs() if not each.state.ended] == []
+
+
+def _broken(target: Any) -> Any:
+    return Through(target, rows=lambda real, *args: real(*args) + 1)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    clock = VirtualClock()
+    if request.param == "memory":
+        yield House(tmp_path, MemoryLedger(clock), clock)
+        return
+    with closing(open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)) as ledger:
+        yield House(tmp_path, ledger, clock)
+
+
+FAILED = f"{PAGE} waits for {SITE}, which failed: the build of {SITE} failed: the target holds "
+
+
+# Runs.
+
+
+def test_a_run_of_all_builds_what_others_are_made_from_first_in_one_job(house: House) -> None:
+    results = house.run()
+    assert [(each.plan.ref, each.state) for each in results] == [
+        (SITE, JobState.COMPLETED),
+        (PAGE, JobState.COMPLETED),
+    ]
+    site, page = house.now(SITE), house.now(PAGE)
+    assert site.live_at is not None
+    assert page.inputs == (site.uuid,)
+    assert len(house.ledger.jobs()) == 1
+    assert [each.state for each in house.run()] == [None, None], "nothing is left to do"
+    house.intact()
+
+
+def test_a_run_of_one_entity_does_the_whole_job(house: House) -> None:
+    house.declare(Site="", Page="Site", Top="Page, Site")
+    results = house.run("Top")
+    assert {(each.plan.ref, each.state) for each in results} == {
+        (SITE, JobState.COMPLETED),
+        (PAGE, JobState.COMPLETED),
+        (TOP, JobState.COMPLETED),
+    }
+    assert results[-1].plan.ref == TOP
+    site, page, top = house.now(SITE), house.now(PAGE), house.now(TOP)
+    assert page.inputs == (site.uuid,)
+    assert set(top.inputs) == {page.uuid, site.uuid}
+    assert f"waits for {PAGE}, {SITE}" in house.told.said
+    house.intact()
+
+
+def test_what_is_there_is_not_waited_for_nor_built_again(house: House) -> None:
+    (site,) = house.run("Site")
+    (page,) = house.run("Page")
+    assert (site.promoted, page.promoted) == (True, True)
+    assert house.now(PAGE).inputs == (house.now(SITE).uuid,)
+    assert house.misses() == 0
+
+
+def test_a_refresh_of_all_refreshes_what_others_are_made_from_first(house: House) -> None:
+    house.run()
+    house.clock.sleep(60)
+    for name in ("Site", "Page"):
+        corpus.write(house.docs(name), range(6, 8))
+    claimed: list[PartitionRef] = []
+
+    def claim(real: Callable[..., Any], job_id: str, ref: PartitionRef, *args: Any, **options: Any) -> Any:
+        found = real(job_id, ref, *args, **options)
+        claimed.extend(ref for _ in found[:1])
+        return found
+
+    results = house.run("Page", "Site", ledger=Through(house.ledger, claim=claim))
+    assert [each.state for each in results] == [JobState.COMPLETED] * 2
+    assert claimed == sorted(claimed, key=[SITE, PAGE].index)
+    assert house.now(PAGE).inputs == (house.now(SITE).uuid,)
+    house.intact()
+
+
+def test_plans_say_what_would_be_waited_for(house: House) -> None:
+    house.declare(Site="", Page="Site", Top="Page, Site")
+    workshop = house.workshop()
+    plans = {
+        setup.ref: plan_entity(setup, house.ledger, PlanOptions(), "", choose=workshop.choose)
+        for setup in workshop.setups()
+    }
+    assert [plans[ref].waits_for for ref in (SITE, PAGE, TOP)] == [(), (SITE,), (PAGE, SITE)]
+    house.run("Site")
+    (setup,) = workshop.setups(["Top"])
+    assert plan_entity(setup, house.ledger, PlanOptions(), "", choose=workshop.choose).as_dict()["waits_for"] == [
+        str(PAGE)
+    ]
+
+
+# Failures.
+
+
+def test_what_fails_upstream_fails_what_waits_with_the_chain_named(house: House) -> None:
+    house.declare(Site="", Page="Site", Top="Page")
+    user = house.want("user", TOP)
+    assert user.state is WantState.IDLE
+    results = house.run("Top", breaks=[SITE])
+    assert {each.plan.ref: each.state for each in results} == dict.fromkeys((SITE, PAGE, TOP), JobState.FAILED)
+    error = f"{TOP} waits for {PAGE}, which failed: {FAILED}"
+    (status,) = [each for job in house.ledger.jobs() for each in job.parts if each.part.ref == TOP]
+    assert (status.error or "").startswith(error)
+    assert any(note.startswith(error) for note in results[-1].notes)
+    user = house.wanted("user")
+    assert user.state is WantState.UPSTREAM_FAILED
+    assert (user.error or "").startswith(error)
+    for ref in (SITE, PAGE, TOP):
+        assert (house.now(ref).state, house.now(ref).reason) == (InstanceState.MISSING, Reason.FAILURE)
+    house.intact()
+    assert {each.state for each in house.run("Top")} == {JobState.COMPLETED}
+    house.intact()
+
+
+def test_parts_of_one_job_fail_with_each_other(house: House) -> None:
+    results = house.run(breaks=[SITE])
+    assert [each.state for each in results] == [JobState.FAILED] * 2
+    (job,) = house.ledger.jobs()
+    assert job.state is JobState.FAILED
+    assert (job.part(PAGE).error or "").startswith(FAILED)
+    house.intact()
+
+
+def test_what_can_never_be_built_is_not_waited_for_for_ever(house: House) -> None:
+    house.empty("Site")
+    (page,) = house.run("Page")
+    assert page.state is JobState.FAILED
+    why = "canceled: not indexed yet; the source holds no documents that can be indexed"
+    assert f"{PAGE} waits for {SITE}, and that wait was {why}" in page.notes
+    house.want("user")
+    house.serve()
+    assert house.wanted("user").state is WantState.UPSTREAM_FAILED
+    house.intact()
+
+
+def test_who_cancels_the_derivative_want_ends_the_wait(house: House) -> None:
+    house.dies_waiting()
+    house.ledger.append([WantCanceled(want=house.derivative().id, by="ann", why="not now")])
+    house.clock.sleep(3600)
+    house.serve("Page")
+    (job,) = house.ledger.jobs()
+    assert job.part(PAGE).error == f"{PAGE} waits for {SITE}, and that wait was canceled by ann: not now"
+    assert job.state is JobState.FAILED
+    house.intact()
+
+
+def test_a_refresh_that_waits_leaves_what_is_served_when_its_upstream_fails(house: House) -> None:
+    house.run()
+    served = house.ledger.checkpoint(PAGE)
+    house.ledger.append([InstanceTainted(instance=house.now(SITE).uuid)])
+    corpus.write(house.docs("Page"), range(6, 8))
+    *_, page = house.run("Page", breaks=[SITE])
+    assert page.state is JobState.FAILED
+    assert (house.now(PAGE).state, house.ledger.checkpoint(PAGE)) == (InstanceState.LIVE, served)
+    house.clock.sleep(1)
+    *_, page = house.run("Page")
+    assert (page.state, page.counts.written) == (JobState.COMPLETED, 2)
+    assert house.now(SITE).uuid in house.now(PAGE).inputs
+    house.intact()
+
+
+# Crashes, and other workers.
+
+
+def test_a_job_that_waits_is_gone_on_with_by_any_worker(house: House) -> None:
+    house.dies_waiting()
+    assert house.now(PAGE).waits == (house.derivative().id,)
+    house.clock.sleep(3600)
+    house.serve()
+    assert house.now(PAGE).inputs == (house.now(SITE).uuid,)
+    assert [job.state for job in house.ledger.jobs()] == [JobState.COMPLETED] * 2
+    house.intact()
+
+
+def test_a_job_that_waits_is_resumed_by_the_next_run_and_so_is_what_it_waits_for(house: House) -> None:
+    house.dies_waiting()
+    house.clock.sleep(3600)
+    frozen = Through(house.ledger, claim=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        house.run("Site", ledger=frozen, background=Still())
+    house.clock.sleep(3600)
+    (page,) = house.run("Page")
+    assert (page.plan.ref, page.state) == (PAGE, JobState.COMPLETED)
+    assert [job.state for job in house.ledger.jobs()] == [JobState.COMPLETED] * 2
+    house.intact()
+
+
+def test_slices_of_what_waits_are_claimed_by_nobody(house: House) -> None:
+    house.dies_waiting()
+    house.clock.sleep(3600)
+    claims: list[Any] = []
+
+    def claim(real: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        claims.append(args)
+        return real(*args, **options)
+
+    house.serve("Page", ledger=Through(house.ledger, claim=claim))
+    assert claims == [], "it has nothing to do, and leaves"
+    assert house.ledger.workers() == []
+    house.run("Site")
+    house.serve("Page", ledger=Through(house.ledger, claim=claim))
+    assert claims
+    assert house.now(PAGE).state is InstanceState.LIVE
+    house.intact()
+
+
+def test_a_job_that_was_stopped_while_it_waited_goes_on_with_the_next_run(house: House) -> None:
+    house.dies_waiting()
+    (job,) = house.ledger.jobs()
+    house.ledger.request_stop(job.id, "stopped by ann")
+    house.clock.sleep(3600)
+    assert {each.state for each in house.run("Page")} == {JobState.COMPLETED}
+    house.intact()
+
+
+def test_what_is_waited_for_and_was_stopped_stops_the_run_that_waits(house: House) -> None:
+    def stop(real: Callable[..., Any], job_id: str, ref: PartitionRef, *args: Any, **options: Any) -> Any:
+        if ref == SITE:
+            house.ledger.request_stop(job_id, "stopped by ann")
+        return real(job_id, ref, *args, **options)
+
+    with pytest.raises(UserError, match=r"Site@global, which is waited for: .* stopped by ann"):
+        house.run("Page", ledger=Through(house.ledger, claim=stop))
+    assert {each.state for each in house.run("Page")} == {JobState.COMPLETED}
+    house.intact()
+
+
+def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(house: House) -> None:
+    """A want of the next instance is begun after the old part has ended, and not again and again meanwhile."""
+    house.dies_waiting()
+    house.ledger.append([WantCanceled(want=house.derivative().id)])
+    house.want("user")
+    house.clock.sleep(3600)
+    house.serve()
+    assert house.wanted("user").state is WantState.SUCCESSFUL
+    assert [job.state for job in reversed(house.ledger.jobs())] == [
+        JobState.FAILED,
+        JobState.COMPLETED,
+        JobState.COMPLETED,
+    ]
+    house.intact()
+
+
+def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for(house: House) -> None:
+    """Until then it is STOPPED, and no part of it open: to join it again and again would be a loop without a pause."""
+    workshop = house.workshop()
+    setups = {each.ref: each for each in workshop.setups()}
+    planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+    planning, resuming, idle = [Worker(setups, planner.context, "worker") for _ in range(3)]
+    first = Start({SITE: planner.plan(SITE)}, planner, planning, deadline=0.0)
+    first.get()
+    job_id = first.taken[SITE]
+    missed = DependencyMissed(job=job_id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
+    house.ledger.append([missed, WantCanceled(want="up")])
+    house.ledger.request_stop(job_id)
+    planning.end()
+    lease = house.ledger.acquire_lease(SITE, job_id, resuming.id)
+    assert isinstance(lease, Lease)
+    house.ledger.adopt_part(lease)
+    assert house.want("user", SITE).state is WantState.IDLE
+    assert not house.ledger.open_parts({SITE})
+    fulfiller = Fulfiller(planner)
+    assert [fulfiller.begin(idle) for _ in range(3)] == [True, False, False]
+
+
+def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_failed(house: House) -> None:
+    """Joining it again and again, without a slice to be had, would be a loop without a pause."""
+    begun: list[bool] = []
+
+    def meanwhile() -> None:
+        (job,) = house.ledger.jobs()
+        missed = DependencyMissed(job=job.id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
+        house.ledger.append([missed, WantCanceled(want="up")])
+        assert house.want("user", SITE).state is WantState.IDLE
+        workshop = house.workshop()
+        setups = {each.ref: each for each in workshop.setups()}
+        planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+        worker = Worker(setups, planner.context, "worker")
+        begun.append(Fulfiller(planner).begin(worker))
+        worker.end()
+
+    (site,) = house.run("Site", engine=pausing(meanwhile))
+    assert (begun, site.state) == ([False], JobState.FAILED)
+    house.serve()
+    assert house.wanted("user").state is WantState.SUCCESSFUL
+    house.intact()
+
+
+# The seed's scenarios.
+
+
+def test_four_wants_on_one_build_all_wait_for_what_it_misses_and_succeed_with_it(house: House) -> None:
+    names = ["w1", "w2", "w3", "w4"]
+    assert house.want("w1").state is WantState.IDLE
+    house.dies_waiting()
+    page = house.now(PAGE)
+    assert page.state is InstanceState.BUILDING
+    for name in names[1:]:
+        house.want(name)
+    assert house.states(*names) == {WantState.UPSTREAM_BUILDING}
+    derivative = house.derivative()
+    assert (derivative.state, derivative.refs) == (WantState.IDLE, (str(SITE),))
+    assert {house.wanted(name).upstream for name in names} == {(derivative.id,)}
+    house.run("Site")
+    assert house.wanted(derivative.id).state is WantState.SUCCESSFUL
+    assert house.states(*names) == {WantState.BUILDING}
+    house.clock.sleep(3600)
+    house.serve()
+    assert house.states(*names) == {WantState.SUCCESSFUL}
+    assert {house.wanted(name).instances for name in names} == {(page.uuid,)}
+    house.intact()
+
+
+def test_a_missed_dependency_that_fails_fails_all_wants(house: House) -> None:
+    names = ["w1", "w2", "w3", "w4"]
+    for name in names:
+        house.want(name)
+    house.serve(breaks=[SITE])
+    assert house.states(*names) == {WantState.UPSTREAM_FAILED}
+    for name in names:
+        assert (house.wanted(name).error or "").startswith(FAILED)
+    house.intact()
+    assert house.want("again").state is WantState.IDLE
+    house.serve()
+    assert house.wanted("again").state is WantState.SUCCESSFUL
+    house.intact()
+
+
+def test_after_a_rebuild_the_next_build_is_made_from_the_new_instance(house: House) -> None:
+    house.run()
+    first = house.now(SITE)
+    assert house.now(PAGE).inputs == (first.uuid,)
+    house.ledger.append([InstanceTainted(instance=first.uuid, why="a bad batch", by="ann")])
+    old = house.now(PAGE)
+    house.ledger.append([InstanceTainted(instance=old.uuid)])
+    house.want("user")
+    house.serve()
+    site, page = house.now(SITE), house.now(PAGE)
+    assert (site.previous, site.reason, page.inputs) == (first.uuid, Reason.TAINT, (site.uuid,))
+    left = house.ledger.instance(old.uuid)
+    assert left is not None
+    assert (left.state, left.inputs) == (InstanceState.TAINTED, (first.uuid,)), "what was built from what stays known"
+    assert house.wanted("user").state is WantState.SUCCESSFUL
+    house.intact()
+
+
+def test_what_has_expired_upstream_is_built_anew_for_what_is_made_from_it(house: House) -> None:
+    house.declare("ttl: 1h", Site="", Page="Site")
+    house.run()
+    before = house.now(SITE)
+    house.clock.sleep(3600)
+    results = house.run()
+    assert [each.plan.why for each in results] == [["its time to live is over"]] * 2
+    site, page = house.now(SITE), house.now(PAGE)
+    assert (site.previous, site.reason) == (before.uuid, Reason.EXPIRY)
+    assert page.inputs == (site.uuid,)
+    house.intact()
+
+
+# Wants.
+
+
+def test_a_want_is_seen_behind_however_many_that_have_time(house: House) -> None:
+    house.run()
+    house.clock.sleep(60)
+    house.want("now", fresh_within=0)
+    house.want("there", SITE, fresh_within=0)
+    later = house.clock.now() + 3_600_000
+    house.ledger.append([WantCreated(want=f"later {each}", refs=(str(SITE),), as_of=later) for each in range(150)])
+    house.serve()
+    assert house.states("now", "there") == {WantState.SUCCESSFUL}
+    assert house.states(*(f"later {each}" for each in range(150))) == {WantState.IDLE}
+    house.clock.sleep(3600)
+    house.serve()
+    assert house.states(*(f"later {each}" for each in range(150))) == {WantState.SUCCESSFUL}
+    house.intact()

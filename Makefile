@@ -20,7 +20,7 @@ demo: java $(STAMP) ## Index the documentation of the installed Python packages 
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest -n $(WORKERS)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/ruff check .

@@ -443,7 +443,8 @@ def an_attempt_is_committed_again(patch: Patch) -> None:
     def commit(self: SimTarget, physical: str, *, attempt: str, **kwargs: Any) -> int:
         self.commits = getattr(self, "commits", 0) + 1  # type: ignore[attr-defined]  # the bug's own
         try:
-            return original(self, physical, attempt=f"{attempt}/{self.commits}", **kwargs)  # type: ignore[attr-defined]
+            attempt = f"{attempt}/{self.commits}"  # type: ignore[attr-defined]  # the bug's own
+            return original(self, physical, attempt=attempt, **kwargs)
         except (Conflict, Fenced):
             return self.indexes[physical].version
 

@@ -20,7 +20,7 @@ demo: java $(STAMP) ## Index the documentation of the installed Python packages 
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest -n $(WORKERS)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/ruff check .
@@ -35,6 +35,7 @@ SCHEDULES ?= 1000000
 soak: $(STAMP) ## Kill and stop real servers for SOAK_SECONDS on each ledger, then simulate SCHEDULES of faults
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
+	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done
 
 bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench

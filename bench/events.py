@@ -1,10 +1,10 @@
 """How fast the event log is folded, and how soon a ledger with a long one is ready: `python -m bench.events`.
 
 The log is made up, but lives like a real one: partitions that are built, refreshed again and again, tainted, rebuilt,
-that fail and are wanted by several people; what is old is collected. It is folded as a ledger reads it, from rows with
-JSON; to read the rows from a database takes its own time. Times are CPU seconds of this process, so that others do
-not count. Memory is the sum over all objects that instances are made of (wants have a row of their own). How fast
-events are appended is measured too, on real databases: see `bench.appending`.
+that fail and are wanted by several people; what is old is collected. It is folded as a ledger reads it, from pages of
+rows with JSON; to read the pages from a database takes its own time. Times are CPU seconds of this process, so that
+others do not count. Memory is the sum over all objects that instances are made of (wants have a row of their own). How
+fast events are appended is measured too, on real databases: see `bench.appending`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import argparse
 import gc
 import itertools
 import random
+import sqlite3
 import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -39,6 +41,8 @@ EVENTS, PARTITIONS, ROUNDS = 1_000_000, 20_000, 3
 BUSY = 64
 #: Old instances, and wants, that are not collected yet.
 KEPT = 20_000
+#: Rows that are read at once.
+PAGE = 10_000
 #: Events after the snapshot that a start has to fold too.
 REST = 1_000
 GOAL_RATE, GOAL_START, GOAL_MEMORY = 200_000, 2.0, 1000
@@ -176,6 +180,20 @@ class Figures:
     per_want: float
 
 
+class Stored:
+    """A log in a database. `pages` are read outside of what is timed, and are gone when they have been folded."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._database = sqlite3.connect("")
+        self._database.execute("CREATE TABLE events (sequence INTEGER PRIMARY KEY, at, kind, version, body)")
+        self._database.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+
+    def pages(self) -> Iterator[list[Row]]:
+        rows = self._database.execute("SELECT * FROM events ORDER BY sequence")
+        while page := rows.fetchmany(PAGE):
+            yield page
+
+
 def timed(task: Callable[[], object]) -> float:
     started = time.process_time()
     task()
@@ -183,15 +201,14 @@ def timed(task: Callable[[], object]) -> float:
 
 
 def measure(events: int, partitions: int, rounds: int) -> Figures:
-    rows = list(Log(1, partitions).rows(events + REST))
-    log, rest = rows[:events], rows[events:]
+    made = Log(1, partitions).rows(events + REST)
+    log = Stored(itertools.islice(made, events))
+    rest = list(made)
     collect_garbage_seldom()
-    # The rows are the database's: that the collector of garbage looks through them is not the fold's doing.
     gc.collect()
-    gc.freeze()
-    rates = [events / timed(lambda: replay(e.read(log))) for _ in range(rounds)]
-    decoding = events / timed(lambda: deque(e.read(log), maxlen=0))
-    state = replay(e.read(log))
+    rates = [events / fold(log)[0] for _ in range(rounds)]
+    decoding = events / sum(timed(partial(deque, e.read(page), 0)) for page in log.pages())
+    _, state = fold(log)
     snapshot = dump(state)
     starts = [timed(lambda: start(snapshot, rest)) for _ in range(rounds)]
     whole = replay(e.read(rest), state)
@@ -203,6 +220,12 @@ def measure(events: int, partitions: int, rounds: int) -> Figures:
     )
     per_want = max(size(each.wants, each.open) for each in (whole, loaded)) / max(1, len(whole.wants))
     return Figures(rates, decoding, starts, len(snapshot), whole, per_instance, per_want)
+
+
+def fold(log: Stored) -> tuple[float, State]:
+    """CPU seconds, and the state."""
+    state = State()
+    return sum(timed(partial(replay, e.read(page), state)) for page in log.pages()), state
 
 
 def start(snapshot: bytes, rest: Sequence[Row]) -> State:

@@ -23,6 +23,7 @@ from typing import Any
 
 from bench import report
 from instep.domain.counts import Counts
+from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.planning import Pace, fair_share, learned_pace, lpt_bound, too_long, wave_work
@@ -170,7 +171,8 @@ class Simulation:
         ledger.begin_job(_JOB, "planner", {})
         lease = ledger.acquire_lease(_REF, _JOB, "planner")
         assert isinstance(lease, Lease)
-        part = JobPart(_REF, "instance", "physical", {}, 1, lease.epoch, 0, fresh=True)
+        instance = ledger.new_instance(lease, Reason.FIRST)
+        part = JobPart(_REF, instance, "physical", {}, 1, lease.epoch, 0, fresh=True)
         payload = encode_changes([_document(number) for number in range(DOCUMENTS)])
         plans = [
             SlicePlan(index, 0, "", "", DOCUMENTS, work, 40, payload) for index, work in enumerate(self._case.works)

@@ -17,7 +17,8 @@ import psycopg
 
 from instep.domain.counts import Counts
 from instep.domain.identity import document_id
-from instep.domain.jobs import JobPart, SlicePlan
+from instep.domain.instances import Reason
+from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
@@ -107,15 +108,18 @@ class Ours:
 
 
 def fill_ledger(ledger: Ledger, job_id: str, slices: int, *, worker: str = "planner") -> JobPart:
-    """A job of so many slices, running; its planner takes part in it, so that the lease is kept."""
+    """A job of so many slices, running, after those before it have ended; its planner takes part in it, so that the
+    lease is kept.
+    """
     worker = f"{worker}-{job_id}"
     ledger.register_worker(worker, kind="run", host="host", pid=1)
     ledger.begin_job(job_id, worker, {})
     for other in ledger.open_parts([REF]):
-        ledger.request_stop(other.job_id)
+        ledger.finish_part(other.job_id, other.part, JobState.FAILED, worker_id=worker)
     lease = ledger.acquire_lease(REF, job_id, worker)
     assert isinstance(lease, Lease), lease
-    part = JobPart(REF, "instance", "physical", {}, 1, lease.epoch, 0, fresh=True)
+    instance = ledger.new_instance(lease, Reason.FIRST)
+    part = JobPart(REF, instance, "physical", {}, 1, lease.epoch, 0, fresh=True)
     plans = [SlicePlan(number, 0, "", "", 1, 1, 40, PAYLOAD) for number in range(slices)]
     ledger.plan_job(job_id, [NewPart(part, plans)])
     ledger.start_job(job_id)

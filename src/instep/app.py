@@ -389,7 +389,7 @@ class Instep:
             raise UserError("either a time or a job can be looked back at, not both")
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
             now = ledger.now()
-            time = end_of(find_job(ledger, job), now) if job else now if at is None else _milliseconds(at)
+            time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
             return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
 
     def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import instep
 from instep.app import Instep
 from instep.cli import main
 from instep.domain.jobs import JobState
 from instep.domain.timing import TIMING
-from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
-from instep.service import compose
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
+from tests.cli.saying import answer, said, widest
 from tests.doubles.clock import VirtualClock
 from tests.e2e import corpus
 
@@ -33,38 +28,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     corpus.project(tmp_path, tmp_path / "docs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    """The clock of everybody, commands too: what they print of times is exact."""
-    clock = VirtualClock()
-    monkeypatch.setattr(compose, "SystemClock", lambda: clock)
-    return clock
-
-
-@pytest.fixture
-def ledger(folder: Path, clock: VirtualClock) -> Iterator[Ledger]:
-    """The project's own ledger, as other workers fill it."""
-    with closing(open_ledger(instep.load(folder).project.ledger_url, clock=clock)) as opened:
-        yield opened
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    """What a command printed; its errors too when it should fail."""
-    capsys.readouterr()
-    assert main(list(arguments)) == code, capsys.readouterr()
-    out = capsys.readouterr()
-    assert "Traceback" not in out.err
-    return out.out + out.err if code else out.out
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(said(capsys, *arguments, "--json"))
-
-
-def widest(text: str) -> int:
-    return max(len(line.rstrip()) for line in text.splitlines())
 
 
 def test_before_anything_has_run_there_is_nothing_and_nothing_is_made(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -64,6 +65,44 @@ def test_why_tells_instance_job_file_and_code(place: Home, say: Say) -> None:
     assert "changed since, but not in this chunk" in say("why", "Document", place.uri(3))
 
 
+def git(folder: Path, *arguments: str) -> str:
+    command = ("git", "-c", "user.name=somebody", "-c", "user.email=somebody@example.org", *arguments)
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_code_has_a_revision_where_there_is_version_control(place: Home, say: Say) -> None:
+    place.run()
+    assert "revision    none: the project is not under version control" in say("why", "Document", place.uri(3))
+    assert "revision" not in say("history", "Document")
+    git(place.root, "init", "--quiet")
+    git(place.root, "add", "instep.yaml")
+    git(place.root, "commit", "--quiet", "-m", "one")
+    commit = git(place.root, "rev-parse", "HEAD")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}\n" in say("history", "Document")
+    with (place.root / "instep.yaml").open("a", encoding="utf-8") as file:
+        file.write("# not committed\n")
+    say("rebuild", "Document")
+    place.run()
+    assert f"revision    {commit}+\n" in say("why", "Document", place.uri(3))
+    assert f", revision {commit[:8]}+\n" in say("history", "Document")
+    assert answer(say, "lineage", "Document")["nodes"][0]["instance"]["revision"] == f"{commit}+"
+
+
+def test_the_past_says_which_generation_was_promoted(place: Home, say: Say) -> None:
+    place.run()
+    assert "promoted" not in say("status", "--at", "2999-01-01"), "there is one only"
+    say("run", "--quiet", "--engine", "inline", "--generation", "v2")
+    then = datetime.now(UTC).isoformat()
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+    time.sleep(0.002)
+    say("promote", "Document", "--generation", "v2")
+    assert "Document: generation v2 was promoted." in say("status", "--at", "2999-01-01")
+    assert "Document: generation '' was promoted." in say("status", "--at", then)
+
+
 def test_why_of_nothing_helps(place: Home, say: Say) -> None:
     assert "instep run" in say("why", "Document", "x", code=1)
     place.run()
@@ -110,8 +149,9 @@ def test_questions_about_the_past_that_make_no_sense_are_refused(place: Home, sa
     assert "2026-01-31T12:00" in say("status", "--at", "yesterday", code=64)
     assert "not both" in say("status", "--at", "2026-01-31", "--job", "1f0c", code=1)
     assert "nothing has run yet" in say("status", "--job", "1f0c", code=1)
+    assert "too short" in say("status", "--job", "", code=1), "an empty variable of a script is not now"
     assert "instep run" in say("lineage", "Document", code=1)
-    say("lineage", "Document", "--format", "png", code=64)
+    assert "'--format' / '-f': 'png' is not one of 'text'" in say("lineage", "Document", "--format", "png", code=64)
     assert not (place.root / ".instep").exists()
 
 
@@ -177,6 +217,27 @@ def test_the_ledger_is_verified_and_rebuilt(place: Home, say: Say) -> None:
     assert answer(say, "history", "Document") == before
 
 
+def test_events_that_cannot_be_read_are_named_and_stop_nothing(place: Home, say: Say) -> None:
+    place.run()
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as ledger, ledger:
+        [(last, at)] = ledger.execute("SELECT last, at FROM event_head").fetchall()
+        strange = [
+            (last + 1, at, "universe.ended\x1b[2J", 1, "{}"),
+            (last + 2, at, "want.created", 1, '{"want": '),
+            (last + 3, at, "want.canceled", 1, '{"want": "nobody"}'),
+        ]
+        ledger.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", strange)
+        ledger.execute("UPDATE event_head SET last = last + 3")
+    told = say("ledger", "verify")
+    assert f"1 skipped: unknown-kind\n  event {last + 1}: no event is called 'universe.ended" in told
+    assert "\x1b" not in told
+    assert f"1 skipped: malformed\n  event {last + 2}: want.created: " in told
+    assert f"1 skipped: unknown-want\n  event {last + 3}: " in told
+    assert [each["sequence"] for each in answer(say, "ledger", "verify")["skips"]] == [last + 1, last + 2, last + 3]
+    assert "is there as of" in say("want", "Document"), "it is no stop"
+    assert "What is stored is what the log leads to." in say("ledger", "verify")
+
+
 def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
     assert "Nothing is old enough" in say("gc")
     assert not (place.root / ".instep").exists()
@@ -188,8 +249,8 @@ def test_gc_says_what_would_go_and_does_it(place: Home, say: Say) -> None:
     assert "Nothing is old enough" in say("gc")
     looked = answer(say, "gc", "--keep", "1ms", "--dry-run")
     assert (looked["instances"], looked["collected"]) == ([oldest["uuid"]], False)
-    assert "Document@global: 1 instances" in say("gc", "--keep", "1ms", "--dry-run")
-    assert "Forgotten: 1 instances, 0 wants." in say("gc", "--keep", "1ms")
+    assert "Document@global: 1 instance" in say("gc", "--keep", "1ms", "--dry-run")
+    assert "Forgotten: 1 instance, 0 wants." in say("gc", "--keep", "1ms")
     assert oldest["uuid"] not in [each["uuid"] for each in answer(say, "history", "Document")]
     assert "collected" not in say("lineage", "Document")
     assert answer(say, "ledger", "verify")["differences"] == []

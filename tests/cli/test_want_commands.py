@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +14,10 @@ from instep.domain.events import DependencyMissed
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
-from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
-from instep.service import compose
 from tests.cli import ledgers
 from tests.cli.ledgers import JOB
+from tests.cli.saying import answer, said, widest
 from tests.doubles.clock import VirtualClock
 from tests.e2e import corpus
 
@@ -36,38 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     corpus.project(tmp_path, tmp_path / "docs", entity="ttl: 1h")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    """The clock of everybody, commands too: what they print of times is exact."""
-    clock = VirtualClock()
-    monkeypatch.setattr(compose, "SystemClock", lambda: clock)
-    return clock
-
-
-@pytest.fixture
-def ledger(folder: Path, clock: VirtualClock) -> Iterator[Ledger]:
-    """The project's own ledger, as workers fill it."""
-    with closing(open_ledger(instep.load(folder).project.ledger_url, clock=clock)) as opened:
-        yield opened
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    """What a command printed; its errors too when it should fail."""
-    capsys.readouterr()
-    assert main(list(arguments)) == code, capsys.readouterr()
-    out = capsys.readouterr()
-    assert "Traceback" not in out.err
-    return out.out + out.err if code else out.out
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    return json.loads(said(capsys, *arguments, "--json"))
-
-
-def widest(text: str) -> int:
-    return max(len(line.rstrip()) for line in text.splitlines())
 
 
 def build(ledger: Ledger, job_id: str = JOB) -> str:
@@ -334,6 +298,21 @@ def test_a_want_a_taint_and_a_change_of_code_through_real_runs(
     newest = answer(capsys, "history", "Document")[0]
     assert (newest["state"], newest["reason"]) == ("Live", "rebuild"), "a worker builds what is wanted"
     assert answer(capsys, "wants") == []
+
+
+def test_status_tells_why_what_is_served_is_to_be_built_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ("run", "--quiet", "--engine", "inline")
+    said(capsys, *run)
+    assert answer(capsys, "status")[0]["notes"] == []
+    for command, how in (
+        (("taint", "Document", "--why", "broken"), "tainted: broken"),
+        (("rebuild", "Document"), "replaced for a rebuild"),
+        (("expire", "Document"), "expired"),
+    ):
+        said(capsys, *command)
+        assert f"Document@global: what is served is to be built anew ({how})" in said(capsys, "status")
+        said(capsys, *run)
+        assert answer(capsys, "status")[0]["notes"] == [], "there is something better"
 
 
 def test_a_want_that_this_cannot_satisfy_gives_runs_nothing_to_do(

@@ -310,7 +310,10 @@ class TestTransforms:
 
     def test_a_changed_text_is_hashed_again(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1))
-        shout = lambda rows: [{**row, "text": row["text"] and row["text"].upper()} for row in rows]  # noqa: E731
+
+        def shout(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [{**row, "text": row["text"] and row["text"].upper()} for row in rows]
+
         assert self.outcome(project, shout).counts.written == 1
         (row,) = project.target.stored("p")
         assert row["text"] == paragraphs(1).upper()

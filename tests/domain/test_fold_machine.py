@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.fold import replay
-from instep.domain.instances import Reason
+from instep.domain.instances import Instance, Reason
 from instep.domain.lineage import collectable, collectable_wants, history
 from instep.domain.snapshot import dump, load
 from instep.domain.state import Rejected, State
@@ -162,9 +162,14 @@ class Machine(RuleBasedStateMachine):
             self.model.builds[ref] = [Build()]
             self.model.settle()
 
-    @rule(ref=refs)
-    def build(self, ref: str) -> None:
-        event = e.InstanceBuilding(instance=self.uuid(ref), job=self.name("j"), target=50, fingerprint={})
+    @rule(ref=refs, others=st.sets(refs))
+    def build(self, ref: str, others: set[str]) -> None:
+        usable = [
+            self.uuid(each) for each in sorted(others - {ref}) if self.model.state(each) in ("Live", "Refreshing")
+        ]
+        event = e.InstanceBuilding(
+            instance=self.uuid(ref), job=self.name("j"), target=50, fingerprint={}, inputs=tuple(usable)
+        )
         if self.emit(event, allowed=self.model.state(ref) == "Missing"):
             self.model.builds[ref][-1].state = "Building"
             self.model.settle()
@@ -177,6 +182,16 @@ class Machine(RuleBasedStateMachine):
         if self.emit(event, allowed=self.model.state(ref) == "Building"):
             self.model.builds[ref][-1] = Build("Live", watermark)
             self.model.settle()
+
+    @rule(ref=refs, how=st.sampled_from(["taint", "expire", "rebuild"]), times=st.integers(1, 3))
+    def whole_lives(self, ref: str, how: str, times: int) -> None:
+        """Chance alone seldom makes long histories."""
+        for _ in range(times):
+            self.replace(ref, how)
+            self.create(ref)
+            self.build(ref, set(REFS))
+            self.live(ref, 50)
+            self.serve(ref)
 
     @rule(ref=refs, retry=st.booleans())
     def fail(self, ref: str, retry: bool) -> None:
@@ -272,17 +287,31 @@ class Machine(RuleBasedStateMachine):
         ]
         self.emit(data.draw(st.sampled_from(late)), allowed=False)
 
-    @rule(keep=st.integers(0, 20_000))
+    @rule(keep=st.sampled_from([0, 0, 50, 20_000]))
     def collect(self, keep: int) -> None:
-        state = self.book.state
-        uuids = collectable(state, self.book.now, keep)
+        state, now = self.book.state, self.book.now
+        before = dict(state.instances)
+        uuids = collectable(state, now, keep)
         wants = collectable_wants(state, self.book.now, keep)
         self.emit(e.Collected(instances=tuple(uuids), wants=tuple(wants)), allowed=True)
         for id in wants:
             del self.model.wishes[id]
-        kept = [each for each in state.instances.values() if not each.left]
-        for instance in kept:
-            assert instance.previous is None or instance.previous not in uuids
+        young = {each.uuid for each in before.values() if each.ended_at is None or now - each.ended_at < keep}
+        self.forgotten_as_it_should_be(before, young | set(state.served.values()))
+
+    def forgotten_as_it_should_be(self, before: dict[str, Instance], sure: set[str]) -> None:
+        """`sure`: what is canonical, served or young stays, and the one before each of these; of all that is there,
+        what it was made from; and nothing that is neither of these.
+        """
+        state = self.book.state
+        there = state.instances.keys()
+        assert sure <= there
+        befores = {before[each].previous for each in sure} & before.keys()
+        assert befores <= there
+        inputs = {each for instance in state.instances.values() for each in instance.inputs}
+        assert inputs <= there
+        waited_for = {each for want in state.wants.values() if not want.state.ended for each in want.blocks}
+        assert there <= sure | befores | inputs | waited_for
 
     @rule()
     def crash(self) -> None:

@@ -22,13 +22,14 @@ from instep.domain.wants import Want, WantState
 from instep.errors import UserError
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
+from instep.ledger.port import Lease, Ledger
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.fulfil import Fulfiller
 from instep.service.plan import PlanOptions, plan_entity
 from instep.service.planner import Planner
 from instep.service.run import EntityResult, run_entities
+from instep.service.start import Start
 from instep.service.worker import Worker, serve
 from tests.doubles.clock import VirtualClock
 
@@ -385,6 +386,28 @@ def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(
         JobState.COMPLETED,
     ]
     house.intact()
+
+
+def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for(house: House) -> None:
+    """Until then it is STOPPED, and no part of it open: to join it again and again would be a loop without a pause."""
+    workshop = house.workshop()
+    setups = {each.ref: each for each in workshop.setups()}
+    planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+    planning, resuming, idle = [Worker(setups, planner.context, "worker") for _ in range(3)]
+    first = Start({SITE: planner.plan(SITE)}, planner, planning, deadline=0.0)
+    first.get()
+    job_id = first.taken[SITE]
+    missed = DependencyMissed(job=job_id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
+    house.ledger.append([missed, WantCanceled(want="up")])
+    house.ledger.request_stop(job_id)
+    planning.end()
+    lease = house.ledger.acquire_lease(SITE, job_id, resuming.id)
+    assert isinstance(lease, Lease)
+    house.ledger.adopt_part(lease)
+    assert house.want("user", SITE).state is WantState.IDLE
+    assert not house.ledger.open_parts({SITE})
+    fulfiller = Fulfiller(planner)
+    assert [fulfiller.begin(idle) for _ in range(3)] == [True, False, False]
 
 
 def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_failed(house: House) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -350,7 +352,9 @@ def commands(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return command
 
 
-def test_two_generations_by_commands(place: Place, commands: Callable[..., Any]) -> None:
+def test_two_generations_by_commands(
+    place: Place, commands: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     commands("run")
     (first,) = commands("status")
     place.declare(chunk=300, extra="")
@@ -395,6 +399,44 @@ def test_two_generations_by_commands(place: Place, commands: Callable[..., Any])
     moments = {each["generation"]: each["promoted"] for each in commands("status", "--at", "2999-01-01")}
     assert moments == {"": False, "v2": True}
     commands("ledger", "verify")
+
+    capsys.readouterr()
+    assert main(["jobs", "--project", str(place.root)]) == 0
+    assert capsys.readouterr().out.count("Document (v2)") == 2
+    left = commands("taint", "Document")
+    assert (left["generation"], left["old"]["generation"], left["new"]["reason"]) == ("v2", "v2", "taint")
+    assert commands("rebuild", "Document", "--generation", "")["new"]["generation"] == ""
+    assert "is not there" in json.dumps(commands("taint", "Document", "--generation", "v9", code=1))
+
+
+@pytest.mark.parametrize("then", ["run", "promote"])
+def test_a_promotion_that_was_killed_is_completed_at_once(
+    place: Place, commands: Callable[..., Any], then: str
+) -> None:
+    """Its process held the lease, and is proved dead."""
+    commands("run")
+    place.declare(chunk=300, extra="")
+    commands("run", "--generation", "v2")
+    killed = subprocess.run([sys.executable, "-c", _KILLED, str(place.root)], check=False)
+    assert killed.returncode == 9
+    (before,) = commands("status")
+    assert before["generation"] == ""
+    commands(*(["run"] if then == "run" else ["promote", "Document", "--generation", "v2"]))
+    (after,) = commands("status")
+    assert (after["generation"], after["promoted"]) == ("v2", True)
+    assert place.wrong() == ""
+    assert {each["state"] for each in commands("jobs")} == {"COMPLETED", "FAILED"}
+    assert commands("workers") == []
+    commands("ledger", "verify")
+
+
+#: Dies when it has moved the alias and not yet said so.
+_KILLED = """
+import os, sys, instep
+from instep.service import serving
+serving._Promotion._record = lambda self: os._exit(9)
+instep.load(sys.argv[1]).promote("Document", "v2")
+"""
 
 
 def test_errors_name_what_there_is(place: Place, commands: Callable[..., Any]) -> None:

@@ -9,9 +9,12 @@ import pytest
 from sqlalchemy import Engine, delete, select, update
 
 from instep.domain.events import (
+    EVENTS,
+    Catalogue,
     Collected,
     Event,
     InstanceTainted,
+    WantCanceled,
     WantCreated,
 )
 from instep.errors import Conflict, UserError
@@ -150,6 +153,7 @@ class TestTorn:
             connection.execute(delete(events).where(events.c.sequence.in_([2, 4])))
         verified = ledger.verify()
         assert verified.skipped == {"missing": 1}
+        assert [(each.sequence, each.name) for each in verified.skips] == [(2, "missing")]
         assert "the last event should be 4, and is 3" in verified.differences
         assert ledger.append(_wants(4, 1))[0].sequence == 5, "a number is never given twice"
 
@@ -162,7 +166,11 @@ class TestTorn:
         for read in (lambda: ledger.canonical(REF), ledger.wants):
             with pytest.raises(UserError, match="instep ledger rebuild"):
                 read()
-        assert len(ledger.verify().differences) == 2
+        differences = ledger.verify().differences
+        assert len(differences) == 2
+        for each in differences:
+            assert "body cannot be read" in each
+            assert len(each) < 200, "in words, not with all that the log leads to"
         ledger.rebuild_projections()
         assert ledger.canonical(REF) == there
 
@@ -172,6 +180,31 @@ class TestTorn:
             with pytest.raises(Conflict, match="too long"):
                 ledger.append([event_])
         assert ledger.events() == []
+
+
+def test_events_of_an_older_version_are_brought_to_the_newest_and_left_as_they_are_in_the_log(
+    ledger: SqlLedger, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.append([*_wants(0, 2), WantCanceled(want="0", by="ann")])
+    # Let there be a second version of it, with other names: what is in the log is of the first.
+    with engine.execution_options(write=True).begin() as connection:
+        connection.execute(update(events).where(events.c.sequence == 3).values(body='{"wish":"0","who":"ann"}'))
+    assert ledger.verify().skipped == {"malformed": 1}
+    monkeypatch.setattr(WantCanceled, "VERSION", 2)
+    newer = Catalogue(
+        EVENTS.types.values(), {(WantCanceled.KIND, 1): lambda old: {"want": old["wish"], "by": old["who"]}}
+    )
+    for name, value in vars(newer).items():
+        monkeypatch.setattr(EVENTS, name, value)
+    verified = ledger.verify()
+    assert (verified.skipped, verified.differences) == ({}, ()), "what follows from it is what followed then"
+    ledger.append([WantCanceled(want="1")])
+    assert [row[2:] for row in ledger.events(2)] == [
+        ("want.canceled", 1, '{"wish":"0","who":"ann"}'),
+        ("want.canceled", 2, '{"want":"1"}'),
+    ]
+    ledger.rebuild_projections()
+    assert [str(each.state) for each in ledger.wants()] == ["Canceled", "Canceled"]
 
 
 def test_appending_and_reading_find_everything_by_index(ledger: SqlLedger, engine: Engine) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.servers.mariadb import MariadbServer
 from tests.servers.process import is_root
 
@@ -63,9 +61,7 @@ class MysqlServer(MariadbServer):
 
 @functools.cache
 def running_mysql() -> MysqlServer:
-    """The one of this process; skips the test where nothing was said of MySQL."""
-    if not os.environ.get(PROGRAM):
-        pytest.skip(f"set {PROGRAM} to the path of a mysqld to test with MySQL itself")
+    """The one of this process."""
     server = MysqlServer()
     atexit.register(server.stop)
     server.start()

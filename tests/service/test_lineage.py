@@ -91,10 +91,47 @@ def test_what_names_no_instance_is_answered_with_what_is_known(ledger: Ledger) -
     built(ledger, "Document")
     with pytest.raises(UserError) as caught:
         lineage(ledger, "Ticket")
-    assert caught.value.hint == "Known then: Document@global."
+    assert caught.value.hint == "Known: Document@global."
     for text in ("no ref", "00000000", "", "@"):
         with pytest.raises(UserError):
             lineage(ledger, text)
+
+
+def test_an_instance_is_found_by_the_beginning_of_its_uuid_if_that_is_plain(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    clock.sleep(60)
+    before = clock.now()
+    clock.sleep(60)
+    uuid = built(ledger, "Document")
+    for text in (uuid, uuid[:8], uuid[:4], uuid[:13]):
+        assert lineage(ledger, text).graph.nodes[0].uuid == uuid
+    unknown = f"{uuid[:9]}ffff"
+    with pytest.raises(UserError, match=f"no instance begins with '{unknown}'") as caught:
+        lineage(ledger, unknown)
+    assert caught.value.hint == "`instep history REF` lists those of a partition."
+    with pytest.raises(UserError, match="at that time") as caught:
+        lineage(ledger, uuid[:9], at=before)
+    assert caught.value.hint == "Nothing was known then; `instep run` builds it."
+
+
+def test_a_beginning_that_several_have_is_refused_unless_it_names_a_partition(ledger: Ledger) -> None:
+    seen: dict[str, str] = {}
+    for number in range(2000):
+        name = f"E{number}"
+        uuid = built(ledger, name)
+        if uuid[:4] in seen:
+            with pytest.raises(UserError, match=f"2 instances begin with '{uuid[:4]}'") as caught:
+                lineage(ledger, uuid[:4])
+            assert caught.value.hint == "Give more of the UUID."
+            break
+        seen[uuid[:4]] = name
+    else:
+        pytest.fail("two of so many instances begin alike")
+    assert (
+        lineage(ledger, built(ledger, "face")).graph.nodes[0].instance
+        == lineage(ledger, "face").graph.nodes[0].instance
+    )
 
 
 def test_status_of_a_time_tells_state_and_what_was_served(ledger: Ledger, clock: VirtualClock) -> None:

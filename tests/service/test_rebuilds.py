@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.events import DependencyMissed, InstanceCreated
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
+from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import UserError
 from instep.service.plan import PlanOptions
@@ -112,6 +114,22 @@ def test_a_want_has_it_tried_once_and_fails_with_it(by: str) -> None:
     assert world.wanted("a").state is WantState.FAILED
     assert "4 of 12 documents" in (world.wanted("a").error or "")
     world.sound()
+
+
+def test_a_job_that_waits_for_it_does_not_have_it_tried() -> None:
+    """Nobody has asked: each run of what is made from it would build it again, in vain. It is told why, and fails."""
+    world = refused()
+    jobs = len(world.parts())
+    world.ledger.append([InstanceCreated(ref="Page@global", reason=Reason.FIRST)])
+    page = world.ledger.canonical(PartitionRef("Page"))
+    assert page is not None
+    missed = DependencyMissed(job="of Page", instances=(page.uuid,), want="a", missing=(str(REF),))
+    world.ledger.append([missed])
+    assert world.run_once().as_dict()["state"] == "HELD_BACK"
+    world.work()
+    assert len(world.parts()) == jobs
+    assert world.wanted("a").state is WantState.CANCELED
+    assert "4 of 12 documents" in (world.wanted("a").error or "")
 
 
 @pytest.mark.parametrize("change", ["taint", "full refresh", "transform"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from instep.documents.rows import decode_outcome
@@ -11,18 +11,20 @@ from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
 from instep.domain.manifest import decode_changes
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
-from instep.errors import Fenced, InstepError
+from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
 from instep.ledger.retries import SUSPECT_ATTEMPTS
 
 from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World
 from .log import LogChecker
+from .readers import ReadersChecker
 from .scheduler import Process
 from .target import Index, SimTarget
+from .waiting import WaitingChecker
 
 #: What can make a slice end badly without being at fault itself, as counted by the world.
 BAD_ENDS = (
@@ -35,7 +37,13 @@ class Checker:
     """Watches each call as it has its effect (`watch`), and looks at what is left in the end."""
 
     def __init__(
-        self, world: World, ledger: Ledger, target: SimTarget, sources: dict[str, Source], timing: Timing
+        self,
+        world: World,
+        ledger: Ledger,
+        target: SimTarget,
+        sources: dict[str, Source],
+        upstream: Mapping[str, tuple[str, ...]],
+        timing: Timing,
     ) -> None:
         self._world = world
         self._stale = timing.stale
@@ -52,6 +60,8 @@ class Checker:
         self._attempts: set[str] = set()
         self._finished: dict[str, int] = {}
         self._log = LogChecker(ledger, map(PartitionRef, sources), self.broken)
+        self._waiting = WaitingChecker(ledger, upstream, self.broken)
+        self._readers = ReadersChecker(ledger, target, self.broken)
 
     def broken(self, what: str) -> None:
         self._world.broken.append(f"at {self._world.scheduler.now / 1000:.1f} s: {what}")
@@ -72,6 +82,7 @@ class Checker:
         for new in event.args[1]:
             self._planned[job_id, new.part.ref] = sum(each.units for each in new.slices)
             self._open[job_id, new.part.ref] = None
+            self._waiting.planned(new)
 
     def _claimed(self, event: Event) -> None:
         claims: list[Claim] = event.result
@@ -123,6 +134,8 @@ class Checker:
         physical, epoch, attempt = event.args[0], event.kwargs["epoch"], event.kwargs["attempt"]
         if attempt not in self._attempts and epoch <= self._finished.get(physical, 0):
             self.broken(f"{physical}: a commit under epoch {epoch} landed after its part was finished")
+        if attempt not in self._attempts:
+            self._waiting.committed(physical)
         self._attempts.add(attempt)
 
     def _finishes(self, event: Event) -> None:
@@ -150,7 +163,7 @@ class Checker:
         alias, physical, epoch = event.args
         if self._target.served(alias) != physical:
             return  # An older epoch: nothing happened.
-        for job_id in [job_id for job_id, ref in self._open if ref.entity == alias]:
+        for job_id in [job_id for job_id, ref in self._open if ref.entity == alias.split("@")[0]]:
             job = self._ledger.job(job_id)
             for status in job.parts if job else ():
                 part = status.part
@@ -162,7 +175,7 @@ class Checker:
 
     def _loses_nothing(self, part: JobPart) -> None:
         """It is about to replace what the ledger says is served: what that has as the source has it, it has too."""
-        checkpoint = self._ledger.checkpoint(part.ref)
+        checkpoint = self._ledger.checkpoint(part.ref, part.generation)
         if checkpoint is None or not part.fresh or checkpoint.instance == part.instance:
             return
         documents = self._sources[part.ref.entity].documents
@@ -175,8 +188,7 @@ class Checker:
 
     def _dropped(self, event: Event) -> None:
         physical = event.args[0]
-        alias = physical.split("__")[0]
-        if self._target.served(alias) == physical:
+        if any(served == physical for _, served in self._target.aliases.values()):
             self.broken(f"{physical} was dropped while it is served")
 
     def _beats(self, event: Event) -> None:
@@ -231,63 +243,98 @@ class Checker:
                     self.broken(f"{physical}: {name} was committed after what it was split from")
                 committed.add(name)
 
-    def at_rest(self) -> None:
+    def to_be_done(self, refs: set[PartitionRef]) -> bool:
+        """Whether those who are there, for these partitions, can do something."""
+        return bool(self._waiting.workable(self._ledger.open_parts(refs), refs)) or self._waiting.missed(refs)
+
+    def at_rest(self, processes: Sequence[Process]) -> None:
         """After the faults, before anything is mended: what is served is what the ledger says is there."""
         self._log.check()
-        for name in self._sources:
-            ref = PartitionRef(name)
-            if self._ledger.unfinished_job(ref) is None and not self._given_up(ref):
-                self._served(ref)
+        if not self._world.broken:  # A log that does not lead to what is stored names what is not there.
+            self._waiting.check()
+        promotions = [each for each in processes if each.name.startswith("promote")]
+        late = self._world.counters.get("late") or self._world.counters.get("twice")
+        # The next run completes what was cut short, or was said to have failed and then came.
+        half_done = bool(promotions) and bool(late or not all(map(_told, promotions)))
+        for ref, generations in self._generations().items():
+            settled = [
+                generation
+                for generation in generations
+                if self._ledger.unfinished_job(ref, generation) is None and not self._given_up(ref, generation)
+            ]
+            for generation in settled:
+                self._served(ref, generation)
+            if settled == generations and not half_done:
+                self._readers.check(ref)
 
-    def _given_up(self, ref: PartitionRef) -> bool:
+    def _generations(self) -> dict[PartitionRef, list[str]]:
+        """Of each partition those that there are, and that without a name."""
+        refs = [PartitionRef(name) for name in self._sources]
+        return {ref: sorted({"", *(each.generation for each in self._ledger.instances(ref, 1_000))}) for ref in refs}
+
+    def _given_up(self, ref: PartitionRef, generation: str) -> bool:
         """Whether the last job on it was given up: what it had committed by then is only recorded by the next one."""
-        ends = [status for job in self._ledger.jobs(100) for status in job.parts if status.part.ref == ref]
+        parts = [status for job in self._ledger.jobs(100) for status in job.parts if status.part.ref == ref]
+        ends = [status for status in parts if status.part.generation == generation]
         return bool(ends) and ends[0].state is JobState.FAILED and not ends[0].part.fresh
 
     def final(self) -> None:
         """After a last run found nothing to do: everything is in the target, once, or in the failure list."""
         self._log.check()
         self._log.fulfilled()
+        if not self._world.broken:
+            self._waiting.check()
+            self._waiting.ended()
         for kind in self._log.kinds():
             self._world.count(kind)
-        for name, source in self._sources.items():
-            ref = PartitionRef(name)
-            records = self._ledger.failures(ref, limit=10_000)
-            failed = {each.document_id for each in records}
-            checkpoint = self._served(ref)
-            if checkpoint is not None and self._held_back(checkpoint, source, failed):
-                self._world.count("held back")
-                continue
-            self._failures(source, records)
-            if checkpoint is not None:
-                self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
-            elif source.truth(lambda each, failed=failed: id_of(each.uri) not in failed):  # type: ignore[misc]
-                self.broken(f"{ref} has documents and is not served")
+        for ref, generations in self._generations().items():
+            self._readers.check(ref)
+            if self._ledger.promoted(ref) is None and self._sources[ref.entity].truth():
+                self._first_failed(ref)
+            for generation in generations:
+                self._complete(ref, generation)
         for job in self._ledger.jobs(1_000):
             self._ended(job)
 
-    def _served(self, ref: PartitionRef) -> Checkpoint | None:
-        checkpoint = self._ledger.checkpoint(ref)
-        served = self._target.served(ref.entity)
-        if served != (checkpoint.physical if checkpoint else None):
-            self.broken(f"{ref}: {served} is served, the checkpoint says {checkpoint}")
+    def _first_failed(self, ref: PartitionRef) -> None:
+        current = self._ledger.canonical(ref)
+        if current is not None and self._waiting.in_vain(current):
+            return
+        failed = {each.document_id for each in self._ledger.failures(ref, limit=10_000)}
+        if self._sources[ref.entity].truth(lambda each: id_of(each.uri) not in failed):
+            self.broken(f"{ref} has documents and is not served")
+
+    def _complete(self, ref: PartitionRef, generation: str) -> None:
+        """What is built of a generation is all that the source holds now, but for what is in the failure list."""
+        source = self._sources[ref.entity]
+        records = [each for each in self._ledger.failures(ref, limit=10_000) if each.generation == generation]
+        failed = {each.document_id for each in records}
+        checkpoint = self._served(ref, generation)
+        if checkpoint is not None and self._held_back(checkpoint, source, failed):
+            self._world.count("held back")
+            return
+        self._failures(source, records)
+        if checkpoint is not None:
+            self._truth(source, self._target.indexes[checkpoint.physical].stored(), failed)
+
+    def _served(self, ref: PartitionRef, generation: str) -> Checkpoint | None:
+        checkpoint = self._ledger.checkpoint(ref, generation)
+        if not self._readers.finds(ref, generation, checkpoint) or checkpoint is None:
             return None
-        if checkpoint is None:
-            return None
-        index = self._target.indexes.get(checkpoint.physical)
-        if index is None:
-            self.broken(f"{ref}: {served} is served and not there")
-            return None
+        index = self._target.indexes[checkpoint.physical]
         expected: Rows = Counter()
         versions = self._sources[ref.entity].versions
         for entry in self._ledger.manifest(checkpoint.instance).values():
             expected += rows_of(versions[entry.uri, entry.version])
-        self._compare(f"{ref} against its manifest", index.stored(), expected)
+        self._compare(f"{generation_text(ref, generation)} against its manifest", index.stored(), expected)
         return checkpoint
 
     def _held_back(self, checkpoint: Checkpoint, source: Source, failed: set[str]) -> bool:
         """Whether a new build is not tried again, what is served growing old. There must be a reason."""
-        current = self._ledger.canonical(checkpoint.ref)
+        current = self._ledger.canonical(checkpoint.ref, checkpoint.generation)
+        if current is not None and self._waiting.in_vain(current):
+            self._world.count("upstream held back")
+            return True
         if current is None or current.state is not InstanceState.MISSING:
             return False
         entries = self._ledger.manifest(checkpoint.instance)
@@ -344,6 +391,11 @@ class Checker:
             given_up = status.counts.failed - effects.failed
             if _without(status.counts, given_up) != effects or (given_up and not _may_give_up(status.slices)):
                 self.broken(f"{name}: counted {status.counts}, but the effects were {effects}")
+
+
+def _told(process: Process) -> bool:
+    """Whether a promotion was told how it went: done, or refused before anything was done."""
+    return process.result is not None or isinstance(process.error, UserError)
 
 
 def _ancestors_of(slice_id: str) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ class Source:
         self._random = random
         self._poison = poison
         self._made = 0
+        #: It is there, and holds nothing yet.
+        self.empty = False
         self.problems: list[str] = []
         self.documents: dict[str, Document] = {}
         self.versions: dict[tuple[str, str], Document] = {}
@@ -63,7 +65,8 @@ class Source:
             self._add()
 
     def listing(self) -> Listing:
-        found = [SourceDocument(each.uri, each.size, str(each.version)) for each in self.documents.values()]
+        documents = () if self.empty else self.documents.values()
+        found = [SourceDocument(each.uri, each.size, str(each.version)) for each in documents]
         return Listing(found, self.problems)
 
     def edit(self) -> None:

@@ -21,6 +21,7 @@ from instep.service.plan import PlanOptions
 from instep.service.worker import serve
 
 from .faults import HEART, Event
+from .relations import Relations
 from .scheduler import Process, Task
 from .simulation import Product, Simulation
 
@@ -152,6 +153,7 @@ class Duel(Simulation):
     def __init__(self, path: Path, product: Product) -> None:
         super().__init__(SEED, product, timing=TIMES, policy=path)
         path.simulation = self
+        self._relations = Relations()
         self._path = path
         self._answers: dict[str, bytes] = {}
         self.world.told = self._told
@@ -184,7 +186,7 @@ class Duel(Simulation):
         self._path.on = True
         scheduler.run(lambda: all(each.over for each in workers), deadline=scheduler.now + 24 * 3_600_000)
         self._path.on = False
-        self._checker.at_rest()
+        self._checker.at_rest(self.processes)
         self._mend()
         scheduler.now += self._timing.stale + self._timing.grace
         self.ledger.sweep()

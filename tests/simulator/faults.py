@@ -22,7 +22,8 @@ READS = frozenset(
     (
         *("now", "workers", "job", "jobs", "unfinished_job", "open_parts", "holds", "checkpoint", "manifest", "totals"),
         *("failed_versions", "failures", "count_failures", "document", "latest_job", "part_of_epoch"),
-        *("events", "canonical", "instance", "instances", "want", "wants", "state", "verify"),
+        *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
+        *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
     )
 )

@@ -16,8 +16,9 @@ from instep.domain.events import (
 )
 from instep.domain.fold import replay
 from instep.domain.instances import Instance, InstanceState
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.state import State
+from instep.domain.wants import WantState
 from instep.ledger.port import Ledger, LogRow
 
 #: What says how a job's work on an instance has ended.
@@ -38,9 +39,13 @@ class LogChecker:
         rows = self._ledger.events(0, _ALL)
         for problem in (*self._sound(rows), *self._projected(rows), *self._followed(rows)):
             self._broken(f"log: {problem}")
+        state = self._ledger.state()
         for ref in self._refs:
-            for problem in self._served(ref):
-                self._broken(f"log: {ref}: {problem}")
+            if self._ledger.promoted(ref) != state.promoted.get(str(ref)):
+                self._broken(f"log: {ref}: the promoted generation is told otherwise")
+            for generation in state.generations(str(ref)):
+                for problem in self._served(state, ref, generation):
+                    self._broken(f"log: {generation_text(ref, generation)}: {problem}")
 
     def kinds(self) -> list[str]:
         """Of all the events that have been."""
@@ -49,7 +54,7 @@ class LogChecker:
     def fulfilled(self) -> None:
         """Nothing is left to do, so that nobody waits for anything that is there."""
         for want in self._ledger.wants(open_only=True):
-            if all(self._ledger.checkpoint(PartitionRef.parse(each)) for each in want.refs):
+            if all(self._ledger.checkpoint(PartitionRef.parse(each), want.generation) for each in want.refs):
                 self._broken(f"log: want {want.id} of {', '.join(want.refs)} is {want.state}, needs {want.needed}")
 
     def _sound(self, rows: list[LogRow]) -> Iterator[str]:
@@ -73,8 +78,9 @@ class LogChecker:
             told = {each.uuid: each for each in ledger.instances(ref, _ALL)}
             if told != {each.uuid: each for each in state.instances.values() if each.ref == str(ref)}:
                 yield f"instances of {ref} are told otherwise"
-            if ledger.canonical(ref) != state.current(str(ref)):
-                yield f"the canonical instance of {ref} is told otherwise"
+            for generation in state.generations(str(ref)):
+                if ledger.canonical(ref, generation) != state.current(str(ref), generation):
+                    yield f"the canonical instance of {generation_text(ref, generation)} is told otherwise"
         if {each.id: each for each in ledger.wants(limit=_ALL)} != state.wants:
             yield "wants are told otherwise"
 
@@ -83,9 +89,8 @@ class LogChecker:
         Where what a job needs has failed, its instance has too: its part ends without a word.
         """
         events = [each.event for each in read(rows)]
-        stranded = {
-            (each.job, uuid) for each in events if isinstance(each, DependencyMissed) for uuid in each.instances
-        }
+        missed = [each for each in events if isinstance(each, DependencyMissed)]
+        stranded = {(each.job, uuid) for each in missed if self._failed(each.want) for uuid in each.instances}
         ends = Counter((each.job, each.instance) for each in events if isinstance(each, _ENDS))
         built = Counter(each.instance for each in events if isinstance(each, InstanceLive))
         served = Counter(each.instance for each in events if isinstance(each, InstanceServed))
@@ -104,6 +109,10 @@ class LogChecker:
             yield f"an end of job {job_id} on instance {instance} was told {told} times, and it had no such part"
         yield from self._in_work(in_work, stranded)
 
+    def _failed(self, want_id: str) -> bool:
+        want = self._ledger.want(want_id)
+        return want is not None and want.state.ended and want.state is not WantState.SUCCESSFUL
+
     def _in_work(self, expected: set[tuple[str, str]], stranded: set[tuple[str, str]]) -> Iterator[str]:
         found = {
             (each.worked_on_by, each.uuid)
@@ -114,9 +123,8 @@ class LogChecker:
         if not expected - stranded <= found <= expected:
             yield f"in work are {sorted(found)}, and open are parts of {sorted(expected)}"
 
-    def _served(self, ref: PartitionRef) -> Iterator[str]:
-        state, checkpoint = self._ledger.state(), self._ledger.checkpoint(ref)
-        served = state.reading(str(ref))
+    def _served(self, state: State, ref: PartitionRef, generation: str) -> Iterator[str]:
+        checkpoint, served = self._ledger.checkpoint(ref, generation), state.reading(str(ref), generation)
         if served is None or checkpoint is None:
             if served is not None or checkpoint is not None:
                 yield f"it serves {served}, the checkpoint is {checkpoint}"
@@ -130,7 +138,7 @@ class LogChecker:
         yield from self._current(state, ref, served)
 
     def _current(self, state: State, ref: PartitionRef, served: Instance) -> Iterator[str]:
-        current = state.current(str(ref))
+        current = state.current(str(ref), served.generation)
         assert current is not None, "one is served"
         if current.usable and current.uuid != served.uuid:
             yield f"{current.uuid} is {current.state}, and {served.uuid} is served"

@@ -308,7 +308,7 @@ def what_is_worn_out_is_given_up_without_a_fence(patch: Patch) -> None:
     patch.setattr(wave, "_fences", fences)
 
 
-@seeded_bug
+@seeded_bug_in(Scope(stalls=1, switches=1))
 def suspects_are_not_fenced_in_the_target(patch: Patch) -> None:
     patch.setattr(wave, "_fences", lambda claims: [])
 
@@ -443,7 +443,8 @@ def an_attempt_is_committed_again(patch: Patch) -> None:
     def commit(self: SimTarget, physical: str, *, attempt: str, **kwargs: Any) -> int:
         self.commits = getattr(self, "commits", 0) + 1  # type: ignore[attr-defined]  # the bug's own
         try:
-            return original(self, physical, attempt=f"{attempt}/{self.commits}", **kwargs)  # type: ignore[attr-defined]
+            attempt = f"{attempt}/{self.commits}"  # type: ignore[attr-defined]  # the bug's own
+            return original(self, physical, attempt=attempt, **kwargs)
         except (Conflict, Fenced):
             return self.indexes[physical].version
 

@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any, Literal
 
-from instep.domain.jobs import JobPart
+from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
@@ -21,7 +21,8 @@ from instep.ledger.port import Ledger
 from instep.service.context import Context
 from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
-from instep.service.run import run_entities
+from instep.service.run import EntityResult, run_entities
+from instep.service.serving import promote
 from instep.service.setup import EntitySetup
 from instep.service.worker import serve
 
@@ -29,13 +30,17 @@ from .checker import Checker
 from .documents import WRONG, Source
 from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
+from .relations import Relations
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
 from .target import SimTarget
 from .users import Users
+from .waiting import IN_VAIN
 
 MINUTE = 60_000
 #: After the faults have stopped, everything must have come to an end within this time (milliseconds).
 QUIET = 90 * MINUTE
+#: So long after that an index that is not served is taken for a leftover.
+IDLE = 61 * MINUTE
 #: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
 MENDS = 60
 
@@ -146,7 +151,9 @@ class Simulation:
         self._fingerprint = {"transform": "1"}
         poison = random.choice((0.0, 0.0, 0.0, 0.1, 0.3))
         self._poison = poison > 0
+        relations = self._relations = Relations.of(seed)
         names = ["Document", "Article"][: random.choice((1, 1, 2))]
+        names = relations.names or names
         most = random.choice((2, 4, 8))
         self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
         self._refs = {name: PartitionRef(name) for name in names}
@@ -154,7 +161,7 @@ class Simulation:
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 10_000.0))
         self.processes: list[Process] = []
-        self._checker = Checker(self.world, self.ledger, self.target, self.sources, timing)
+        self._checker = Checker(self.world, self.ledger, self.target, self.sources, relations.upstream, timing)
         self._quiet = False
         self.world.watch = self._checker.watch
 
@@ -186,6 +193,7 @@ class Simulation:
             program=program,
             ttl=None,
             revision=lambda: "simulated",
+            depends_on=tuple(self._refs[each] for each in self._relations.upstream.get(name, ())),
         )
 
     def context(self, process: Process) -> Context:
@@ -220,8 +228,14 @@ class Simulation:
     def start_run(self, names: Sequence[str], *, wait: float, options: PlanOptions, exact: bool = False) -> Process:
         process = self.process("run", names, exact=exact)
         setups, context = self.setups(process, names), self.context(process)
-        process.start(lambda: run_entities(setups, context, options, wait_seconds=wait))
+        upstream = self.setups(process, self._relations.above(names))
+        process.start(lambda: run_entities(setups, context, options, wait_seconds=wait, upstream=upstream))
         return process
+
+    def start_promotion(self, name: str, generation: str) -> None:
+        process = self.process("promote", [name])
+        (setup,), context = self.setups(process, [name]), self.context(process)
+        process.start(lambda: promote(setup, generation, context))
 
     def start_worker(self, names: Sequence[str]) -> Process:
         process = self.process("worker", names)
@@ -247,12 +261,18 @@ class Simulation:
         if random.random() < 0.5:
             self._mend()  # There is an index already, and this job changes it.
             self._edit()
+        elif self._relations.late:
+            next(iter(self.sources.values())).empty = True
         until = scheduler.now + random.uniform(1, 25) * MINUTE
         self._begin_chaos(until)
         for slot in range(random.choice((1, 2, 2, 3))):
             self._spawn(f"slot {slot}", partial(self._supervise, slot, until), after=random.choice((0, 0, 3_000)))
         self._spawn("script", lambda: self._script(until))
-        users = Users(self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed)
+        if self._relations.generations:
+            self._spawn("promoters", lambda: self._promote(until))
+        users = Users(
+            self._undisturbed(), list(map(PartitionRef, self.sources)), self.seed, self._relations.generations
+        )
         self._spawn("users", lambda: users.live(self._operator.sleep, lambda: scheduler.now > until))
         self._spawn("warden", lambda: self._warden(until))
         scheduler.run(lambda: self._quiet, deadline=until + QUIET)
@@ -261,7 +281,8 @@ class Simulation:
                 process.interrupt()
                 process.paused_until = min(process.paused_until, scheduler.now)
         scheduler.run(lambda: all(each.over for each in self.processes), deadline=scheduler.now + QUIET)
-        self._checker.at_rest()
+        self._checker.at_rest(self.processes)
+        self._settle()
         self._mend()
         # What was delivered late may have left something; any worker's sweep takes it away.
         scheduler.now += self._timing.stale + self._timing.grace
@@ -292,15 +313,17 @@ class Simulation:
             alone = random.choice((None, None, *range(len(self.processes), len(self.processes) + 3)))
             outages.append(Outage(kind, alone, begin, min(begin + length, until)))
         chaos.outages = tuple(outages)
+        if self._relations.generations and self._relations.random.random() < 0.5:
+            chaos.focus |= {"append"}
 
     def _supervise(self, slot: int, until: float) -> None:
         """Keeps one process going: what dies is started again, sooner or later."""
         random, scheduler, operator = self._random, self._scheduler, self._operator
         kind = "run" if slot == 0 or random.random() < 0.4 else "worker"
         while True:
-            names = list(self.sources) if random.random() < 0.8 else list(self.sources)[:1]
+            names = list(self.sources) if random.random() < 0.8 else self._relations.some(list(self.sources))
             if kind == "run":
-                options = PlanOptions(full_refresh=random.random() < 0.3)
+                options = PlanOptions(full_refresh=random.random() < 0.3, generation=self._relations.asked())
                 process = self.start_run(names, wait=random.choice((0.0, 30.0, 3600.0)), options=options)
             else:
                 process = self.start_worker(names)
@@ -329,6 +352,18 @@ class Simulation:
                 self._request_stop()
             elif living and action in ("kill", "interrupt", "pause"):
                 self._disturb(random.choice(living), action)
+
+    def _promote(self, until: float) -> None:
+        """Somebody has another generation served, now and then; nothing may be built of it."""
+        random, generations = self._relations.random, ("", *self._relations.generations)
+        mean = random.choice((MINUTE, 5 * MINUTE))
+        while True:
+            self._operator.sleep(random.expovariate(1 / mean))
+            if self._scheduler.now > until:
+                return
+            name = random.choice(list(self.sources))
+            built = [each.generation for each in self.ledger.checkpoints(self._refs[name])]
+            self.start_promotion(name, random.choice(built if len(built) > 1 else generations))
 
     def _change_transform(self) -> None:
         """Now and then to one that is wrong, and from that to a good one again."""
@@ -372,10 +407,10 @@ class Simulation:
                 process.paused_until = min(process.paused_until, self._scheduler.now)
             self.world.chaos.alarms.clear()
             living = [each for each in self.processes if not each.over]
-            if any(each.name.startswith("run") for each in living):
+            if any(not each.name.startswith("worker") for each in living):
                 continue
             refs = {PartitionRef(name) for each in living for name in each.entities}
-            if not self.ledger.open_parts(refs):
+            if not self._checker.to_be_done(refs):
                 self._quiet = True
                 return
 
@@ -384,12 +419,37 @@ class Simulation:
         self.world.chaos.left, self.world.chaos.outages = 0, ()
         self.world.chaos.alarms.clear()
         for _ in range(MENDS):
-            process = self.start_run(list(self.sources), wait=3600.0, options=PlanOptions(), exact=True)
-            self._scheduler.run(partial(_is_over, process), deadline=self._scheduler.now + QUIET)
-            results: Any = process.result
-            if results is not None and all(each.state is None for each in results):
+            done = [self._did_something(generation, names) for generation, names in self._known()]
+            if not any(done):
                 return
         self.world.broken.append(f"after {MENDS} runs without faults there is still something to do")
+
+    def _did_something(self, generation: str | None, names: Sequence[str]) -> bool:
+        process = self.start_run(names, wait=3600.0, options=PlanOptions(generation=generation), exact=True)
+        self._scheduler.run(partial(_is_over, process), deadline=self._scheduler.now + QUIET)
+        results: Any = process.result
+        return results is None or any(each.state is not None and not _in_vain(each) for each in results)
+
+    def _known(self) -> list[tuple[str | None, list[str]]]:
+        """What is read, and all generations that there are, or that somebody wants, with the entities they are of."""
+        found: dict[str | None, list[str]] = {None: list(self.sources)}
+        if self._relations.generations:
+            for name, ref in self._refs.items():
+                there = {each.generation for each in self.ledger.instances(ref, 1_000)}
+                wanted = {each.generation for each in self.ledger.wants(ref=ref, open_only=True)}
+                for generation in sorted(there | wanted):
+                    found.setdefault(generation, []).append(name)
+        return list(found.items())
+
+    def _settle(self) -> None:
+        """Before the last runs: nothing is under way any more, sources are all there, and leftovers are old."""
+        scheduler, relations = self._scheduler, self._relations
+        for source in self.sources.values():
+            source.empty = False
+        if relations.generations:
+            scheduler.run(lambda: not self.world.network.tasks, deadline=scheduler.now + QUIET)
+            scheduler.now += IDLE
+            self._edit()
 
 
 class _Listed:
@@ -414,6 +474,11 @@ def _no_embedder() -> Any:
 def _oversleep(asked: float, stretch: float, random: Random) -> float:
     """Short sleeps may last longer than asked for, as they do on a busy machine (and polling costs real time)."""
     return asked * random.uniform(1.0, stretch) if asked <= 1_000 else asked
+
+
+def _in_vain(result: EntityResult) -> bool:
+    """What it is made from is held back: the next run can do no more about it."""
+    return result.state is JobState.FAILED and any(IN_VAIN in each for each in result.notes)
 
 
 def _is_over(process: Process) -> bool:

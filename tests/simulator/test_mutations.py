@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from .exhaustive import explore
-from .log_mutations import ALL
 from .mutations import Mutation
+from .relation_mutations import ALL
 from .simulation import play
 
 #: Schedules after which a bug must have been noticed.

@@ -27,9 +27,14 @@ _DOUBTS = ("taint", "expire", "rebuild")
 
 
 class Users:
-    def __init__(self, ledger: Ledger, refs: Sequence[PartitionRef], seed: int) -> None:
+    """`generations` are those that they name besides that which nobody named."""
+
+    def __init__(
+        self, ledger: Ledger, refs: Sequence[PartitionRef], seed: int, generations: Sequence[str] = ()
+    ) -> None:
         self._ledger = ledger
         self._refs = refs
+        self._generations = ("", *generations)
         # Their own: what they do changes nothing of what else a seed brings.
         self._random = Random(f"users of {seed}")
         actions = ("want", "want it fresh", "want all", "cancel", "upstream fails", *_DOUBTS, *_DOUBTS)
@@ -49,14 +54,16 @@ class Users:
 
     def _events(self, action: str) -> list[Event]:
         ref = self._random.choice(self._refs)
+        generation = self._random.choice(self._generations) if len(self._generations) > 1 else ""
         if action.startswith("want"):
             self._wants.append(f"want-{len(self._wants) + 1}")
             refs = self._refs if "all" in action else [ref]
             fresh_within = self._random.choice((0, 60_000)) if "fresh" in action else None
-            return [WantCreated(want=self._wants[-1], refs=tuple(map(str, refs)), fresh_within=fresh_within)]
+            names = tuple(map(str, refs))
+            return [WantCreated(want=self._wants[-1], refs=names, generation=generation, fresh_within=fresh_within)]
         if action == "cancel":
-            return [WantCanceled(want=self._random.choice(self._wants), why="no need")] if self._wants else []
-        current = self._ledger.canonical(ref)
+            return self._cancels(ref)
+        current = self._ledger.canonical(ref, generation)
         if current is None:
             return []
         if action == "taint":
@@ -64,8 +71,14 @@ class Users:
         if action == "expire":
             return [InstanceExpired(instance=current.uuid)]
         if action == "rebuild":
-            return [InstanceCreated(ref=str(ref), reason=Reason.REBUILD)]
+            return [InstanceCreated(ref=str(ref), reason=Reason.REBUILD, generation=generation)]
         return self._upstream_fails(current)
+
+    def _cancels(self, ref: PartitionRef) -> list[Event]:
+        """What they want, or what a job waits for."""
+        waits = [each.id for each in self._ledger.wants(ref=ref, open_only=True) if each.derivative_of]
+        known = waits or self._wants
+        return [WantCanceled(want=self._random.choice(known), why="no need")] if known else []
 
     def _upstream_fails(self, current: Instance) -> list[Event]:
         """The job that works on it, whatever it does just now, is told that what it needs cannot be had."""

@@ -150,7 +150,8 @@ def _run(given: list[str]) -> int:
     except TyperException as error:
         context = getattr(error, "ctx", None)
         hint = f"See `{context.command_path} --help`." if context else None
-        return report_usage(error.format_message(), hint, as_json=as_json)
+        # Of a choice that there is not, Typer hands on whose error it was.
+        return report_usage(error.format_message().replace(": Value error, ", ": "), hint, as_json=as_json)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from instep.cli.output import visible
+from instep.domain.amounts import amount
 
 
 class Diary:
@@ -48,7 +49,7 @@ class Diary:
 
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
-            self._print(entity, f"{units:,} documents done")
+            self._print(entity, f"{amount(units, 'document')} done")
         self._done.clear()
         self._shown = self._monotonic()
 

@@ -10,6 +10,7 @@ import typer
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.times import duration_value
+from instep.domain.amounts import amount
 
 
 def gc(
@@ -41,8 +42,8 @@ def gc(
             out.line("Nothing is old enough.")
             return
         for ref, number in found.by_ref.items():
-            out.line(f"{ref}: {number:,} instances")
+            out.line(f"{ref}: {amount(number, 'instance')}")
         done = "Forgotten" if found.collected else "To be forgotten"
-        out.line(f"{done}: {len(found.instances):,} instances, {len(found.wants):,} wants.")
+        out.line(f"{done}: {amount(len(found.instances), 'instance')}, {amount(len(found.wants), 'want')}.")
 
     out.result(found.as_dict(), show)

@@ -91,10 +91,12 @@ def _refreshes(each: Instance) -> str:
 
 
 def _code(each: Instance, previous: Instance | None) -> str | None:
-    """The fingerprint, and what changed in it since the instance before."""
+    """The fingerprint and the commit, and what changed in the fingerprint since the instance before."""
     if each.fingerprint is None:
         return None
     text = f"fingerprint {id_text(digest(dict(each.fingerprint)))}"
+    if each.revision:
+        text += f", revision {id_text(each.revision)}{'+' if each.revision.endswith('+') else ''}"
     if previous is None or previous.fingerprint is None:
         return text
     changed = changed_parts(each.fingerprint, previous.fingerprint)

@@ -12,6 +12,7 @@ from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text,
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.who import user_text
 from instep.cli.workers import late_text, place_text
+from instep.domain.amounts import amount
 from instep.domain.jobs import SliceState
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _after_stop(job: JobView) -> str:
 
 
 def _units(job: JobView) -> str:
-    return f"{job.done:,} of {job.units:,} documents"
+    return f"{job.done:,} of {amount(job.units, 'document')}"
 
 
 def _show(out: Output, job: JobView) -> None:

@@ -41,7 +41,7 @@ def _show(out: Output, found: Sequence[JobView]) -> None:
         [
             id_text(each.id),
             state_text(each.state),
-            refs_text(each.refs) or None,
+            refs_text(each.refs, each.generation) or None,
             percent_text(each),
             ago_text(each.started_at or each.created_at, each.seen_at),
             None if each.duration is None else span_text(round(each.duration * 1000)),

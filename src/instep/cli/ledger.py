@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from instep.cli.exits import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
-from instep.cli.output import Output
+from instep.cli.output import Output, visible
+from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
     from instep.ledger.port import Verified
@@ -74,12 +76,22 @@ def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
 
 def _as_dict(found: Verified) -> dict[str, Any]:
-    return {"events": found.events, "skipped": dict(found.skipped), "differences": list(found.differences)}
+    return {
+        "events": found.events,
+        "skipped": dict(found.skipped),
+        "skips": [asdict(each) for each in found.skips],
+        "differences": list(found.differences),
+    }
 
 
 def _show(out: Output, found: Verified) -> None:
-    out.line(f"{found.events:,} events")
+    out.line(amount(found.events, "event"))
     for name, number in sorted(found.skipped.items()):
         out.line(f"{number:,} skipped: {name}")
-    for each in found.differences:
-        out.line(f"differs: {each}")
+        told = [each for each in found.skips if each.name == name]
+        for each in told:
+            out.line(visible(f"  event {each.sequence}: {each.reason}"))
+        if number > len(told) and name != "missing":
+            out.line("  …")
+    for difference in found.differences:
+        out.line(visible(f"differs: {difference}"))

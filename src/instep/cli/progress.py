@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from instep.cli.output import seconds_text, visible
+from instep.domain.amounts import amount
 
 
 class _Pace(ProgressColumn):
@@ -121,7 +122,7 @@ class Lines:
         now = self._monotonic()
         with self._lock:
             self._counts[entity] = _Count(total, 0, now, now)
-            self._print(entity, f"{total:,} documents to do")
+            self._print(entity, f"{amount(total, 'document')} to do")
 
     def advance(self, entity: str, units: int) -> None:
         with self._lock:
@@ -151,7 +152,7 @@ class Lines:
 
 def _pace(count: _Count, now: float) -> str:
     seconds = now - count.began
-    text = f"{count.done:,} of {count.total:,} documents"
+    text = f"{count.done:,} of {amount(count.total, 'document')}"
     if not count.done or seconds <= 0:
         return text
     rate = count.done / seconds

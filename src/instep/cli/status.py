@@ -84,6 +84,10 @@ def _show_past(found: Sequence[Moment], out: Output) -> None:
             out.line(f"As of {moment_text(found[0].at)}:")
         rows = [_past_row(each) for each in found]
         out.table(None, ["entity", "state", "made for", "as of", "instance", "served", "wants"], rows)
+        for each in found:
+            if each.promoted and sum(other.ref == each.ref for other in found) > 1:
+                name = ref_text(PartitionRef.parse(each.ref))
+                out.line(f"{name}: generation {each.generation or repr(each.generation)} was promoted.")
 
     out.result([each.as_dict() for each in found], show)
 

@@ -24,6 +24,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.skips import Skip
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
 LogRow = tuple[int, int, str, int, str]
@@ -122,13 +123,14 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What replaying the whole log showed: events in it, those that have no effect counted by name, and in words
-    where the stored projections are not what it leads to.
+    """What replaying the whole log showed: events in it, those that have no effect counted by name (and the first few
+    of each name), and in words where the stored projections are not what it leads to.
     """
 
     events: int
     skipped: Mapping[str, int] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+    skips: tuple[Skip, ...] = ()
 
 
 class Ledger(Protocol):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+from instep.domain.amounts import amount
 from instep.errors import InstepError, UserError
 from instep.service.setup import EntitySetup
 
@@ -71,12 +72,12 @@ def _source(setup: EntitySetup) -> str:
     found = setup.source.list()
     if not found.complete:
         raise UserError(
-            f"{len(found.documents):,} documents found, and parts of it cannot be listed: {found.problems[0]}",
+            f"{amount(len(found.documents), 'document')} found, and parts of it cannot be listed: {found.problems[0]}",
             hint="Nothing is deleted from the index as long as the listing is not complete.",
         )
     if not found.documents:
         raise UserError(f"no documents match in {setup.source_text}", hint="Look at `path`, `include` and `exclude`.")
-    return f"{len(found.documents):,} documents in {setup.source_text}"
+    return f"{amount(len(found.documents), 'document')} in {setup.source_text}"
 
 
 def _embedder(setup: EntitySetup) -> str:

@@ -46,7 +46,7 @@ class Fulfiller:
             for plan in plans.values():
                 self._leave_alone(plan.ref, plan.generation, str(error))
             return False
-        return bool(start.taken)
+        return start.progressed
 
     def _wanted(self) -> list[tuple[PartitionRef, str]]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""

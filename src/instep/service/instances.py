@@ -14,6 +14,7 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import Conflict, UserError
 from instep.ledger.port import Ledger
+from instep.service.generations import build_hint
 from instep.service.wants import can_begin, waiting_wants
 
 
@@ -93,6 +94,8 @@ def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
 def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Instance:
     """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
     current = ledger.canonical(ref, generation)
+    if current is None and generation:
+        raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ref, generation))
     if current is None or current.state is InstanceState.MISSING:
         again = " --retry-failures" if current and current.reason is Reason.FAILURE else ""
         raise UserError(

@@ -141,6 +141,12 @@ class JobView:
         return tuple(part.ref for part in self.parts)
 
     @property
+    def generation(self) -> str:
+        """Of all its parts, if that is one and the same; else empty."""
+        found = {part.generation for part in self.parts}
+        return found.pop() if len(found) == 1 else ""
+
+    @property
     def waits_for_workers(self) -> bool:
         """Whether it should run, and nobody works on it."""
         return not self.workers and self.state in (JobState.READY, JobState.RUNNING)

@@ -17,7 +17,7 @@ from instep.ledger.port import Ledger
 from instep.service.instances import instance_dict
 
 #: An instance may be named by its UUID or the beginning of it, of at least so many characters.
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f-]*)?\Z")
+_UUID = re.compile(r"[0-9a-f]{4,8}\Z|[0-9a-f]{8}-[0-9a-f-]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +44,42 @@ class Lineage:
 def lineage(ledger: Ledger, wanted: str, *, at: int | None = None) -> Lineage:
     """Of the canonical instance of a partition, or of an instance by its UUID; as it was known at a time."""
     state = ledger.state(at=at)
-    instance = _instance(state, wanted)
+    instance = _instance(state, wanted, past=at is not None)
     return Lineage(at, graph(state, instance.uuid), tuple(made_from(state, instance.uuid)))
 
 
-def _instance(state: State, wanted: str) -> Instance:
+def _instance(state: State, wanted: str, *, past: bool) -> Instance:
+    """Nothing that is known by its name is taken for the beginning of a UUID."""
+    try:
+        ref = str(PartitionRef.parse(wanted))
+    except RefError as error:
+        if not _UUID.match(wanted):
+            raise UserError(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
+        ref = None
+    if ref is not None:
+        canonical = state.current(ref, state.promoted.get(ref, "")) or state.reading(ref)
+        if canonical is not None:
+            return canonical
     if _UUID.match(wanted):
         found = [each for uuid, each in state.instances.items() if uuid.startswith(wanted)]
         if len(found) > 1:
             raise UserError(f"{len(found)} instances begin with {wanted!r}", hint="Give more of the UUID.")
         if found:
             return found[0]
-    try:
-        ref = str(PartitionRef.parse(wanted))
-    except RefError as error:
-        raise UserError(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
-    canonical = state.current(ref, state.promoted.get(ref, "")) or state.reading(ref)
-    if canonical is None:
-        known = sorted({each for each, _ in state.canonical})
-        hint = f"Known then: {', '.join(known[:10])}." if known else "Nothing was known then; `instep run` builds it."
-        raise UserError(f"no instance of {ref} is known", hint=hint)
-    return canonical
+    raise _unknown(state, ref, wanted, past=past)
+
+
+def _unknown(state: State, ref: str | None, wanted: str, *, past: bool) -> UserError:
+    then = " then" if past else ""
+    known = sorted({each for each, _ in state.canonical})
+    if not known:
+        hint = f"Nothing {'was known then' if past else 'has been built yet'}; `instep run` builds it."
+    elif ref is None:
+        hint = "`instep history REF` lists those of a partition."
+    else:
+        hint = f"Known{then}: {', '.join(known[:10])}."
+    what = f"no instance begins with {wanted!r}" if ref is None else f"no instance of {ref} is known"
+    return UserError(f"{what}{' at that time' if past else ''}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,12 +216,15 @@ def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
 
 
 def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
-    """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since."""
+    """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since. A job
+    that waits for it is nobody: each run of what is made from it would build it again, in vain.
+    """
     if options.full_refresh or options.retry_failures:
         return True
     now = ledger.now()
     wants = waiting_wants(ledger, ref, generation)
-    return any(can_begin(want, now) and not want.satisfied_by(current) for want in wants)
+    people = [want for want in wants if want.derivative_of is None]
+    return any(can_begin(want, now) and not want.satisfied_by(current) for want in people)
 
 
 def _would_fail_again(

@@ -41,7 +41,7 @@ class Prerequisites:
             return False
         for ref, job_id in start.taken.items():
             self._begun(start.todo[ref], job_id, worker)
-        return bool(start.taken)
+        return start.progressed
 
     def ended(self) -> list[tuple[EntityPlan, str]]:
         """Plans and jobs of parts that have ended; each is given once."""

@@ -48,8 +48,9 @@ def finish(
         _refine(setup, part, context, notes)
         return notes
     notes.append(problem)
-    if part.fresh and _moved(setup, part, ledger):
-        _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
+    if part.fresh:
+        if _moved(setup, part, ledger):
+            _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
     ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
@@ -98,9 +99,11 @@ def _promote(
 
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    """Aliases were moved to what may not be served after all: what the ledger says is served again."""
+    """What the ledger says is served, from now on: aliases that were moved to what may not be served after all are
+    moved back, and an earlier finisher who has not moved them yet cannot any more, under its older epoch.
+    """
     checkpoint = ledger.checkpoint(part.ref, part.generation)
-    for alias in _moved(setup, part, ledger):
+    for alias in _aliases(setup, part, ledger):
         setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
 
 

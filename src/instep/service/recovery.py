@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
+from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import JobPart, OpenPart
 from instep.domain.refs import PartitionRef
@@ -32,7 +33,7 @@ def bury_the_dead(context: Context) -> None:
         if worker.host == here and liveness.proved_dead(worker.id):
             slices = ledger.bury_worker(worker.id)
             liveness.forget(worker.id)
-            context.progress.say("workers", f"worker {worker.id[:8]} is dead; {slices} slices taken from it")
+            context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
 
 
 def misfit(setup: EntitySetup, part: JobPart) -> str | None:

@@ -19,8 +19,9 @@ def revision_of(folder: Path) -> str:
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
     try:
-        # Found in the PATH, as for any user; what it may run is fixed here.
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603 - git is found in the PATH, as for any user; what it is told is fixed here
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

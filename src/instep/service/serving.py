@@ -14,6 +14,7 @@ from instep.ledger.port import Checkpoint, Holder
 from instep.service.context import Context
 from instep.service.generations import build_hint, built
 from instep.service.promotion import not_better
+from instep.service.recovery import recover
 from instep.service.setup import EntitySetup
 from instep.service.start import Busy, held_text
 
@@ -86,6 +87,7 @@ class _Promotion:
         ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
         worker = Worker({ref: self._setup}, self._context, "run")
         try:
+            recover(self._context)  # Who has died with the lease keeps it from nobody.
             ledger.begin_job(job_id, worker.id, {"promote": {str(ref): self._generation}})
             try:
                 since = self._context.clock.monotonic()

@@ -51,12 +51,20 @@ class Start:
         self.settled: set[PartitionRef] = set()
         self._planner = planner
         self._worker = worker
+        self._had = worker.parts
         self._deadline = deadline
         self._context = planner.context
         self._ledger = planner.context.ledger
         self._job_id = planner.context.ids.new()
         self._told: set[PartitionRef] = set()
         self._leases: dict[PartitionRef, Lease] = {}
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the worker has got a part that it did not have. To join what it takes part in already is none: a job
+        that somebody is just resuming, say, gives it nothing to do yet.
+        """
+        return not self._worker.parts <= self._had
 
     def get(self) -> None:
         """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""

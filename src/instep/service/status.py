@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import InstepError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.instances import ending
 from instep.service.setup import EntitySetup
 
 
@@ -83,9 +85,10 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
+        notes += _left(ledger, setup, generation, checkpoint.instance)
     notes += _others(setup, ledger, generation, promoted)
     if failures:
-        notes.append(f"{failures:,} documents failed; see `instep failures`")
+        notes.append(f"{amount(failures, 'document')} failed; see `instep failures`")
     error = part.error or job.error if job and part else None
     if error:
         notes.append(f"last job: {error}")
@@ -105,6 +108,15 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         promoted=promoted == generation,
         notes=notes,
     )
+
+
+def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
+    """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
+    served, current = ledger.instance(uuid), ledger.canonical(setup.ref, generation)
+    if served is None or current is None or not served.left or current.usable:
+        return []
+    how = "is built anew" if current.worked_on_by else "is to be built anew"
+    return [f"what is served {how} ({ending(served)})"]
 
 
 def _others(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:

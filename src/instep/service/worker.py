@@ -58,13 +58,13 @@ class Worker:
         self._register()
 
     def _register(self) -> None:
-        """Under a new id: the old one, if there was one, is buried."""
-        context = self._context
-        self.id = context.ids.new()
+        """Under a new id: the old one, if there was one, is buried. If that fails, the old one stays, and is lost."""
+        context, worker_id = self._context, self._context.ids.new()
         self._desks: dict[PartKey, Desk] = {}
         self._jobs: set[str] = set()
-        self.keeper = Keeper(context.ledger, self.id, context.clock, context.timing)
-        context.ledger.register_worker(self.id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
+        keeper = Keeper(context.ledger, worker_id, context.clock, context.timing)
+        context.ledger.register_worker(worker_id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
+        self.id, self.keeper = worker_id, keeper
         self._end_proof = context.liveness.begin(self.id)
         self._end_beats = context.background.every(
             context.timing.heartbeat / 1000, self.keeper.beat, f"keeper-{self.id[:8]}"
@@ -85,6 +85,11 @@ class Worker:
             self._end_proof()
 
     # Taking part.
+
+    @property
+    def parts(self) -> frozenset[PartKey]:
+        """What it takes part in."""
+        return frozenset(self._desks)
 
     def take(self, part: JobPart, lease: Lease) -> None:
         """Work on a part whose lease this worker has got for its job."""

@@ -102,10 +102,29 @@ class Verifying(Fixtures):
         ):
             intruder.write(kind, version, body)
         skipped = {"unknown-kind": 1, "malformed": 2, "unknown-version": 1, "unknown-instance": 1}
-        assert ledger.verify() == Verified(6, skipped)
+        verified = ledger.verify()
+        assert (verified.events, verified.skipped, verified.differences) == (6, skipped, ())
+        assert [(each.sequence, each.name) for each in verified.skips] == [
+            (2, "unknown-kind"),
+            (3, "malformed"),
+            (4, "malformed"),
+            (5, "unknown-version"),
+            (6, "unknown-instance"),
+        ]
+        assert "universe.ended" in verified.skips[0].reason
         assert ledger.state().skipped == skipped
         assert [row[2] for row in ledger.events(5)] == ["instance.tainted"], "it is in the log all the same"
         [recorded] = ledger.append([WantCreated(want="b", refs=(str(REF),))])
         assert recorded.sequence == 7, "it is no stop"
-        assert ledger.rebuild_projections() == Verified(7, skipped)
-        assert ledger.verify() == Verified(7, skipped)
+        assert ledger.rebuild_projections() == Verified(7, skipped, skips=verified.skips)
+        assert ledger.verify() == Verified(7, skipped, skips=verified.skips)
+
+    def test_of_very_many_that_cannot_be_read_some_are_named_and_all_are_counted(
+        self, ledger: Ledger, intruder: Intruder
+    ) -> None:
+        for _ in range(20):
+            intruder.write("universe.ended", 1, "{}")
+        intruder.write("want.created", 99, "{}")
+        verified = ledger.verify()
+        assert verified.skipped == {"unknown-kind": 20, "unknown-version": 1}
+        assert [each.sequence for each in verified.skips] == [1, 2, 3, 4, 5, 21]

@@ -31,7 +31,7 @@ that, in `fold.step`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from instep.domain import events as e
@@ -52,12 +52,16 @@ def apply(state: State, recorded: e.Recorded) -> tuple[Change, ...] | Rejected:
     return tuple(changes)
 
 
-def follow(state: State, recorded: e.Recorded) -> tuple[Change, ...]:
+#: Is told of an event that is skipped: its sequence, the name that it is counted by, and the reason in words.
+Told = Callable[[int, str, str], None]
+
+
+def follow(state: State, recorded: e.Recorded, told: Told | None = None) -> tuple[Change, ...]:
     """Apply an event of the log, or skip it by rule: what is rejected or cannot be read is counted by name, and so is
     what is missing before it. What was applied already changes nothing.
     """
     changes: list[Change] = []
-    _follow(Step(state, changes), recorded)
+    _follow(Step(state, changes), recorded, told)
     return tuple(changes)
 
 
@@ -94,21 +98,25 @@ def _not_an_event(event: e.Event | e.Unreadable) -> Refused:
     return Refused("unknown-kind", f"no event is a {type(event).__name__}")
 
 
-def _follow(step: Step, recorded: e.Recorded) -> None:
+def _follow(step: Step, recorded: e.Recorded, told: Told | None = None) -> None:
     try:
         _apply(step, recorded)
     except Refused as refused:
-        _skip(step, recorded, refused.rejected)
+        _skip(step, recorded, refused.rejected, told)
 
 
-def _skip(step: Step, recorded: e.Recorded, rejected: Rejected) -> None:
+def _skip(step: Step, recorded: e.Recorded, rejected: Rejected, told: Told | None = None) -> None:
     """Go on without an event that was rejected; if that was because others are missing, go on without those."""
     state = step.state
     missing = recorded.sequence - state.sequence - 1
     if missing > 0:
+        if told:
+            told(state.sequence + 1, "missing", f"{missing:,} events from this one on are not there")
         _count(state, "missing", missing)
-        _follow(step, recorded)
+        _follow(step, recorded, told)
     elif missing == 0:
+        if told:
+            told(recorded.sequence, rejected.name, rejected.reason)
         _count(state, rejected.name, 1)
 
 

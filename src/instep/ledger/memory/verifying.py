@@ -6,26 +6,35 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from instep.domain.events import read
+from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
-from instep.ledger.memory import log
 from instep.ledger.memory.tables import Tables
 from instep.ledger.port import Verified
+from instep.ledger.skips import Skips
 
 
 def verify(tables: Tables) -> Verified:
-    return _compared(tables, log.state(tables))
+    return _compared(tables, *_replayed(tables))
 
 
 def rebuild(tables: Tables) -> Verified:
-    replayed = log.state(tables)
-    verified = _compared(tables, replayed)
+    replayed, skips = _replayed(tables)
+    verified = _compared(tables, replayed, skips)
     tables.state = replayed
     return verified
 
 
-def _compared(tables: Tables, replayed: State) -> Verified:
-    return Verified(len(tables.log), dict(replayed.skipped), _differences(tables.state, replayed))
+def _replayed(tables: Tables) -> tuple[State, Skips]:
+    state, skips = State(), Skips()
+    for recorded in read(tables.log):
+        follow(state, recorded, skips)
+    return state, skips
+
+
+def _compared(tables: Tables, replayed: State, skips: Skips) -> Verified:
+    return Verified(len(tables.log), dict(replayed.skipped), _differences(tables.state, replayed), skips.found())
 
 
 def _differences(stored: State, replayed: State) -> tuple[str, ...]:

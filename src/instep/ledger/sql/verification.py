@@ -14,6 +14,7 @@ from instep.domain.instances import Instance
 from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
 from instep.ledger.port import Verified
+from instep.ledger.skips import Skips
 from instep.ledger.sql import log, projections, snapshots
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants
 
@@ -26,10 +27,11 @@ class Replayed:
     def __init__(self, recorded: Iterable[Recorded]) -> None:
         self.state = State()
         self.origins = projections.Origins({}, {})
+        self.skips = Skips()
         self.events = 0
         for each in recorded:
             self.events += 1
-            for change in follow(self.state, each):
+            for change in follow(self.state, each, self.skips):
                 self._note(change, each.sequence)
 
     def _note(self, change: Change, sequence: int) -> None:
@@ -59,7 +61,7 @@ def rebuild(connection: Connection) -> Verified:
 
 def _verified(connection: Connection, replayed: Replayed) -> Verified:
     found = [*_in_the_log(connection, replayed), *_differences(connection, replayed)]
-    return Verified(replayed.events, dict(replayed.state.skipped), tuple(found))
+    return Verified(replayed.events, dict(replayed.state.skipped), tuple(found), replayed.skips.found())
 
 
 def _in_the_log(connection: Connection, replayed: Replayed) -> Iterator[str]:
@@ -125,7 +127,10 @@ def _changes(stored: _Content, expected: _Content) -> Iterator[str]:
     for name, value in expected.items():
         if stored[name] == value:
             continue
-        if isinstance(value, (Instance, Want)) and isinstance(stored[name], type(value)):
-            yield from _changes(msgspec.structs.asdict(stored[name]), msgspec.structs.asdict(value))
+        if isinstance(value, (Instance, Want)):
+            if isinstance(stored[name], type(value)):
+                yield from _changes(msgspec.structs.asdict(stored[name]), msgspec.structs.asdict(value))
+            else:
+                yield f"{name} {stored[name]}"
         else:
             yield f"{name} is {stored[name]!r}, and is {value!r} by the log"

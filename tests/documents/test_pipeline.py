@@ -23,7 +23,7 @@ from instep.documents.embed.port import EmbedRejected, as_list
 from instep.documents.limits import Limits
 from instep.documents.pipeline import DocumentProgram
 from instep.documents.reading import BATCH_BYTES, BATCH_ROWS
-from instep.documents.rows import CHUNK_SCHEMA, change_batch, task_outcomes
+from instep.documents.rows import CHUNK_SCHEMA, change_batch
 from instep.documents.writing import IncompleteDocument
 from instep.domain.counts import Counts
 from instep.domain.identity import content_hash
@@ -32,6 +32,7 @@ from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, Mark, SliceOutcome, Wave, WaveSlice
 from instep.errors import Transient
+from instep.outcomes import task_outcomes
 from instep.sources.files import FilesSource
 from instep.targets.port import row_schema
 from tests.documents.endpoint import Answer, Endpoint, good, serving

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from instep.documents.rows import decode_outcome
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
@@ -17,6 +16,7 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.port import Checkpoint, FailureRecord, Ledger
 from instep.ledger.retries import SUSPECT_ATTEMPTS
+from instep.outcomes import decode_outcome
 
 from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World

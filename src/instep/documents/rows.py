@@ -1,4 +1,4 @@
-"""The row contract of documents on their way through a wave, and how outcomes travel back.
+"""The row contract of documents on their way through a wave.
 
 Schemas are checked where rows enter and leave a user's transform: it may add columns, never drop
 or rename these.
@@ -6,16 +6,12 @@ or rename these.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from instep.domain.counts import Counts
-from instep.domain.manifest import ManifestEntry
-from instep.domain.packing import pack, unpack
-from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave, WaveSlice
+from instep.domain.waves import WaveSlice
 
 
 def _required(name: str, kind: pa.DataType) -> pa.Field[Any]:
@@ -64,9 +60,6 @@ CHUNK_SCHEMA = pa.schema(
     ]
 )
 
-#: One row per task: what it staged in the target, and the outcomes of its slices.
-OUTCOME_SCHEMA = pa.schema([_required("staged", pa.binary()), _required("slices", pa.binary())])
-
 
 def change_batch(part: WaveSlice) -> pa.RecordBatch:
     """All changes of a slice as one batch of `CHANGE_SCHEMA`."""
@@ -83,49 +76,3 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANGE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
-
-
-def encode_outcome(outcome: SliceOutcome) -> bytes:
-    """An outcome without its fence, as it is stored in a target's commit."""
-    value = {
-        "slice": outcome.slice_id,
-        "counts": outcome.counts.as_dict(),
-        "entries": outcome.entries,
-        "removed": outcome.removed,
-        "failures": outcome.failures,
-    }
-    return pack(value)
-
-
-def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
-    value = unpack(data)
-    return SliceOutcome(
-        slice_id=value["slice"],
-        fence=fence,
-        counts=Counts.from_dict(value["counts"]),
-        entries=[ManifestEntry(*row) for row in value["entries"]],
-        removed=list(value["removed"]),
-        failures=[Failure(*row) for row in value["failures"]],
-    )
-
-
-def outcome_batch(staged: bytes, outcomes: Sequence[bytes]) -> pa.RecordBatch:
-    """A task's outcome row. `outcomes` are `encode_outcome` bytes, framed as a JSON list of hex."""
-    framed = json.dumps([outcome.hex() for outcome in outcomes]).encode()
-    return pa.RecordBatch.from_arrays([pa.array([staged]), pa.array([framed])], schema=OUTCOME_SCHEMA)
-
-
-def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
-    """Outcome rows back to values; each slice gets the fence it has in this wave."""
-    fences = {part.slice_id: part.fence for part in wave.slices}
-    tasks = []
-    for row in rows.to_pylist():
-        outcomes = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(row["slices"])]
-        tasks.append(TaskOutcome(row["staged"], tuple(_under(outcome, fences) for outcome in outcomes)))
-    return tasks
-
-
-def _under(outcome: SliceOutcome, fences: dict[str, int]) -> SliceOutcome:
-    return SliceOutcome(
-        outcome.slice_id, fences[outcome.slice_id], outcome.counts, outcome.entries, outcome.removed, outcome.failures
-    )

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from instep.documents.diff import chunk_difference
 from instep.documents.reasons import cleaned
-from instep.documents.rows import CHUNK_SCHEMA, encode_outcome, outcome_batch
+from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
 from instep.domain.identity import content_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import Failure, SliceOutcome
 from instep.errors import InstepError
+from instep.outcomes import encode_outcome, outcome_batch
 from instep.targets.port import ChunkChanges, ChunkWriter, existing_schema, row_schema
 
 if TYPE_CHECKING:

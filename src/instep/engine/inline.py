@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.documents.rows import OUTCOME_SCHEMA, change_batch, task_outcomes
+from instep.documents.rows import change_batch
 from instep.domain.waves import TaskOutcome, Wave, WaveSlice
 from instep.engine.deal import deal
 from instep.engine.fused import closed, fused
 from instep.engine.port import Batches, WaveProgram
 from instep.errors import UserError
+from instep.outcomes import OUTCOME_SCHEMA, task_outcomes
 
 #: Work (rows) that pays for a second task, and so for a second fragment in the target.
 TASK_WORK = 4_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from instep.documents.rows import CHUNK_SCHEMA, OUTCOME_SCHEMA, task_outcomes
+from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
@@ -18,6 +18,7 @@ from instep.engine.plancheck import check_plan
 from instep.engine.port import WaveProgram
 from instep.engine.session import LazySpark
 from instep.errors import InstepError, UserError
+from instep.outcomes import OUTCOME_SCHEMA, task_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

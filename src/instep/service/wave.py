@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from instep.documents.reasons import cleaned
-from instep.documents.rows import decode_outcome, encode_outcome
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.manifest import decode_changes
 from instep.domain.planning import fair_share, learned_pace, too_long, wave_work
@@ -16,6 +15,7 @@ from instep.engine.choice import pace_of
 from instep.engine.port import Engine
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Ledger
+from instep.outcomes import decode_outcome, encode_outcome
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.patience import Circuit, T, backoff, patiently

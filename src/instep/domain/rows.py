@@ -1,0 +1,94 @@
+"""Which columns of a table say what a row is, and which rows a wave reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from instep.domain.cuts import Bin, KeyRange
+from instep.domain.keys import decode_bound, encode_bound
+from instep.domain.packing import pack, unpack
+from instep.domain.refs import GLOBAL, Scope
+from instep.domain.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Names of columns. `scope` holds a traversal path such as `42/9970/`: with it, the entity is
+    indexed by namespaces.
+
+    `watermark` is a timestamp that grows with every change of the row, `deleted` a flag. `order` is how the source
+    sorts its rows, if that is not by scope and key.
+    """
+
+    key: tuple[str, ...]
+    scope: str | None = None
+    watermark: str | None = None
+    deleted: str | None = None
+    order: tuple[str, ...] = ()
+
+    @property
+    def sorted_by(self) -> tuple[str, ...]:
+        if self.order:
+            return self.order
+        scope = (self.scope,) if self.scope and self.scope not in self.key else ()
+        return (*scope, *self.key)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All of them, each once: columns that have to be there when a row is written."""
+        single = (each for each in (self.scope, self.watermark, self.deleted) if each)
+        return tuple(dict.fromkeys((*self.key, *single, *self.order)))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows of a table: those in the scope (its namespaces too), in the window (None: whatever their watermark), and in
+    one of the ranges of the columns `cut_by` (none: all). A null in these columns is less than any value.
+    """
+
+    scope: Scope = GLOBAL
+    window: Window | None = None
+    cut_by: tuple[str, ...] = ()
+    ranges: tuple[KeyRange, ...] = ()
+
+
+class Histogram(NamedTuple):
+    """How many rows there are, exactly or by a sample, and at which keys of the columns asked for, in order."""
+
+    rows: int
+    bins: Sequence[Bin]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """One of `count` slices of a run, as it is stored when it is planned: its rows are never worked out again."""
+
+    index: int
+    count: int
+    window: Window | None
+    cut_by: tuple[str, ...]
+    range: KeyRange
+
+
+def encode_row_slice(part: RowSlice) -> bytes:
+    """The payload of a slice of rows."""
+    return pack(
+        {
+            "slice": [part.index, part.count],
+            "window": [part.window.floor, part.window.target] if part.window else None,
+            "cut_by": part.cut_by,
+            "range": [encode_bound(part.range.lower), encode_bound(part.range.upper)],
+        }
+    )
+
+
+def decode_row_slice(payload: bytes) -> RowSlice | None:
+    """None for the payload of a slice of documents."""
+    value = unpack(payload)
+    if not isinstance(value, dict):
+        return None
+    lower, upper = map(decode_bound, value["range"])
+    window = Window(*value["window"]) if value["window"] else None
+    return RowSlice(*value["slice"], window, tuple(value["cut_by"]), KeyRange(lower, upper))

@@ -1,0 +1,64 @@
+"""How what tasks did travels back to the driver, and into the commits of targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from instep.domain.counts import Counts
+from instep.domain.manifest import ManifestEntry
+from instep.domain.packing import pack, unpack
+from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave
+
+#: One row per task: what it staged in the target, and the outcomes of its slices.
+OUTCOME_SCHEMA = pa.schema(
+    [pa.field("staged", pa.binary(), nullable=False), pa.field("slices", pa.binary(), nullable=False)]
+)
+
+
+def encode_outcome(outcome: SliceOutcome) -> bytes:
+    """An outcome without its fence, as it is stored in a target's commit."""
+    value = {
+        "slice": outcome.slice_id,
+        "counts": outcome.counts.as_dict(),
+        "entries": outcome.entries,
+        "removed": outcome.removed,
+        "failures": outcome.failures,
+    }
+    return pack(value)
+
+
+def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
+    value = unpack(data)
+    return SliceOutcome(
+        slice_id=value["slice"],
+        fence=fence,
+        counts=Counts.from_dict(value["counts"]),
+        entries=[ManifestEntry(*row) for row in value["entries"]],
+        removed=list(value["removed"]),
+        failures=[Failure(*row) for row in value["failures"]],
+    )
+
+
+def outcome_batch(staged: bytes, outcomes: Sequence[bytes]) -> pa.RecordBatch:
+    """A task's outcome row. `outcomes` are `encode_outcome` bytes, framed as a JSON list of hex."""
+    framed = json.dumps([outcome.hex() for outcome in outcomes]).encode()
+    return pa.RecordBatch.from_arrays([pa.array([staged]), pa.array([framed])], schema=OUTCOME_SCHEMA)
+
+
+def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
+    """Outcome rows back to values; each slice gets the fence it has in this wave."""
+    fences = {part.slice_id: part.fence for part in wave.slices}
+    tasks = []
+    for row in rows.to_pylist():
+        outcomes = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(row["slices"])]
+        tasks.append(TaskOutcome(row["staged"], tuple(_under(outcome, fences) for outcome in outcomes)))
+    return tasks
+
+
+def _under(outcome: SliceOutcome, fences: dict[str, int]) -> SliceOutcome:
+    return SliceOutcome(
+        outcome.slice_id, fences[outcome.slice_id], outcome.counts, outcome.entries, outcome.removed, outcome.failures
+    )

@@ -1,0 +1,1 @@
+"""Tables as sources: whatever Spark reads, and ClickHouse."""

@@ -91,4 +91,5 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
         return None
     lower, upper = map(decode_bound, value["range"])
     window = Window(*value["window"]) if value["window"] else None
-    return RowSlice(*value["slice"], window, tuple(value["cut_by"]), KeyRange(lower, upper))
+    index, count = value["slice"]
+    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper))

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from instep.clickhouse import embedded
+from instep.clickhouse.session import FENCED, explained, records
 from instep.domain.columns import INT64, STRING, Column
 from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
-from instep.targets.clickhouse import ClickHouseTarget, embedded, layout, serving, staging
+from instep.targets.clickhouse import ClickHouseTarget, layout, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard_values
-from instep.targets.clickhouse.session import FENCED, explained, records
 from instep.targets.tables import TableChange, TableSpec
 from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from instep.clickhouse.session import quoted
 from instep.targets.clickhouse import ClickHouseTarget
-from instep.targets.clickhouse.session import quoted
 from tests.contracts.table_target import TableTargetContract
 from tests.servers import clickhouse
 

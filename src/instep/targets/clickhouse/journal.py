@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.clickhouse.session import FENCED, Session, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.clickhouse.layout import journal
-from instep.targets.clickhouse.session import FENCED, Session, quoted, records
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
-from instep.targets.clickhouse.session import Session, quoted, records
 from instep.targets.tables import (
     BOOKKEEPING,
     DELETED,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import stored_type
-from instep.targets.clickhouse.session import Session, quoted, records
 from instep.targets.tables import DELETED, INSTANCE, TableSpec, arrow_schema, checked_prefix
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from instep.clickhouse.session import Session, quoted, records
 from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.layout import stored_specs
-from instep.targets.clickhouse.session import Session, quoted, records
 from instep.targets.tables import OWN
 
 _ALIASES = "instep_aliases"

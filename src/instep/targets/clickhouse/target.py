@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from instep.clickhouse import embedded, server
+from instep.clickhouse.address import DATABASE, ServerAddress, is_server
+from instep.clickhouse.session import STAGED, Session, literal, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.clickhouse import embedded, layout, reading, server, serving, staging
-from instep.targets.clickhouse.address import DATABASE, ServerAddress, is_server
+from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
-from instep.targets.clickhouse.session import STAGED, Session, literal, quoted, records
 from instep.targets.names import checked_name
 from instep.targets.tables import JOURNAL, OWN, Drift, TableSpec, TableWriter, alias_owns, spec_of
 

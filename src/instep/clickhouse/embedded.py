@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from instep.clickhouse.session import STAGED, explained, literal, plain
 from instep.errors import Away, Transient, UserError
-from instep.targets.clickhouse.session import STAGED, explained, literal, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +112,7 @@ def _connect(folder: Path) -> Any:
         return connect(str(folder / "clickhouse"))
     except RuntimeError as error:
         raise Away(
-            f"the index cannot be opened: {error}",
+            f"the folder cannot be opened: {error}",
             where=str(folder),
             hint="Only one process can have it open: end other programs that use it through chdb.",
         ) from None
@@ -140,7 +140,9 @@ def _locked(folder: Path, deadline: float) -> IO[bytes]:
         file = (folder / "engine.lock").open("ab")
     except OSError as error:
         raise UserError(
-            f"the index cannot be written: {error.strerror}", where=str(folder), hint="Check the target's folder."
+            f"the folder cannot be written: {error.strerror}",
+            where=str(folder),
+            hint="ClickHouse works in a folder of its own.",
         ) from None
     while True:
         try:
@@ -149,7 +151,7 @@ def _locked(folder: Path, deadline: float) -> IO[bytes]:
             if time.monotonic() > deadline:
                 file.close()
                 raise Away(
-                    "another process has the index open",
+                    "another process has the folder open",
                     where=str(folder),
                     hint="ClickHouse in a process (chdb) is for one process at a time; several need a server.",
                 ) from None

@@ -1,4 +1,4 @@
-"""What this target asks of ClickHouse, whether it runs in this process or on a server; and quoting, and errors."""
+"""What is asked of ClickHouse, whether it runs in this process or on a server; and quoting, and errors."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def explained(text: str, where: str) -> InstepError:
     if not code:
         return Away(f"ClickHouse cannot be reached: {text}", where=where, hint="Is the server up, the address right?")
     if code in _NOT_THERE:
-        text, hint = f"there is no such table or index ({text})", "Build it with: instep run"
+        text, hint = f"there is no such table or index ({text})", "Build an index with: instep run"
     elif code == _FULL:
         text, hint = "no space left for the index", "Free some space, then run again."
     elif code in _REFUSED:
-        text, hint = f"ClickHouse refuses: {text}", "Check user, password and grants of the target's address."
+        text, hint = f"ClickHouse refuses: {text}", "Check user, password and grants of its address."
     else:
         text, hint = f"ClickHouse refused: {text}", None
     return UserError(text, where=where, hint=hint)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from instep.clickhouse.address import ServerAddress
+from instep.clickhouse.session import STAGED, explained, literal, plain
 from instep.errors import UserError
-from instep.targets.clickhouse.address import ServerAddress
-from instep.targets.clickhouse.session import STAGED, explained, literal, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -136,7 +136,8 @@ class JobPart:
     `epoch` is the fence of the partition's lease; `base` the target's version when the part began.
     `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that
     of version control, if there is one, and `inputs` are the UUIDs of the instances that it is made from.
-    `generation` is that of the instance.
+    `generation` is that of the instance. `target` is up to when the instance is complete once the part is done; None:
+    up to when the job was made.
     """
 
     ref: PartitionRef
@@ -150,6 +151,7 @@ class JobPart:
     revision: str = ""
     inputs: tuple[str, ...] = ()
     generation: str = ""
+    target: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

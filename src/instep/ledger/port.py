@@ -195,9 +195,9 @@ class Ledger(Protocol):
         INITIALIZING.
 
         Appends for each part, in the order given, what its instance becomes: Building for a fresh part, of the window
-        (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is now (never less than
-        the job's `created_at` and the floor). Then what the parts miss: these wait for it from the beginning.
-        `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
+        (0, target], else Refreshing, of (the checkpoint's watermark, target]. The target is the part's, else now (never
+        less than the job's `created_at`); and never less than the floor. Then what the parts miss: these wait for it
+        from the beginning. `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
 
     def discard_job(self, job_id: str) -> None:
@@ -301,11 +301,11 @@ class Ledger(Protocol):
         then; its state is returned.
         Again with the same state (a lost reply) it changes nothing.
 
-        Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the job's
-        `created_at`, never less than the one before): fresh and promoted, it is Live and served; promoted
-        otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by `error` (else by the
-        part's state), whatever `state` says; with `retry`, wants go on waiting for the next one. That is not appended
-        when the instance is not in work by this job any more.
+        Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the part's target,
+        else the job's `created_at`; of the same instance never less than the one before): fresh and promoted, it is
+        Live and served; promoted otherwise, it is Refreshed. Not promoted, the build or the refresh has failed, by
+        `error` (else by the part's state), whatever `state` says; with `retry`, wants go on waiting for the next one.
+        That is not appended when the instance is not in work by this job any more.
 
         Raises `Fenced` if the part's epoch is not its lease's any more or another worker finishes it,
         `Conflict` for open slices in a part that is to be completed or promoted, a job that was stopped, or an instance

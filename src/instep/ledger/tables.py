@@ -30,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0004"
+HEAD: Final = "0005"
 
 metadata = MetaData(
     naming_convention={
@@ -108,6 +108,7 @@ job_parts = Table(
     Column("revision", Text, nullable=False),
     Column("inputs", Text, nullable=False),
     Column("generation", _GENERATION, nullable=False),
+    Column("target", BigInteger),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     _states(PART_ENDS),
     # Which job has worked on a partition, and under which epoch.

@@ -49,6 +49,7 @@ from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
+from tests.contracts.ledger.targets import Targets
 from tests.contracts.ledger.verifying import Verifying
 from tests.contracts.ledger.wants import Wants
 from tests.contracts.ledger.workers import Workers
@@ -98,6 +99,7 @@ class LedgerContract(
     Documents,
     Finishing,
     Promotion,
+    Targets,
     Takeover,
     BadEnds,
     Recovery,

@@ -39,7 +39,7 @@ def begin(tables: Tables, job: JobRow, parts: Sequence[NewPart]) -> None:
 
 def _begun(tables: Tables, job: JobRow, part: JobPart) -> e.Event:
     floor = watermark(tables, part)
-    target = max(tables.now(), job.created_at, floor)
+    target = max(max(tables.now(), job.created_at) if part.target is None else part.target, floor)
     if part.fresh:
         return e.InstanceBuilding(
             instance=part.instance,

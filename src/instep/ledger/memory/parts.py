@@ -128,7 +128,8 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
     part = row.part
     replaced = tables.checkpoints.get(row.key)
     # A job that waited long for its lease was made before another that has ended since.
-    watermark = max(job.created_at, instances.watermark(tables, part))
+    reached = job.created_at if part.target is None else part.target
+    watermark = max(reached, instances.watermark(tables, part))
     rejected = instances.promoted(tables, job, row, watermark)
     if rejected is not None:
         raise Conflict(rejected.reason)

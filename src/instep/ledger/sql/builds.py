@@ -40,27 +40,33 @@ def new_instance(tx: Transaction, lease: Lease, reason: Reason, generation: str,
 
 
 def begin(tx: Transaction, job_id: str, new: Sequence[NewPart], created_at: int) -> None:
-    """The job works on its instances from now on. Its checkpoints will have the watermark `created_at`."""
+    """The job works on its instances from now on. Checkpoints of parts without a target will have the watermark
+    `created_at`.
+    """
     now, parts = max(tx.now(), created_at), [each.part for each in new]
-    begun = [_building(job_id, each, now) if each.fresh else _refreshing(tx, job_id, each, now) for each in parts]
+    begun = [_begun(tx, job_id, each, now if each.target is None else each.target) for each in parts]
     demand(tx, [*begun, *(missed for each in new for missed in each.missed)])
 
 
-def _building(job_id: str, part: JobPart, now: int) -> e.Event:
+def _begun(tx: Transaction, job_id: str, part: JobPart, target: int) -> e.Event:
+    return _building(job_id, part, target) if part.fresh else _refreshing(tx, job_id, part, target)
+
+
+def _building(job_id: str, part: JobPart, target: int) -> e.Event:
     return e.InstanceBuilding(
         instance=part.instance,
         job=job_id,
-        target=now,
+        target=target,
         fingerprint=dict(part.fingerprint),
         revision=part.revision,
         inputs=part.inputs,
     )
 
 
-def _refreshing(tx: Transaction, job_id: str, part: JobPart, now: int) -> e.Event:
+def _refreshing(tx: Transaction, job_id: str, part: JobPart, target: int) -> e.Event:
     floor = watermark(tx, part, 0)
     return e.InstanceRefreshing(
-        instance=part.instance, job=job_id, floor=floor, target=max(now, floor), inputs=part.inputs
+        instance=part.instance, job=job_id, floor=floor, target=max(target, floor), inputs=part.inputs
     )
 
 

@@ -146,6 +146,7 @@ def part_of(row: Row[Any]) -> JobPart:
         revision=row.revision,
         inputs=tuple(json.loads(row.inputs)),
         generation=row.generation,
+        target=row.target,
     )
 
 

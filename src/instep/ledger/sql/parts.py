@@ -74,6 +74,7 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
             revision=part.revision,
             inputs=json.dumps(part.inputs),
             generation=part.generation,
+            target=part.target,
         )
     )
 
@@ -253,7 +254,7 @@ def finish(
     if durable and _has_open_slices(tx, job_id, part.ref):
         raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
     if promote:
-        _promote(tx, job_id, part, stored.sequence)
+        _promote(tx, job_id, part, stored)
     if state is JobState.FAILED:
         _cancel(tx, job_id, part.ref)
         manifest.drop_unserved(tx, part)
@@ -265,11 +266,12 @@ def finish(
     return after
 
 
-def _promote(tx: Transaction, job_id: str, part: JobPart, sequence: int) -> None:
+def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> None:
     """Serve the part's instance. Raises `Conflict` when it cannot be."""
-    watermark = builds.watermark(tx, part, _created_at(tx, job_id))
+    reached = _created_at(tx, job_id) if stored.target is None else stored.target
+    watermark = builds.watermark(tx, part, reached)
     # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
-    manifest.move_checkpoint(tx, part, job_id, sequence=sequence, watermark=watermark)
+    manifest.move_checkpoint(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
     builds.succeed(tx, job_id, part, watermark)
 
 

@@ -90,6 +90,11 @@ class Consumer(Protocol):
         a dead letter: False. Again it changes nothing.
         """
 
+    def postpone(self, delivery: Delivery, *, delay: int = 0) -> None:
+        """It was not tried after all (its handler stops, what it needs is away): put it back, to be taken after
+        `delay`. The attempt does not count. Again it changes nothing.
+        """
+
     def dead(self, delivery: Delivery, reason: str) -> None:
         """It will never succeed: make it a dead letter. Again it changes nothing."""
 

@@ -116,6 +116,9 @@ class StoredConsumer:
         )
         return not is_buried(after, delivery)
 
+    def postpone(self, delivery: Delivery, *, delay: int = 0) -> None:
+        self.store.change(delivery.ref, lambda slot, now: deliveries.postpone(slot, delivery.fence, delay, now))
+
     def dead(self, delivery: Delivery, reason: str) -> None:
         fence, watermark = delivery.fence, delivery.request.watermark
         self.store.change(delivery.ref, lambda slot, now: deliveries.bury(slot, fence, watermark, reason, now))

@@ -140,6 +140,15 @@ def retry(slot: Slot, fence: int, delay: int, reason: str, now: int) -> Slot:
     return replace(slot, waiting=waiting, working=None, due=now + delay)
 
 
+def postpone(slot: Slot, fence: int, delay: int, now: int) -> Slot:
+    """It was not tried after all: to be taken after `delay`, and the attempt does not count. Again it changes nothing."""
+    if slot.fence == fence and slot.working is None and slot.waiting is not None:
+        return slot
+    _demand(slot, fence)
+    waiting = slot.working if slot.waiting is None else slot.waiting
+    return replace(slot, waiting=waiting, working=None, attempts=slot.attempts - 1, last=False, due=now + delay)
+
+
 def bury(slot: Slot, fence: int, watermark: int, reason: str, now: int) -> Slot:
     """Again it changes nothing."""
     if slot.fence == fence and slot.working is None and slot.buried and slot.buried.watermark == watermark:

@@ -13,6 +13,7 @@ from instep.errors import Conflict, Fenced
 from tests.contracts.bus.fixtures import HASTY, NAMESPACE, OTHER, PATIENCE, PATIENT, Fixtures, ask, consumer, taken
 
 IMPATIENT = Policy(max_attempts=3, backoff=(1,), ack_wait=3_600_000)
+ONCE = Policy(max_attempts=1, ack_wait=3_600_000)
 SILENT_ONCE = Policy(max_attempts=1, backoff=(1,), ack_wait=200)
 
 
@@ -57,6 +58,34 @@ class Retries(Fixtures):
         mine.retry(first, "bad")
         again = taken(mine)
         assert (again.request, again.attempt) == (ask(2), 2)
+
+    def test_what_is_postponed_was_not_tried(self, buses: Callable[[], Bus]) -> None:
+        first, second = buses(), buses()
+        mine, others = consumer(first, policy=ONCE), consumer(second, policy=ONCE)
+        first.publish(ask(1))
+        delivery = taken(mine)
+        mine.postpone(delivery)
+        mine.postpone(delivery)
+        again = taken(others)
+        assert (again.request, again.attempt) == (ask(1), 1)
+        assert again.fence > delivery.fence
+        for late in (mine.ack, mine.postpone, lambda each: mine.retry(each, "late")):
+            with pytest.raises(Fenced):
+                late(delivery)
+        first.publish(ask(2))
+        others.postpone(again, delay=3_600_000)
+        assert mine.next() is None
+        assert second.dead_letters() == []
+
+    def test_what_was_postponed_comes_back_after_its_delay_as_the_newest(self, bus: Bus) -> None:
+        mine = consumer(bus, policy=ONCE)
+        bus.publish(ask(1))
+        first = taken(mine)
+        bus.publish(ask(2))
+        mine.postpone(first, delay=1)
+        again = taken(mine)
+        assert (again.request, again.attempt) == (ask(2), 1)
+        assert not mine.retry(again, "bad")  # it was the last attempt, as ever
 
     def test_a_delivery_can_be_declared_dead(self, bus: Bus) -> None:
         mine = consumer(bus)

@@ -58,6 +58,11 @@ class NatsConsumer:
         )
         return not is_buried(after, delivery)
 
+    def postpone(self, delivery: Delivery, *, delay: int = 0) -> None:
+        self._connection.run(
+            self._answer(delivery, lambda slot, now: deliveries.postpone(slot, delivery.fence, delay, now), pause=delay)
+        )
+
     def dead(self, delivery: Delivery, reason: str) -> None:
         fence, watermark = delivery.fence, delivery.request.watermark
         self._connection.run(

@@ -31,8 +31,8 @@ from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.project.load import load_project
 from instep.service.compose import Workshop
-from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
+from instep.service.question import PlanOptions
 from instep.service.run import run_entities
 from instep.system import SystemClock
 

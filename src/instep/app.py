@@ -23,8 +23,9 @@ from instep.project import Project, load_project
 from instep.service.compose import Workshop
 from instep.service.generations import built, checked_generation, generation_of, one_generation_of
 from instep.service.partitions import declared_ref, declared_refs
-from instep.service.plan import EntityPlan, PlanOptions, plan_entity
+from instep.service.plan import EntityPlan, plan_entity
 from instep.service.progress import Progress, Silent
+from instep.service.question import PlanOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -340,7 +341,7 @@ class Instep:
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return search(
-                workshop.setups(entities),
+                workshop.documents(entities),
                 ledger,
                 query,
                 mode=mode,
@@ -366,7 +367,7 @@ class Instep:
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return why(workshop.setups(), ledger, target, row_id, generation=checked_generation(generation))
+            return why(workshop.documents(), ledger, target, row_id, generation=checked_generation(generation))
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
         """What the canonical instance of a partition was made from; as it was known at a time, if one is given.

@@ -26,8 +26,9 @@ from instep.ledger.port import Lease, Ledger
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.fulfil import Fulfiller
-from instep.service.plan import PlanOptions, plan_entity
+from instep.service.plan import plan_entity
 from instep.service.planner import Planner
+from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
 from instep.service.start import Start
 from instep.service.worker import Worker, serve
@@ -497,7 +498,7 @@ def test_what_has_expired_upstream_is_built_anew_for_what_is_made_from_it(house:
     before = house.now(SITE)
     house.clock.sleep(3600)
     results = house.run()
-    assert [each.plan.why for each in results] == [["its time to live is over"]] * 2
+    assert [each.plan.found.why for each in results] == [["its time to live is over"]] * 2
     site, page = house.now(SITE), house.now(PAGE)
     assert (site.previous, site.reason) == (before.uuid, Reason.EXPIRY)
     assert page.inputs == (site.uuid,)

@@ -19,8 +19,8 @@ import instep
 from instep.domain.jobs import JobState
 from instep.domain.timing import Timing
 from instep.service.compose import Workshop
-from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
+from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
 from tests.doubles.clock import VirtualClock
 

@@ -22,7 +22,7 @@ from instep.domain.wants import WantState
 from instep.errors import UserError
 from instep.service import promotion
 from instep.service.compose import Workshop
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 from instep.service.serving import Promotion, promote
 from instep.service.start import Busy
 

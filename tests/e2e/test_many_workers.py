@@ -26,8 +26,8 @@ from instep.ledger.memory import MemoryLedger
 from instep.service import wave as waves
 from instep.service.compose import Workshop
 from instep.service.context import Context
-from instep.service.plan import PlanOptions
 from instep.service.progress import Silent
+from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget

@@ -11,7 +11,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 
 from . import corpus
 from .conftest import Place
@@ -88,7 +88,7 @@ def test_a_taint_is_built_anew_beside_what_is_served_and_wants_follow(site: Site
     assert served is not None
     assert served.instance == before, "readers keep what there is until there is something better"
     (result,) = site.run()
-    assert result.plan.why == ["what is served was tainted"]
+    assert result.plan.found.why == ["what is served was tainted"]
     assert result.counts.written == 12
     old, new = site.ledger.instance(before), site.ledger.canonical(REF)
     assert old is not None
@@ -109,7 +109,7 @@ def test_past_its_time_to_live_an_instance_is_built_anew(site: Site) -> None:
     assert [each.state for each in site.run()] == [None]
     site.clock.sleep(1)
     (result,) = site.run()
-    assert result.plan.why == ["its time to live is over"]
+    assert result.plan.found.why == ["its time to live is over"]
     second = site.ledger.canonical(REF)
     assert first is not None
     assert second is not None

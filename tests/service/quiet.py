@@ -11,7 +11,7 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 from instep.service.run import EntityResult
 from instep.service.worker import serve
 from tests.simulator.documents import WRONG, Poison, Source

@@ -10,7 +10,7 @@ from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import UserError
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 from tests.service.quiet import REF, Quiet, built, indexed, missing
 from tests.simulator.documents import Poison
 

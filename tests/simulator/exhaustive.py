@@ -17,7 +17,7 @@ from typing import NamedTuple
 from instep.domain.timing import TIMING
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.memory.tables import Tables
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 from instep.service.worker import serve
 
 from .faults import HEART, Event

@@ -19,8 +19,9 @@ from instep.errors import InstepError
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from instep.service.context import Context
-from instep.service.plan import PlanOptions
+from instep.service.documents.setup import DocumentSetup
 from instep.service.progress import Silent
+from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
 from instep.service.serving import promote
 from instep.service.setup import EntitySetup
@@ -176,7 +177,7 @@ class Simulation:
         def program(part: JobPart, base: int) -> Any:
             return Program(source, self.target, part.physical, base, part.fingerprint["transform"])
 
-        return EntitySetup(
+        return DocumentSetup(
             ref=self._refs[name],
             source=_Listed(process, source),
             source_text=name,
@@ -187,10 +188,10 @@ class Simulation:
             sizing=SliceSizing(row_bytes=1, slice_rows=round(1_000 * self._weight), work_factor=self._weight),
             priority=40 + priority,
             guard=DeleteGuard(),
-            has_transform=False,
+            needs_spark=False,
             fingerprint=dict(self._fingerprint),
             embedder=_no_embedder,
-            program=program,
+            programs=program,
             ttl=None,
             revision=lambda: "simulated",
             depends_on=tuple(self._refs[each] for each in self._relations.upstream.get(name, ())),

@@ -31,7 +31,7 @@ from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.liveness import LockFiles
-from instep.service.plan import PlanOptions
+from instep.service.question import PlanOptions
 from instep.service.run import run_entities
 from instep.service.setup import EntitySetup
 from instep.service.worker import serve

@@ -82,7 +82,7 @@ def plan(
 def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
     rows = []
     for each in plans:
-        counts = each.counts()
+        counts = each.found.counts
         rows.append(
             [
                 ref_text(each.ref, each.generation),
@@ -99,25 +99,27 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
     for each in plans:
         _show_reasons(out, each)
         if explain:
-            for change in each.difference.changes:
-                out.line(f"  {change.action:<7} {change.uri}  ({change.reason})")
+            for change in each.found.changes:
+                out.line(f"  {change.action:<7} {change.what}  ({change.why})")
     if not any(each.pending for each in plans):
         out.line("Nothing to do.")
 
 
 def _show_reasons(out: Output, plan: EntityPlan) -> None:
     name = generation_text(plan.ref, plan.generation)
-    for why in plan.why:
+    for why in plan.found.why:
         out.line(f"{name}: {why}")
     if plan.waits_for:
         out.line(f"{name}: waits for {', '.join(map(str, plan.waits_for))}")
     if plan.pending:
         out.line(f"{name}: runs {plan.engine.name}: {plan.engine.reason}")
-    for problem in plan.problems:
+    for problem in plan.found.problems:
         out.line(f"{name}: the listing is not complete, so nothing is deleted: {problem}")
-    if retried := plan.counts()["retried"]:
+    if retried := plan.found.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
-    if plan.difference.known_failures:
-        out.line(f"{name}: {plan.difference.known_failures:,} known failures wait for a change or --retry-failures")
-    if plan.blocked:
-        out.line(f"{name}: a run would stop: {plan.blocked} (--allow-deletes)")
+    if plan.found.counts.get("known_failures"):
+        out.line(
+            f"{name}: {plan.found.counts.get('known_failures'):,} known failures wait for a change or --retry-failures"
+        )
+    if plan.found.blocked:
+        out.line(f"{name}: a run would stop: {plan.found.blocked} (--allow-deletes)")

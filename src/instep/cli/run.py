@@ -87,7 +87,7 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
     out.result([each.as_dict() for each in results], lambda: _show(out, results))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
-    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.plan.held_back for each in results):
+    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):
         raise typer.Exit(ExitCode.FAILURES)
 
 
@@ -98,9 +98,9 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         rows.append(
             [
                 ref_text(each.plan.ref, each.plan.generation),
-                state_text(str(each.state)) if each.state else "held back" if each.plan.held_back else "up to date",
+                state_text(str(each.state)) if each.state else "held back" if each.held_back else "up to date",
                 counts.written,
-                counts.skipped + each.plan.difference.unchanged,
+                counts.skipped + each.plan.found.counts.get("unchanged", 0),
                 counts.deleted,
                 counts.failed,
                 counts.rows_written,

@@ -9,17 +9,24 @@ from typing import NamedTuple
 from instep.domain.counts import Counts
 from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
+from instep.domain.rows import RowSlice
 
 
 @dataclass(frozen=True, slots=True)
 class WaveSlice:
-    """One claimed slice in a wave, with its work decoded."""
+    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows."""
 
     slice_id: str
     fence: int
     bucket: int
     work: int
-    changes: Sequence[DocumentChange]
+    changes: Sequence[DocumentChange] = ()
+    rows: RowSlice | None = None
+
+    @property
+    def units(self) -> int | None:
+        """How many it reads; None if that is not known before."""
+        return len(self.changes) if self.rows is None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from instep.domain.amounts import amount
 from instep.errors import InstepError, UserError
 from instep.service.setup import EntitySetup
 
@@ -49,8 +48,8 @@ def check(
         if setup.target_name not in checked:
             checked.add(setup.target_name)
             yield _ask(f"target {setup.target_name}", partial(_target, setup))
-        yield _ask(f"source of {setup.ref.entity}", partial(_source, setup))
-        yield _ask(f"embedder of {setup.ref.entity}", partial(_embedder, setup))
+        for name, question in setup.checks().items():
+            yield _ask(f"{name} of {setup.ref.entity}", question)
 
 
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:
@@ -66,22 +65,3 @@ def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PR
 def _target(setup: EntitySetup) -> str:
     setup.target.check()
     return "can be written"
-
-
-def _source(setup: EntitySetup) -> str:
-    found = setup.source.list()
-    if not found.complete:
-        raise UserError(
-            f"{amount(len(found.documents), 'document')} found, and parts of it cannot be listed: {found.problems[0]}",
-            hint="Nothing is deleted from the index as long as the listing is not complete.",
-        )
-    if not found.documents:
-        raise UserError(f"no documents match in {setup.source_text}", hint="Look at `path`, `include` and `exclude`.")
-    return f"{amount(len(found.documents), 'document')} in {setup.source_text}"
-
-
-def _embedder(setup: EntitySetup) -> str:
-    vectors = setup.embedder().embed(["Instep keeps indexes in step with their sources."])
-    if vectors.shape != (1, setup.dimensions):
-        raise UserError(f"gives vectors of {vectors.shape[-1]} dimensions; the project says {setup.dimensions}")
-    return f"{setup.dimensions} dimensions"

@@ -14,7 +14,8 @@ from instep.ledger.open import open_ledger
 from instep.project import Project
 from instep.project.dependencies import upstream_names
 from instep.service.context import Context
-from instep.service.documents import document_setup
+from instep.service.documents.setup import DocumentSetup
+from instep.service.documents.wiring import document_setup
 from instep.service.liveness import LockFiles
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
@@ -89,6 +90,19 @@ class Workshop:
         names.sort(key=lambda name: -declared[name].priority)
         return [document_setup(self.project, name, self._target(self.project.target_of(name))) for name in names]
 
+    def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
+        """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named
+        and is not.
+        """
+        found = self.setups(entities)
+        documents = [each for each in found if isinstance(each, DocumentSetup)]
+        if not documents or (entities and len(documents) < len(found)):
+            others = ", ".join(dict.fromkeys(each.ref.entity for each in found if not isinstance(each, DocumentSetup)))
+            raise UserError(
+                f"no documents are in {others}: they are tables", hint="Ask the target itself for its rows."
+            )
+        return documents
+
     def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
         """What the entities asked for are made from, themselves aside."""
         names = list(dict.fromkeys(entities or ()))
@@ -101,7 +115,7 @@ class Workshop:
         return choose(
             self._setting,
             work,
-            transform=setup.has_transform,
+            transform=setup.needs_spark,
             warm=self._lazy_spark_is_warm(),
             cores=cores_of(spark.master, spark.remote),
         )
@@ -114,7 +128,7 @@ class Workshop:
 
     def prepare(self, setup: EntitySetup) -> None:
         """Start Spark in the background where no estimate can speak against it."""
-        if self._setting == "spark" or setup.has_transform:
+        if self._setting == "spark" or setup.needs_spark:
             self.engine(self.choose(setup, 0))
 
     def close(self) -> None:

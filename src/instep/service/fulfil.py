@@ -69,7 +69,7 @@ class Fulfiller:
 
     def _cancel(self, plan: EntityPlan) -> bool:
         """There is nothing to do. Whether a job waited for it, which has failed now."""
-        why = "; ".join(plan.why) or "it is wanted, and there is nothing to do"
+        why = "; ".join(plan.found.why) or "it is wanted, and there is nothing to do"
         self._leave_alone(plan.ref, plan.generation, why)
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
 

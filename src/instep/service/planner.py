@@ -9,7 +9,8 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.service.context import Context
 from instep.service.generations import generation_of
-from instep.service.plan import EntityPlan, PlanOptions, plan_entity
+from instep.service.plan import EntityPlan, plan_entity
+from instep.service.question import PlanOptions
 from instep.service.setup import EntitySetup
 
 
@@ -45,6 +46,8 @@ class Planner:
                 f"the saved plan for {ref} is out of date: source, index or project have changed since",
                 hint="Plan again: instep plan -o plan.json",
             )
-        if plan.blocked:
-            raise UserError(plan.blocked, where=str(ref), hint="If that is right, run again with --allow-deletes.")
+        if plan.found.blocked:
+            raise UserError(
+                plan.found.blocked, where=str(ref), hint="If that is right, run again with --allow-deletes."
+            )
         return plan

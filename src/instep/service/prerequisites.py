@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
-from instep.service.plan import EntityPlan, PlanOptions
+from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
+from instep.service.question import PlanOptions
 from instep.service.start import Busy, Start
 from instep.service.upstream import cancel_waits, in_hand
 
@@ -53,7 +54,7 @@ class Prerequisites:
         return [self.taken.pop(ref) for ref in found]
 
     def _canceled(self, plan: EntityPlan) -> bool:
-        return cancel_waits(self._context.ledger, plan.ref, plan.generation, "; ".join(plan.why))
+        return cancel_waits(self._context.ledger, plan.ref, plan.generation, "; ".join(plan.found.why))
 
     def _begun(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
         job, ref = self._context.ledger.job(job_id), plan.ref

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from instep.domain.jobs import JobPart, JobState, PartStatus, end_of_part
-from instep.domain.refs import PartitionRef
-from instep.domain.replacement import Judged, judged
+from instep.domain.jobs import Job, JobPart, JobState, end_of_part
 from instep.errors import Conflict, InstepError
-from instep.ledger.port import Checkpoint, Lease, Ledger
+from instep.ledger.port import Lease, Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.setup import EntitySetup
@@ -34,27 +32,30 @@ def finish(
     except InstepError as error:
         # Searches find everything without the index too, only slower: not a reason to fail the job.
         notes.append(f"indexes are not up to date: {error}")
-    status = _status(ledger, job_id, part)
+    job = _job(ledger, job_id)
+    status = job.part(part.ref)
     state = end_of_part(status.slices, status.counts)
     if state is None:
         raise Conflict(f"job {job_id} still has {status.unfinished_slices} open slices")
     left = _left(ledger, part, job_id)
-    problem = left or promotion_problem(setup, part, ledger, status, state)
+    problem = left or setup.problem(part, ledger, job, state)
     keeper.require(part.ref)
     if problem is None:
+        setup.remove_replaced(part)
         problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
     if problem is None:
+        _serve_all(setup, part, ledger)
         _sweep(setup, ledger)
         _refine(setup, part, context, notes)
         return notes
     notes.append(problem)
-    if part.fresh:
+    if setup.staged(part):
         if _moved(setup, part, ledger):
             _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
     ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
-    if part.fresh:
+    if setup.staged(part):
         target.drop(part.physical)
     return notes
 
@@ -86,16 +87,32 @@ def _promote(
     """Aliases first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
     ledger does not take it, if something has happened to the instance at the last moment.
     """
-    for alias in _aliases(setup, part, ledger):
-        setup.target.promote(alias, part.physical, part.epoch)
+    if not setup.in_place:
+        _serve(setup, part, ledger)
     try:
         ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
     except Conflict:
         left = _left(ledger, part, job_id)
-        if left is None or _status(ledger, job_id, part).state is not None:
+        if left is None or _job(ledger, job_id).part(part.ref).state is not None:
             raise  # The job was stopped, say: its next finisher goes on.
         return left
     return None
+
+
+def _serve(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
+    for alias in _aliases(setup, part, ledger):
+        setup.target.promote(alias, part.physical, part.epoch)
+
+
+def _serve_all(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
+    """An index that several partitions share is served as soon as all of them that are built are in it. Each looks when
+    it has recorded its own, so the last one sees them all.
+    """
+    if not setup.in_place or setup.target.served(setup.alias) == part.physical:
+        return
+    built = [each for each in ledger.entity_checkpoints(part.ref.entity) if each.generation == part.generation]
+    if all(each.physical == part.physical for each in built):
+        _serve(setup, part, ledger)
 
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
@@ -126,9 +143,9 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
     under.
     """
     aliases = _aliases(setup, part, ledger)
-    if part.fresh and aliases and _moved(setup, part, ledger) == aliases:
+    if setup.staged(part) and aliases and _moved(setup, part, ledger) == aliases:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
-        status = _status(ledger, job_id, part)
+        status = _job(ledger, job_id).part(part.ref)
         state = end_of_part(status.slices, status.counts)
         if state and _left(ledger, part, job_id) is None:
             ledger.start_job(job_id)
@@ -148,78 +165,24 @@ def _end_failed(
     setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
 ) -> None:
     """What the part had begun is dropped; what it had committed in an index that stays is recorded first."""
-    if part.fresh:
+    staged = setup.staged(part)
+    if staged:
         _serve_as_recorded(setup, part, ledger)
-    if not part.fresh and setup.target.exists(part.physical):
+    elif setup.target.exists(part.physical):
         from instep.service.wave import record_committed  # Brings Arrow: for the rare case.
 
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
-    if part.fresh:
+    if staged:
         setup.target.drop(part.physical)
 
 
-def promotion_problem(
-    setup: EntitySetup, part: JobPart, ledger: Ledger, status: PartStatus, state: JobState
-) -> str | None:
-    """Why the instance must not be served, or None. Counts are compared by the one counting function."""
-    _, recorded, _ = ledger.totals(part.instance)
-    stored = setup.target.rows(part.physical)
-    if stored != recorded:
-        return _changed(stored, recorded)
-    if not part.fresh:
-        return None
-    checkpoint = ledger.checkpoint(part.ref, part.generation)
-    if checkpoint is None:
-        return None
-    if stored == 0:
-        return "the rebuild is empty; what was served stays"
-    if state is JobState.FAILED:
-        return "every document failed; what was served stays"
-    verdict = _judged(part, checkpoint, ledger, status)
-    return None if verdict.enough else f"{verdict}; what was served stays"
-
-
-def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
-    counts = status.counts
-    whole = Judged(counts.read - counts.deleted, counts.failed)
-    if whole.enough:
-        return whole  # Without reading two manifests, which may be long.
-    return _compared(ledger, part.ref, part.generation, part.instance, checkpoint)
-
-
-def not_better(setup: EntitySetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
-    """Why what is built of one generation must not be served in place of what is served of another, or None."""
-    _, recorded, _ = ledger.totals(checkpoint.instance)
-    stored = setup.target.rows(checkpoint.physical)
-    if stored != recorded:
-        return _changed(stored, recorded)
-    if stored == 0:
-        return "it is empty; what was served stays"
-    verdict = _compared(ledger, checkpoint.ref, checkpoint.generation, checkpoint.instance, served)
-    return None if verdict.enough else f"{verdict}; what was served stays"
-
-
-def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str, served: Checkpoint) -> Judged:
-    built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
-    failed = {uri: version for uri, version in ledger.failed_versions(ref, generation).items() if uri not in built}
-    before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
-    return judged(before, built | failed, failed)
-
-
-def _changed(stored: int, recorded: int) -> str:
-    return (
-        f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
-        "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
-    )
-
-
-def _status(ledger: Ledger, job_id: str, part: JobPart) -> PartStatus:
+def _job(ledger: Ledger, job_id: str) -> Job:
     job = ledger.job(job_id)
     if job is None:
         raise Conflict(f"job {job_id} is not in the ledger any more")
-    return job.part(part.ref)
+    return job
 
 
 def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
@@ -228,7 +191,7 @@ def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
     """
     with suppress(InstepError):  # The next run sweeps again.
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
-        needed = ledger.indexes(setup.ref) if left else set()
+        needed = ledger.indexes(setup.ref.entity) if left else set()
         for physical in left:
             if physical not in needed:
                 setup.target.drop(physical)

@@ -16,9 +16,9 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
 from instep.errors import UserError
 from instep.ledger.port import Ledger
+from instep.service.documents.setup import DocumentSetup
 from instep.service.generations import physical_of
 from instep.service.instances import instance_dict
-from instep.service.setup import EntitySetup
 from instep.targets.port import StoredRow
 
 #: Among how many wants of a partition, the newest, those are looked up that an instance satisfied.
@@ -95,7 +95,7 @@ def _job_dict(job: Job, part: JobPart) -> dict[str, Any]:
 
 
 def why(
-    setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
+    setups: Sequence[DocumentSetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
 ) -> Provenance:
     """Where a row comes from that is served, of a generation or of the promoted one. `target` names an entity, or a
     target with all its entities; `id` is a chunk_id, a document_id or a source URI. Raises `UserError` when there is no

@@ -13,9 +13,10 @@ from instep.domain.refs import PartitionRef
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.service.context import Context
 from instep.service.patience import RESUMES
-from instep.service.plan import EntityPlan, PlanOptions
+from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.prerequisites import Prerequisites
+from instep.service.question import PlanOptions
 from instep.service.recovery import recover
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
@@ -38,16 +39,20 @@ class EntityResult:
     promoted: bool
     notes: Sequence[str]
 
+    @property
+    def held_back(self) -> bool:
+        return self.plan.found.held_back is not None
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.plan.ref),
             "generation": self.plan.generation,
             "kind": str(self.plan.kind),
-            "state": str(self.state or ("HELD_BACK" if self.plan.held_back else "UP_TO_DATE")),
+            "state": str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE")),
             "job": self.job_id,
             "counts": self.counts.as_dict(),
-            "unchanged": self.plan.difference.unchanged,
-            "known_failures": self.plan.difference.known_failures,
+            "unchanged": self.plan.found.counts.get("unchanged", 0),
+            "known_failures": self.plan.found.counts.get("known_failures", 0),
             "seconds": round(self.seconds, 3),
             "engine": self.engine,
             "promoted": self.promoted,
@@ -106,7 +111,7 @@ class _Run:
         self.results: dict[PartitionRef, EntityResult] = {}
 
     def nothing(self, plan: EntityPlan) -> EntityResult:
-        notes = [*plan.problems, *([plan.held_back] if plan.held_back else [])]
+        notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
         return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
@@ -173,7 +178,7 @@ class _Run:
                 hint="Run again to resume it: finished slices are not redone.",
             )
         report = worker.reports[ref]
-        notes = [*plan.problems, *report.notes, *([status.error] if status.error else [])]
+        notes = [*plan.found.problems, *report.notes, *([status.error] if status.error else [])]
         checkpoint = ledger.checkpoint(ref, plan.generation)
         result = EntityResult(
             plan,

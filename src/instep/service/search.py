@@ -9,9 +9,9 @@ from typing import Any
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import UserError
 from instep.ledger.port import Ledger
+from instep.service.documents.setup import DocumentSetup
 from instep.service.generations import generation_of, physical_of
 from instep.service.progress import Progress
-from instep.service.setup import EntitySetup
 from instep.service.snippets import Snippet, snippet
 from instep.targets.port import Hit, SearchMode
 
@@ -32,7 +32,7 @@ class Found:
 
 
 def search(
-    setups: Sequence[EntitySetup],
+    setups: Sequence[DocumentSetup],
     ledger: Ledger,
     query: str,
     *,
@@ -76,7 +76,7 @@ def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str
 
 
 def _possible(
-    setup: EntitySetup, ledger: Ledger, generation: str | None, mode: SearchMode, progress: Progress
+    setup: DocumentSetup, ledger: Ledger, generation: str | None, mode: SearchMode, progress: Progress
 ) -> SearchMode:
     """Vectors of one embedder say nothing about those of another: what was built with another one than the project
     declares is searched by its text.
@@ -91,6 +91,6 @@ def _possible(
     return "text"
 
 
-def _embed(setup: EntitySetup, query: str) -> list[float]:
+def _embed(setup: DocumentSetup, query: str) -> list[float]:
     vector: list[float] = setup.embedder().embed([query])[0].tolist()
     return vector

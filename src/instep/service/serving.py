@@ -13,7 +13,6 @@ from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Holder
 from instep.service.context import Context
 from instep.service.generations import build_hint, built
-from instep.service.promotion import not_better
 from instep.service.recovery import recover
 from instep.service.setup import EntitySetup
 from instep.service.start import Busy, held_text
@@ -120,7 +119,7 @@ class _Promotion:
         if instance is not None and instance.state is InstanceState.TAINTED:
             problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
         elif served is not None:
-            problem = not_better(setup, ledger, checkpoint, served)
+            problem = setup.not_better(ledger, checkpoint, served)
         if problem:
             name = generation_text(setup.ref, self._generation)
             raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(setup.ref, self._generation))

@@ -1,45 +1,51 @@
-"""What the use cases need to know of one entity, wired up by `compose`."""
+"""What the use cases need to know of one entity in one scope, wired up by `compose`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from instep.documents.embed.port import Embedder
-from instep.domain.jobs import JobPart
-from instep.domain.manifest import DeleteGuard
-from instep.domain.planning import SliceSizing
+from instep.domain.jobs import Claim, Job, JobPart, JobState
 from instep.domain.refs import PartitionRef
-from instep.engine.port import WaveProgram
-from instep.sources.port import DocumentSource
-from instep.targets.port import DocumentTarget
+from instep.domain.waves import Wave, WaveSlice
+from instep.engine.port import TableProgram, WaveProgram
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.question import Found, Question
+from instep.targets.port import IndexTarget
 
 
 @dataclass(frozen=True, slots=True)
-class EntitySetup:
-    """One declared entity in its scope, with its adapters.
+class Size:
+    """Units (documents, or rows of a table), rows in the target and bytes. `rows` is None when no number is recorded
+    that the target's could be compared with.
+    """
 
-    `program` builds what a wave of a part runs, reading the target as of a base version. `ttl` is the time to live
-    of an instance in milliseconds; `revision` says which version of the project's code runs, as far as version
-    control knows. `depends_on` is what it is made from.
+    units: int | None
+    rows: int | None
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntitySetup(ABC):
+    """One declared entity in its scope, with its adapters. What differs between documents and rows of tables is in its
+    two kinds, `service.documents.DocumentSetup` and `service.tables.TableSetup`.
+
+    `buckets` is the number of routes. `needs_spark`: no other engine runs it. `ttl` is the time to live of an instance
+    in milliseconds; `revision` says which version of the project's code runs, as far as version control knows.
+    `depends_on` is what it is made from.
     """
 
     ref: PartitionRef
-    source: DocumentSource
     source_text: str
-    target: DocumentTarget
+    target: IndexTarget
     target_name: str
-    dimensions: int
     buckets: int
-    sizing: SliceSizing
     priority: int
-    guard: DeleteGuard
-    has_transform: bool
+    needs_spark: bool
     fingerprint: Mapping[str, str]
     ttl: int | None
     revision: Callable[[], str]
-    embedder: Callable[[], Embedder]
-    program: Callable[[JobPart, int], WaveProgram]
     depends_on: tuple[PartitionRef, ...] = ()
 
     @property
@@ -50,5 +56,53 @@ class EntitySetup:
         """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""
         return f"{self.alias}@{generation}" if generation else None
 
-    def physical(self, instance: str) -> str:
-        return f"{self.alias}__{instance.replace('-', '')[:8]}"
+    @property
+    def in_place(self) -> bool:
+        """Whether a build goes into the index that is served, because other partitions are in that too. Else it is
+        staged: it has an index of its own, and the alias moves when that is verified.
+        """
+        return False
+
+    def staged(self, part: JobPart) -> bool:
+        """Whether the part builds an index that nobody reads yet."""
+        return part.fresh and not self.in_place
+
+    @abstractmethod
+    def find(self, question: Question) -> Found:
+        """Look at the source: what needs work, cut into slices. Writes nothing."""
+
+    @abstractmethod
+    def physical(self, instance: str, generation: str) -> str:
+        """The physical index that a build of this instance goes into."""
+
+    @abstractmethod
+    def create(self, physical: str) -> None:
+        """Create the empty physical index; nothing happens if it exists."""
+
+    @abstractmethod
+    def wave_slice(self, claim: Claim) -> WaveSlice:
+        """A claimed slice with its work decoded."""
+
+    @abstractmethod
+    def program(self, part: JobPart, wave: Wave) -> WaveProgram | TableProgram:
+        """What a wave of this part runs."""
+
+    @abstractmethod
+    def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        """Why what a part has done must not be served, or None. `state` is what it ends in by itself."""
+
+    @abstractmethod
+    def remove_replaced(self, part: JobPart) -> None:
+        """What was built is to be served: remove what it replaces, if that is in the same index. Safe to repeat."""
+
+    @abstractmethod
+    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+        """Why what is built of one generation must not be served in place of what is served of another, or None."""
+
+    @abstractmethod
+    def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
+        """What is recorded of what is served."""
+
+    @abstractmethod
+    def checks(self) -> Mapping[str, Callable[[], str]]:
+        """What a doctor looks at, by its name. Each describes what it has found, or raises an `InstepError`."""

@@ -14,9 +14,10 @@ from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
-from instep.service.plan import EntityPlan, Kind, is_over, reason_of
+from instep.service.plan import EntityPlan, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
+from instep.service.question import Kind
 from instep.service.recovery import bury_the_dead, misfit
 from instep.service.setup import EntitySetup
 from instep.service.upstream import upstream_of
@@ -221,7 +222,9 @@ class Start:
         else:
             self._expire(setup, plan.generation)
             instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
-            physical, fresh, base = setup.physical(instance), True, 0
+            physical, fresh = setup.physical(instance, plan.generation), True
+            shared = setup.in_place and setup.target.exists(physical)
+            base = setup.target.fence(physical, lease.epoch) if shared else 0
         beside = {ref: self.todo[ref].generation for ref in self._leases}
         upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
         part = JobPart(
@@ -236,6 +239,7 @@ class Start:
             revision=setup.revision(),
             inputs=upstream.inputs,
             generation=plan.generation,
+            target=plan.found.target,
         )
         return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
 

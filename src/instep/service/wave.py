@@ -8,9 +8,8 @@ from functools import partial
 
 from instep.documents.reasons import cleaned
 from instep.domain.jobs import Claim, JobPart, OpenPart
-from instep.domain.manifest import decode_changes
 from instep.domain.planning import fair_share, learned_pace, too_long, wave_work
-from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave, WaveSlice
+from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
@@ -175,7 +174,7 @@ class WaveRunner:
         if not claims:
             return
         wave = self._wave(claims)
-        tasks = self._engine.run(wave, self._setup.program(self._part, self._base), progress)
+        tasks = self._engine.run(wave, self._setup.program(self._part, wave), progress)
         outcomes = [outcome for task in tasks for outcome in task.slices]
         _check_complete(wave, outcomes)
         self._demand(claims)
@@ -250,10 +249,7 @@ class WaveRunner:
         return patiently(call, clock=self._clock, pauses=self._pauses, allowed=require)
 
     def _wave(self, claims: Sequence[Claim]) -> Wave:
-        slices = tuple(
-            WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
-            for claim in claims
-        )
+        slices = tuple(map(self._setup.wave_slice, claims))
         part = self._part
         return Wave(self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
 
@@ -293,7 +289,8 @@ def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:
     expected = sorted(part.slice_id for part in wave.slices)
     if sorted(outcome.slice_id for outcome in outcomes) != expected:
         raise RuntimeError(f"wave {wave.id}: outcomes of {len(outcomes)} slices where {len(expected)} were run")
-    units = {part.slice_id: len(part.changes) for part in wave.slices}
+    units = {part.slice_id: part.units for part in wave.slices}
     for outcome in outcomes:
-        if not outcome.counts.balanced or outcome.counts.read != units[outcome.slice_id]:
+        planned = units[outcome.slice_id]
+        if not outcome.counts.balanced or (planned is not None and outcome.counts.read != planned):
             raise RuntimeError(f"slice {outcome.slice_id} does not add up: {outcome.counts}")

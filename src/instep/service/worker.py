@@ -20,9 +20,9 @@ from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.patience import RESUMES, Circuit, backoff
-from instep.service.plan import PlanOptions
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
+from instep.service.question import PlanOptions
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
 from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
@@ -96,7 +96,7 @@ class Worker:
         self._jobs.add(lease.job_id)
         setup = self._setups[part.ref]
         if part.fresh:
-            setup.target.create(part.physical, setup.dimensions)
+            setup.create(part.physical)
         self._desks[lease.job_id, part.ref] = Desk(setup, part, lease)
 
     def join(self, job_id: str, part: JobPart) -> bool:

@@ -106,15 +106,14 @@ class StoredRow:
     version: int
 
 
-class DocumentTarget(Protocol):
+class IndexTarget(Protocol):
+    """What the targets of documents and of tables have in common."""
+
     @property
     def kind(self) -> Literal["transactional", "idempotent"]: ...
 
     def check(self) -> None:
         """Raises `UserError` when the place cannot be written, saying why."""
-
-    def create(self, physical: str, dimensions: int) -> None:
-        """Create the empty physical index; nothing happens if it exists."""
 
     def exists(self, physical: str) -> bool: ...
 
@@ -126,8 +125,6 @@ class DocumentTarget(Protocol):
         whether the slice was its own.) Of several marks of a slice the highest fence counts. Raises `Fenced`
         if a newer epoch or fence was seen. Returns the version to read at (the wave's base).
         """
-
-    def writer(self, physical: str, base: int) -> ChunkWriter: ...
 
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
@@ -163,15 +160,22 @@ class DocumentTarget(Protocol):
     def rows(self, physical: str) -> int:
         """Rows that a reader finds now, counted by the target itself."""
 
-    def row(self, physical: str, id: str) -> StoredRow | None:
-        """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
-
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         """Physical indexes made for `alias` (named `<alias>__…`) that it does not serve, and to which
         nothing was written for so long.
         """
 
     def drop(self, physical: str) -> None: ...
+
+
+class DocumentTarget(IndexTarget, Protocol):
+    def create(self, physical: str, dimensions: int) -> None:
+        """Create the empty physical index; nothing happens if it exists."""
+
+    def writer(self, physical: str, base: int) -> ChunkWriter: ...
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

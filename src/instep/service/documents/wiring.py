@@ -14,13 +14,13 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
 from instep.project import Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.service.documents.setup import DocumentSetup
 from instep.service.revision import revision_of
-from instep.service.setup import EntitySetup
 from instep.sources.files import FilesSource
 from instep.targets.port import DocumentTarget
 
 
-def document_setup(project: Project, name: str, target: DocumentTarget) -> EntitySetup:
+def document_setup(project: Project, name: str, target: DocumentTarget) -> DocumentSetup:
     """The entity's setup. Imports no heavy library; raises `UserError` for a transform that is not there."""
     entity = project.entities[name]
     declared = project.resolved_source(name)
@@ -47,7 +47,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Entit
             transform=transform,
         )
 
-    return EntitySetup(
+    return DocumentSetup(
         ref=PartitionRef(name),
         source=source,
         source_text=", ".join(entity.source.path),
@@ -58,12 +58,12 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Entit
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,
         guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
-        has_transform=transform is not None,
+        needs_spark=transform is not None,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),
         fingerprint=fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
         embedder=lambda: embedder_of(entity.embed),
-        program=program,
+        programs=program,
         depends_on=tuple(PartitionRef(each) for each in dict.fromkeys(entity.depends_on)),
     )
 

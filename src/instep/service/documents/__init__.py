@@ -1,0 +1,1 @@
+"""Document entities: what is declared becomes a setup, and what sets them apart from tables."""

@@ -1,0 +1,130 @@
+"""What needs work among documents: the listing of the source against the manifest of what is indexed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from instep.domain.fingerprint import changed_parts
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.manifest import Action, Difference, difference
+from instep.domain.planning import cut_documents
+from instep.domain.replacement import judged
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.question import Found, Kind, Planned, PlanOptions, Question, wanted_as_of_now
+from instep.sources.port import Listing
+
+if TYPE_CHECKING:
+    from instep.service.documents.setup import DocumentSetup
+
+
+def find_documents(setup: DocumentSetup, question: Question) -> Found:
+    """See `EntitySetup.find`."""
+    ledger, options, checkpoint = question.ledger, question.options, question.checkpoint
+    kind, why = question.kind, list(question.why)
+    found = setup.source.list(question.listing)
+    base = _base(setup, question)
+    changes = difference(
+        found.documents,
+        ledger.manifest(base) if base else {},
+        ledger.failed_versions(setup.ref, question.generation),
+        complete=found.complete,
+        buckets=setup.buckets,
+        # A rebuild starts from nothing: what failed under the old transform may pass under the new.
+        retry_failures=options.retry_failures or kind is Kind.REBUILD,
+    )
+    if kind is Kind.REFRESH and not changes.changes:
+        why = wanted_as_of_now(question, setup.ref, now=ledger.now())
+        kind = Kind.REFRESH if why else Kind.NOTHING
+    if kind is Kind.FIRST_BUILD and not changes.changes:
+        kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
+    held_back = None
+    if kind is Kind.REBUILD and checkpoint and not question.asked():
+        held_back = _would_fail_again(setup, checkpoint, question.current, found, ledger)
+        if held_back:
+            kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
+    blocked = None
+    if kind is Kind.REFRESH:
+        blocked = _blocked(setup, changes, options)
+    elif kind is Kind.REBUILD and checkpoint:
+        blocked = _left_out(setup, checkpoint, found, options, ledger)
+    slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
+    return Found(
+        kind=kind,
+        why=why,
+        unit="document",
+        slices=slices,
+        counts=_counts(changes),
+        changes=[Planned(str(each.action), each.uri, each.reason) for each in changes.changes],
+        state=["\0".join((each.action, each.uri, str(each.size), each.version)) for each in changes.changes],
+        problems=found.problems,
+        blocked=blocked,
+        held_back=held_back,
+    )
+
+
+def _base(setup: DocumentSetup, question: Question) -> str | None:
+    """The instance whose manifest to compare with; None: nothing is there."""
+    if question.kind is Kind.RESUME and question.unfinished:
+        return question.unfinished.part(setup.ref).part.instance
+    return question.checkpoint.instance if question.kind is Kind.REFRESH and question.checkpoint else None
+
+
+def _counts(changes: Difference) -> dict[str, int]:
+    actions = Counter(change.action for change in changes.changes)
+    return {
+        "new": actions[Action.INSERT],
+        "changed": actions[Action.UPDATE],
+        "deleted": actions[Action.DELETE],
+        "retried": actions[Action.RETRY],
+        "unchanged": changes.unchanged,
+        "known_failures": changes.known_failures,
+    }
+
+
+def _would_fail_again(
+    setup: DocumentSetup, checkpoint: Checkpoint, current: Instance | None, found: Listing, ledger: Ledger
+) -> str | None:
+    """Why a new build would be refused as the last one was, made in the same way, if all documents fail again that
+    have failed at this version; None if it may go well, or nothing is known of it.
+    """
+    if current is None or current.state is not InstanceState.MISSING or current.reason is not Reason.FAILURE:
+        return None
+    last = ledger.instance(current.previous) if current.previous else None
+    if last is None or changed_parts(setup.fingerprint, last.fingerprint or {}):
+        return None
+    listed = {each.uri: each.version for each in found.documents}
+    if not listed:
+        return "the source is empty, and what is served stays"
+    failures = ledger.failed_versions(setup.ref, current.generation)
+    failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
+    if not failing:
+        return None
+    served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
+    verdict = judged(served, listed, failing)
+    if verdict.enough:
+        return None
+    return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
+
+
+def _blocked(setup: DocumentSetup, changes: Difference, options: PlanOptions) -> str | None:
+    if options.allow_deletes or not setup.guard.blocks(changes):
+        return None
+    return (
+        f"{changes.deletes:,} of {changes.recorded:,} documents are gone from the source; "
+        f"more than {setup.guard.share:.0%} at once is not deleted unasked"
+    )
+
+
+def _left_out(
+    setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, options: PlanOptions, ledger: Ledger
+) -> str | None:
+    """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more."""
+    if options.allow_deletes:
+        return None
+    if not found.complete:
+        return f"a build would leave out what could not be listed: {found.problems[0]}"
+    served = ledger.manifest(checkpoint.instance)
+    changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets)
+    return _blocked(setup, changes, options)

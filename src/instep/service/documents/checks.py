@@ -1,0 +1,30 @@
+"""What a doctor looks at of a document entity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.amounts import amount
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.service.documents.setup import DocumentSetup
+
+
+def source(setup: DocumentSetup) -> str:
+    found = setup.source.list()
+    if not found.complete:
+        raise UserError(
+            f"{amount(len(found.documents), 'document')} found, and parts of it cannot be listed: {found.problems[0]}",
+            hint="Nothing is deleted from the index as long as the listing is not complete.",
+        )
+    if not found.documents:
+        raise UserError(f"no documents match in {setup.source_text}", hint="Look at `path`, `include` and `exclude`.")
+    return f"{amount(len(found.documents), 'document')} in {setup.source_text}"
+
+
+def embedder(setup: DocumentSetup) -> str:
+    vectors = setup.embedder().embed(["Instep keeps indexes in step with their sources."])
+    if vectors.shape != (1, setup.dimensions):
+        raise UserError(f"gives vectors of {vectors.shape[-1]} dimensions; the project says {setup.dimensions}")
+    return f"{setup.dimensions} dimensions"

@@ -1,0 +1,66 @@
+"""May what was built of documents be served? By the one counting function, and by what would be lost by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.jobs import Job, JobPart, JobState, PartStatus
+from instep.domain.refs import PartitionRef
+from instep.domain.replacement import Judged, judged
+from instep.ledger.port import Checkpoint, Ledger
+
+if TYPE_CHECKING:
+    from instep.service.documents.setup import DocumentSetup
+
+
+def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+    """See `EntitySetup.problem`."""
+    _, recorded, _ = ledger.totals(part.instance)
+    stored = setup.target.rows(part.physical)
+    if stored != recorded:
+        return _changed(stored, recorded)
+    if not part.fresh:
+        return None
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    if checkpoint is None:
+        return None
+    if stored == 0:
+        return "the rebuild is empty; what was served stays"
+    if state is JobState.FAILED:
+        return "every document failed; what was served stays"
+    verdict = _judged(part, checkpoint, ledger, job.part(part.ref))
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
+    counts = status.counts
+    whole = Judged(counts.read - counts.deleted, counts.failed)
+    if whole.enough:
+        return whole  # Without reading two manifests, which may be long.
+    return _compared(ledger, part.ref, part.generation, part.instance, checkpoint)
+
+
+def not_better(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+    """See `EntitySetup.not_better`."""
+    _, recorded, _ = ledger.totals(checkpoint.instance)
+    stored = setup.target.rows(checkpoint.physical)
+    if stored != recorded:
+        return _changed(stored, recorded)
+    if stored == 0:
+        return "it is empty; what was served stays"
+    verdict = _compared(ledger, checkpoint.ref, checkpoint.generation, checkpoint.instance, served)
+    return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str, served: Checkpoint) -> Judged:
+    built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
+    failed = {uri: version for uri, version in ledger.failed_versions(ref, generation).items() if uri not in built}
+    before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
+    return judged(before, built | failed, failed)
+
+
+def _changed(stored: int, recorded: int) -> str:
+    return (
+        f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
+        "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
+    )

@@ -1,0 +1,63 @@
+"""What the use cases need to know of a document entity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from instep.documents.embed.port import Embedder
+from instep.domain.jobs import Claim, Job, JobPart, JobState
+from instep.domain.manifest import DeleteGuard, decode_changes
+from instep.domain.planning import SliceSizing
+from instep.domain.waves import Wave, WaveSlice
+from instep.engine.port import WaveProgram
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.documents import changes, checks, judgement
+from instep.service.question import Found, Question
+from instep.service.setup import EntitySetup, Size
+from instep.sources.port import DocumentSource
+from instep.targets.port import DocumentTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentSetup(EntitySetup):
+    """`programs` builds what a wave of a part runs, reading the target as of a base version."""
+
+    target: DocumentTarget
+    source: DocumentSource
+    dimensions: int
+    sizing: SliceSizing
+    guard: DeleteGuard
+    embedder: Callable[[], Embedder]
+    programs: Callable[[JobPart, int], WaveProgram]
+
+    def find(self, question: Question) -> Found:
+        return changes.find_documents(self, question)
+
+    def physical(self, instance: str, generation: str) -> str:
+        return f"{self.alias}__{instance.replace('-', '')[:8]}"
+
+    def create(self, physical: str) -> None:
+        self.target.create(physical, self.dimensions)
+
+    def wave_slice(self, claim: Claim) -> WaveSlice:
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
+
+    def program(self, part: JobPart, wave: Wave) -> WaveProgram:
+        return self.programs(part, wave.base)
+
+    def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        return judgement.problem(self, part, ledger, job, state)
+
+    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+        return judgement.not_better(self, ledger, checkpoint, served)
+
+    def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
+        return Size(*ledger.totals(checkpoint.instance))
+
+    def remove_replaced(self, part: JobPart) -> None:
+        """Nothing: a new instance has an index of its own."""
+
+    def checks(self) -> Mapping[str, Callable[[], str]]:
+        return {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}

@@ -1,0 +1,97 @@
+"""What a plan asks of an entity's source, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from instep.domain.instances import Instance
+from instep.domain.jobs import Job, SlicePlan
+from instep.domain.refs import PartitionRef
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.wants import waiting_wants
+
+
+class Kind(StrEnum):
+    """What a run would do with a partition."""
+
+    NOTHING = "nothing"
+    FIRST_BUILD = "first build"
+    REFRESH = "refresh"
+    REBUILD = "rebuild"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard. `generation`: the one to
+    bring up to date; None for that which is promoted. `watermark`: up to when (ms); None for now.
+    """
+
+    full_refresh: bool = False
+    retry_failures: bool = False
+    allow_deletes: bool = False
+    generation: str | None = None
+    watermark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is known before the source is looked at. `kind` and `why` are what follows from the ledger alone; `asked()`
+    says whether somebody wants it to be tried, whatever is known. `current` is the canonical instance, `unfinished` a
+    job that has not ended. `listing` is told how much has been found.
+    """
+
+    ledger: Ledger
+    options: PlanOptions
+    generation: str
+    kind: Kind
+    why: Sequence[str]
+    checkpoint: Checkpoint | None
+    current: Instance | None
+    unfinished: Job | None
+    asked: Callable[[], bool]
+    listing: Callable[[int], None] | None
+
+
+class Planned(NamedTuple):
+    """One change, for who wants all of them explained."""
+
+    action: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is to be done, and why.
+
+    `counts` are for people, by what becomes of the units (each a `unit`); `state` is all that the plan rests on, for
+    its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though
+    something is to be built: it would fail as it did before. `target` is the watermark (ms) that the slices reach, if
+    they have one.
+    """
+
+    kind: Kind
+    why: Sequence[str]
+    unit: str
+    slices: Sequence[SlicePlan] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    changes: Sequence[Planned] = ()
+    state: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    blocked: str | None = None
+    held_back: str | None = None
+    target: int | None = None
+
+
+def wanted_as_of_now(question: Question, ref: PartitionRef, *, now: int) -> list[str]:
+    """Why there is something to do though nothing has changed: wants that only a look at the source can satisfy, up to
+    this moment (ms).
+    """
+    wants = waiting_wants(question.ledger, ref, question.generation)
+    lacking = [each for each in wants if not each.satisfied_by(question.current)]
+    waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
+    return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []

@@ -1,0 +1,41 @@
+"""When several that work beside each other are all idle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Idleness:
+    """They are idle when none works, and each has looked and found nothing since the last one did: what that did may
+    have given work, or room, to the others.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._lock = threading.Lock()
+        self._round = 0
+        self._found_nothing = dict.fromkeys(names, -1)
+        self._working: set[str] = set()
+
+    def began(self) -> int:
+        """When a look begins; for `found_nothing`."""
+        with self._lock:
+            return self._round
+
+    def found_nothing(self, name: str, began: int) -> bool:
+        """Whether now all are idle."""
+        with self._lock:
+            self._found_nothing[name] = began
+            return not self._working and all(each == self._round for each in self._found_nothing.values())
+
+    @contextmanager
+    def work(self, name: str) -> Iterator[None]:
+        with self._lock:
+            self._working.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._working.discard(name)
+                self._round += 1

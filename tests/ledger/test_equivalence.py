@@ -339,7 +339,8 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _partition_is_the_same(self, ref: PartitionRef) -> None:
         self.both(lambda ledger: (ledger.unfinished_job(ref), ledger.latest_job(ref)))
-        self.both(lambda ledger: (ledger.checkpoints(ref), ledger.promoted(ref), ledger.indexes(ref)))
+        self.both(lambda ledger: (ledger.checkpoints(ref), ledger.promoted(ref), ledger.indexes(ref.entity)))
+        self.both(lambda ledger: ledger.entity_checkpoints(ref.entity))
         self.both(lambda ledger: (ledger.canonical(ref), ledger.canonical(ref, "v2"), ledger.instances(ref)))
         self.both(lambda ledger: ledger.wants(ref=ref, open_only=True))
         self.both(lambda ledger: (ledger.count_failures(ref), ledger.failed_versions(ref)))

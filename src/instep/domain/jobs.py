@@ -103,6 +103,18 @@ class SlicePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceStatus:
+    """A slice and what has become of it. `attempts` counts the tries that ended badly, `error` is that of the last."""
+
+    index: int
+    state: SliceState
+    units: int
+    attempts: int
+    error: str | None
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A slice held by one worker. Every later write about it must show `fence`.
 

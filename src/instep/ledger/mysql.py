@@ -31,6 +31,7 @@ from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import SliceState
 from instep.domain.server_address import ServerAddress
+from instep.domain.server_trouble import Trouble
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.server import (
     ANSWER_SECONDS,
@@ -38,7 +39,6 @@ from instep.ledger.server import (
     LOCK_SECONDS,
     POOL,
     STATEMENT_SECONDS,
-    Trouble,
     as_error,
 )
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest

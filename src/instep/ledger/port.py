@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from instep.domain.events import DependencyMissed, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -355,6 +355,9 @@ class Ledger(Protocol):
         False, and no change, for a slice of one unit or one that was taken over.
         """
 
+    def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
+        """The first so many slices of a part, by their numbers."""
+
     # What is indexed.
 
     def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None: ...
@@ -362,12 +365,15 @@ class Ledger(Protocol):
     def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
         """Of all generations, by their names."""
 
+    def entity_checkpoints(self, entity: str) -> list[Checkpoint]:
+        """Of all partitions of an entity, by their names, and of all generations."""
+
     def promoted(self, ref: PartitionRef) -> str | None:
         """The generation that those read who ask for none; None while nothing is served."""
 
-    def indexes(self, ref: PartitionRef) -> set[str]:
-        """Physical indexes of the partition that are needed: those of checkpoints and of open parts (stopped ones
-        too), of all generations.
+    def indexes(self, entity: str) -> set[str]:
+        """Physical indexes of the entity that are needed: those of checkpoints and of open parts (stopped ones too), of
+        all partitions and generations.
         """
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import select
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from sqlalchemy.types import TypeEngine
 from instep.domain.clock import Clock
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.server_address import ServerAddress
+from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
 from instep.errors import InstepError, UserError
 from instep.ledger.server import (
     ANSWER_SECONDS,
@@ -30,7 +30,6 @@ from instep.ledger.server import (
     LOCK_SECONDS,
     POOL,
     STATEMENT_SECONDS,
-    Trouble,
     as_error,
 )
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
@@ -244,7 +243,7 @@ class PostgresDialect:
         trouble = _trouble(error.orig)
         if trouble is None:
             return None
-        return as_error(trouble, self._where, _reason(error.orig), committing=committing)
+        return as_error(trouble, self._where, postgres_reason(str(error.orig)), committing=committing)
 
     def _injected(self) -> int | None:
         return None if self._clock is None else self._clock.now()
@@ -352,57 +351,8 @@ DO UPDATE SET {", ".join(f"{each} = EXCLUDED.{each}" for each in _COLUMNS if eac
 
 # Errors.
 
-_TROUBLES: Final = {
-    "40001": Trouble.COLLISION,  # serialization failure
-    "40P01": Trouble.COLLISION,  # deadlock
-    "55P03": Trouble.BUSY,  # a lock was not to be had in time
-    "57014": Trouble.BUSY,  # the statement took too long
-    "25006": Trouble.BUSY,  # read only: a standby, in the middle of a failover perhaps
-    "53200": Trouble.BUSY,  # out of memory
-    "53300": Trouble.BUSY,  # too many connections
-    "53100": Trouble.FULL,
-    "58030": Trouble.FULL,  # an input or output error, as a full disk may be told
-    "42501": Trouble.RIGHTS,
-    "28000": Trouble.LOGIN,
-    "28P01": Trouble.LOGIN,
-    "3D000": Trouble.NO_DATABASE,
-}
-#: Connections that broke, were ended by the server as it went down, or had been idle for too long.
-_LOST: Final = ("08", "57P", "25P03", "25P04", "57P05")
-
-# An error on the way to a connection brings no code.
-_NO_CODE: Final = (
-    (re.compile(r"password authentication failed|no password supplied|no pg_hba\.conf entry"), Trouble.LOGIN),
-    (re.compile(r"role \".*\" does not exist|authentication failed"), Trouble.LOGIN),
-    (re.compile(r"database \".*\" does not exist"), Trouble.NO_DATABASE),
-    (re.compile(r"permission denied for database"), Trouble.RIGHTS),
-    (re.compile(r"invalid connection option|invalid .* value|certificate|SSL was required"), Trouble.OPTION),
-    (
-        re.compile(r"connection failed|failed to resolve|connection timeout|could not (connect|translate)"),
-        Trouble.ABSENT,
-    ),
-)
-
 
 def _trouble(error: BaseException | None) -> Trouble | None:
     if not isinstance(error, psycopg.Error):
         return None
-    if error.sqlstate is None:
-        said = str(error)
-        for pattern, trouble in _NO_CODE:
-            if pattern.search(said):
-                return trouble
-        return Trouble.LOST if isinstance(error, psycopg.OperationalError) else None
-    if error.sqlstate.startswith(_LOST):
-        return Trouble.LOST
-    return _TROUBLES.get(error.sqlstate)
-
-
-_PREAMBLE: Final = re.compile(
-    r"connection failed: |connection to server .*? failed: |FATAL: +|consuming input failed: "
-)
-
-
-def _reason(error: BaseException | None) -> str:
-    """What was said, in one line, without the address."""
-    return _PREAMBLE.sub("", str(error).strip().partition("\n")[0])
+    return postgres_trouble(error.sqlstate, str(error), operational=isinstance(error, psycopg.OperationalError))

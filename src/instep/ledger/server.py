@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from enum import Enum, auto
 from importlib import import_module
 from typing import Final, Protocol
 
@@ -12,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from instep.domain.clock import Clock
 from instep.domain.server_address import ServerAddress
+from instep.domain.server_trouble import Trouble
 from instep.domain.timing import TIMING, Timing
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Ledger
@@ -144,22 +144,6 @@ def _as_user_error(error: InstepError, where: str) -> InstepError:
         where=where,
         hint="Check host and port in `ledger:`, and that the server runs and can be reached from here.",
     )
-
-
-class Trouble(Enum):
-    """What an error of the server's or the driver's means to the caller."""
-
-    LOST = auto()  # the connection, and with it perhaps the answer
-    ABSENT = auto()  # there was no connection to begin with
-    COLLISION = auto()
-    BUSY = auto()
-    LOGIN = auto()
-    NO_DATABASE = auto()
-    RIGHTS = auto()
-    FULL = auto()
-    OPTION = auto()
-    TOO_LARGE = auto()
-    TORN = auto()
 
 
 def as_error(trouble: Trouble, where: str, reason: str, *, committing: bool) -> InstepError:

@@ -230,12 +230,12 @@ class Generations(Fixtures):
     # What may be dropped.
 
     def test_indexes_of_checkpoints_and_of_open_parts_are_needed(self, ledger: Ledger) -> None:
-        assert ledger.indexes(REF) == set()
+        assert ledger.indexes(REF.entity) == set()
         one = _built(ledger, "", "first")
         two = _built(ledger, "v2", "second")
         begun = _running(ledger, "v3", "third")
         ledger.leave_job("third", "ann", stop="enough")
-        assert ledger.indexes(REF) == {one.physical, two.physical, begun.physical}
+        assert ledger.indexes(REF.entity) == {one.physical, two.physical, begun.physical}
         three = _built(ledger, "v2", "fourth")
-        assert ledger.indexes(REF) == {one.physical, three.physical, begun.physical}
-        assert ledger.indexes(OTHER) == set()
+        assert ledger.indexes(REF.entity) == {one.physical, three.physical, begun.physical}
+        assert ledger.indexes(OTHER.entity) == set()

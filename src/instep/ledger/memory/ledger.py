@@ -9,7 +9,7 @@ from typing import Any
 from instep.domain.clock import Clock
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -195,6 +195,10 @@ class MemoryLedger:
         with self._lock:
             return slices.split(self._tables, claim, worker_id)
 
+    def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
+        with self._lock:
+            return slices.of_part(self._tables, job_id, ref, limit)
+
     # What is indexed.
 
     def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
@@ -205,13 +209,17 @@ class MemoryLedger:
         with self._lock:
             return parts.checkpoints(self._tables, ref)
 
+    def entity_checkpoints(self, entity: str) -> list[Checkpoint]:
+        with self._lock:
+            return parts.entity_checkpoints(self._tables, entity)
+
     def promoted(self, ref: PartitionRef) -> str | None:
         with self._lock:
             return self._tables.state.promoted.get(str(ref))
 
-    def indexes(self, ref: PartitionRef) -> set[str]:
+    def indexes(self, entity: str) -> set[str]:
         with self._lock:
-            return parts.indexes(self._tables, ref)
+            return parts.indexes(self._tables, entity)
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         with self._lock:

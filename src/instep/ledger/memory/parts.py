@@ -49,9 +49,18 @@ def checkpoints(tables: Tables, ref: PartitionRef) -> list[Checkpoint]:
     return [each for key, each in sorted(tables.checkpoints.items()) if key[0] == ref]
 
 
-def indexes(tables: Tables, ref: PartitionRef) -> set[str]:
-    begun = {job.parts[ref].part.physical for job in tables.open_parts.get(ref, {}).values()}
-    return begun | {each.physical for each in checkpoints(tables, ref)}
+def entity_checkpoints(tables: Tables, entity: str) -> list[Checkpoint]:
+    return [each for key, each in sorted(tables.checkpoints.items()) if key[0].entity == entity]
+
+
+def indexes(tables: Tables, entity: str) -> set[str]:
+    begun = {
+        job.parts[ref].part.physical
+        for ref, jobs in tables.open_parts.items()
+        if ref.entity == entity
+        for job in jobs.values()
+    }
+    return begun | {each.physical for each in entity_checkpoints(tables, entity)}
 
 
 def begin_finish(tables: Tables, job_id: str, ref: PartitionRef, worker_id: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState
+from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, SliceStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
@@ -65,6 +65,16 @@ def _claim(row: SliceRow) -> Claim:
         rank=row.rank,
         payload=plan.payload,
     )
+
+
+def of_part(tables: Tables, job_id: str, ref: PartitionRef, limit: int) -> list[SliceStatus]:
+    here = (row for row in tables.slices.values() if (row.job_id, row.ref) == (job_id, ref))
+    return [_status(row) for row in sorted(here, key=lambda row: (row.plan.index, row.id))[:limit]]
+
+
+def _status(row: SliceRow) -> SliceStatus:
+    plan = row.plan
+    return SliceStatus(plan.index, row.state, plan.units, row.attempts, row.error, plan.payload)
 
 
 def held(tables: Tables, slice_id: str, fence: int, worker_id: str) -> SliceRow | None:

@@ -18,7 +18,7 @@ from instep.ledger.sql.slices import PROCESSING
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
 
-_UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
+UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
 _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 
@@ -121,7 +121,7 @@ def latest(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
 
 def unfinished(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
     is_open = exists().where(*_part_on(ref, generation), job_parts.c.state.is_(None))
-    return _newest_of(tx, jobs.c.state.in_(_UNFINISHED), is_open)
+    return _newest_of(tx, jobs.c.state.in_(UNFINISHED), is_open)
 
 
 def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:

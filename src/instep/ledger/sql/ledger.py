@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from instep.domain.breaker import Backoff
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -199,6 +199,9 @@ class SqlLedger:
     def split(self, claim: Claim, worker_id: str) -> bool:
         return self._write(lambda tx: slices.split(tx, claim, worker_id))
 
+    def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
+        return self._read(lambda tx: slices.of_part(tx, job_id, ref, limit))
+
     # What is indexed.
 
     def checkpoint(self, ref: PartitionRef, generation: str = "") -> Checkpoint | None:
@@ -207,11 +210,14 @@ class SqlLedger:
     def checkpoints(self, ref: PartitionRef) -> list[Checkpoint]:
         return self._read(lambda tx: manifest.all_checkpoints(tx, ref))
 
+    def entity_checkpoints(self, entity: str) -> list[Checkpoint]:
+        return self._read(lambda tx: manifest.entity_checkpoints(tx, entity))
+
     def promoted(self, ref: PartitionRef) -> str | None:
         return self._read(lambda tx: projections.some_promoted(tx.connection, [str(ref)])).get(str(ref))
 
-    def indexes(self, ref: PartitionRef) -> set[str]:
-        return self._read(lambda tx: part_rows.indexes(tx, ref))
+    def indexes(self, entity: str) -> set[str]:
+        return self._read(lambda tx: part_rows.indexes(tx, entity))
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))

@@ -40,6 +40,18 @@ def all_checkpoints(tx: Transaction, ref: PartitionRef) -> list[Checkpoint]:
     return [_checkpoint(row) for row in tx.connection.execute(of_it)]
 
 
+def entity_checkpoints(tx: Transaction, entity: str) -> list[Checkpoint]:
+    rows = tx.connection.execute(select(checkpoints).where(of_entity(checkpoints.c.ref, entity)))
+    return sorted(map(_checkpoint, rows), key=lambda each: (each.ref, each.generation))
+
+
+def of_entity(ref: ColumnElement[str], entity: str) -> ColumnElement[bool]:
+    """Whether a reference is of the entity. Not LIKE, which ignores case in SQLite, nor a range, whose order is the
+    database's collation.
+    """
+    return func.substr(ref, 1, len(entity) + 1) == f"{entity}@"
+
+
 def _of(ref: PartitionRef, generation: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return checkpoints.c.ref == str(ref), checkpoints.c.generation == generation
 

@@ -185,9 +185,15 @@ def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, 
     return None if row is None else (row.job_id, job_rows.part_of(row))
 
 
-def indexes(tx: Transaction, ref: PartitionRef) -> set[str]:
-    begun = select(job_parts.c.physical).where(job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
-    served = select(checkpoints.c.physical).where(checkpoints.c.ref == str(ref))
+def indexes(tx: Transaction, entity: str) -> set[str]:
+    begun = (
+        select(job_parts.c.physical)
+        # Only such jobs have open parts, and they are few.
+        .join(jobs, jobs.c.id == job_parts.c.job_id)
+        .where(jobs.c.state.in_(job_rows.UNFINISHED), job_parts.c.state.is_(None))
+        .where(manifest.of_entity(job_parts.c.ref, entity))
+    )
+    served = select(checkpoints.c.physical).where(manifest.of_entity(checkpoints.c.ref, entity))
     return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
 
 

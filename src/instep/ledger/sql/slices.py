@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select, update
 
-from instep.domain.jobs import Claim, SliceState, tries_of
+from instep.domain.jobs import Claim, SliceState, SliceStatus, tries_of
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.retries import (
@@ -93,6 +93,17 @@ def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
         return False
     _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
     return True
+
+
+def of_part(tx: Transaction, job_id: str, ref: PartitionRef, limit: int) -> list[SliceStatus]:
+    first = (
+        select(slices.c.number, slices.c.state, slices.c.units, slices.c.attempts, slices.c.error, slice_work.c.payload)
+        .join(slice_work, slice_work.c.slice_id == slices.c.id)
+        .where(slices.c.job_id == job_id, slices.c.ref == str(ref))
+        .order_by(slices.c.number, slices.c.id)
+        .limit(limit)
+    )
+    return [SliceStatus(row[0], SliceState(row[1]), *row[2:]) for row in tx.connection.execute(first)]
 
 
 # What is taken from workers.

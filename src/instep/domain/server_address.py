@@ -1,4 +1,4 @@
-"""Where a ledger on a database server is: the parts of its URL, and which of them may be shown."""
+"""Where a database on a server is: the parts of its URL, and which of them may be shown."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""The engine port: runs a wave's functions over Arrow batches, inline or on Spark."""
+"""The engine port: runs a wave's functions over Arrow batches, inline or on Spark; waves of tables on Spark only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from instep.domain.waves import TaskOutcome, Wave
+from instep.sources.tables.port import Sessions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
@@ -27,17 +29,35 @@ class WaveProgram(Protocol):
     def write(self, chunks: Batches) -> Batches: ...
 
 
+@runtime_checkable
+class TableProgram(Protocol):
+    """What a wave of a table's rows does: all its slices are one scan."""
+
+    @property
+    def units(self) -> int:
+        """How many rows are expected: what progress adds up to."""
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        """The rows of the wave, and perhaps others. Called once for a run, in the driver."""
+
+    @property
+    def write(self) -> Callable[[Batches], Batches]:
+        """A task's part: rows of the frame → outcome rows, having staged what belongs to the wave. Several tasks may
+        tell of one slice, and none of another. Picklable by itself: the rest stays in the driver.
+        """
+
+
 class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
     def run(
-        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
-        """Run all slices of the wave; raises when any task died.
+        """Run all slices of the wave, each of which comes back once; raises when any task died.
 
-        `progress` is told how many more units are done (they add up to the wave's), from any thread,
-        never from two at once.
+        `progress` is told how many more units are done (they add up to the wave's, or the table program's), from any
+        thread, never from two at once. Waves of tables may run side by side, each in a thread of its own.
         """
 
     def close(self) -> None: ...

@@ -1,0 +1,37 @@
+"""The ids of rows: what their keys are as text, for failures and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: For a key that is none.
+_NULL = "null"
+
+
+def row_ids(keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
+    """Key columns of declared types, joined by commas."""
+    texts: list[Any] = [*map(_texts, keys), ","]
+    joined: pa.Array[Any] = pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=_NULL)
+    return joined
+
+
+def _texts(values: pa.Array[Any]) -> pa.Array[Any]:
+    return _in_hex(values) if pa.types.is_binary(values.type) else values.cast(pa.string())
+
+
+def _in_hex(values: pa.Array[Any]) -> pa.Array[Any]:
+    """All values at once: they lie behind each other, and each byte becomes two characters."""
+    rows = len(values)
+    values = values.fill_null(b"")
+    _, places, content = values.buffers()
+    assert places is not None
+    offsets = np.frombuffer(memoryview(places), np.int32)[values.offset : values.offset + rows + 1]
+    text = b"" if content is None else content[int(offsets[0]) : int(offsets[-1])].hex()
+    return pa.Array.from_buffers(
+        pa.string(), rows, [None, pa.py_buffer((offsets - offsets[0]) * np.int32(2)), pa.py_buffer(text)]
+    )

@@ -1,0 +1,48 @@
+"""One wave of a table: what its source gives, into the tables of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from instep.domain.rows import Selection
+from instep.errors import UserError
+from instep.sources.tables.port import Sessions, TableSource
+from instep.tables.writing import RowWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+
+
+@dataclass(frozen=True, slots=True)
+class TableWave:
+    """Implements `engine.port.TableProgram`. Only the writer goes to the tasks: the source stays in the driver.
+
+    `units` is how many rows the wave is expected to have.
+    """
+
+    source: TableSource
+    selection: Selection
+    writer: RowWriter
+    units: int
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        """The columns that the writer has, in its order. Nothing else of the source is read."""
+        frame = self.source.frame(spark, self.writer.rows, self.selection)
+        there = {name: at for at, name in enumerate(frame.columns)}
+        if missing := [each.name for each in self.writer.columns if each.name not in there]:
+            raise UserError(
+                f"{self.source.text} has no column {missing[0]!r} any more",
+                hint="Has the table changed? Look at it with: instep check",
+            )
+        # By their places: names may hold dots and quotes, and differ by their case only.
+        numbered = frame.toDF(*(f"c{at}" for at in range(len(there))))
+        return numbered.select(*(f"c{there[each.name]}" for each in self.writer.columns))
+
+    @property
+    def write(self) -> Callable[[Batches], Batches]:
+        return self.writer.write

@@ -1,0 +1,139 @@
+"""Which slice of a wave each row belongs to, by the bounds that were stored when the slices were planned.
+
+Rows are compared with the bounds as Arrow columns, a batch at a time. The order is that of `domain.keys`: column by
+column, text by code point, bytes unsigned; a null is less than any value. A bound of fewer columns stands before all
+rows that begin like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.columns import ColumnType
+from instep.domain.cuts import KeyRange
+from instep.domain.keys import Key
+from instep.errors import UserError
+from instep.targets.tables import arrow_type
+
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+#: The place of rows that are in no slice of the wave.
+NOWHERE = -1
+
+#: Where a bound stands in a column that it does not name: before everything, nulls too.
+_BEFORE_ALL = -1
+
+
+class WaveRows(NamedTuple):
+    """A slice of a wave, and its rows."""
+
+    slice_id: str
+    range: KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Numbers rows by slices. Make it with `router`.
+
+    For each column of the cut: the values that bounds have in it, in order, and the bounds' first columns up to it, as
+    numbers that compare with the rows'. Between two neighbouring bounds all rows belong to one slice: `slices` says to
+    which.
+    """
+
+    columns: tuple[pa.Array[Any], ...]
+    prefixes: tuple[Numbers, ...]
+    slices: Numbers
+
+    def places(self, columns: Sequence[pa.Array[Any]], rows: int) -> Numbers:
+        """For each row the slice it is in, or `NOWHERE`. `columns` are those of the cut, of their declared types."""
+        found = np.zeros(rows, np.int64)
+        for values, bounds, prefixes in zip(columns, self.columns, self.prefixes, strict=True):
+            found = _standing(_extended(found, _compared(values, bounds), len(bounds)), prefixes)
+        # What equals a bound, or is after it, is behind it.
+        places: Numbers = self.slices[(found + 1) // 2]
+        return places
+
+
+def router(slices: Sequence[KeyRange], types: Sequence[ColumnType]) -> Router:
+    """For slices whose ranges do not overlap. Raises `UserError` for bounds of other types than the columns."""
+    bounds = [bound for each in slices for bound in (each.lower, each.upper) if bound is not None]
+    columns = tuple(_distinct(bounds, at, kind) for at, kind in enumerate(types))
+    numbers = np.zeros(len(bounds), np.int64)
+    prefixes: list[Numbers] = []
+    for at, values in enumerate(columns):
+        numbers = _extended(numbers, _own_places(bounds, at, values), len(values))
+        prefixes.append(np.unique(numbers))
+        numbers = _standing(numbers, prefixes[-1])
+    between = np.full(len(prefixes[-1]) + 1 if prefixes else 1, NOWHERE, np.int64)
+    behind = iter(((numbers + 1) // 2).tolist())
+    for number, each in enumerate(slices):
+        first = next(behind) if each.lower else 0
+        last = next(behind) if each.upper else len(between)
+        between[first:last] = number
+    return Router(columns, tuple(prefixes), between)
+
+
+def _distinct(bounds: Sequence[Key], at: int, kind: ColumnType) -> pa.Array[Any]:
+    values = {bound.values[at] for bound in bounds if at < len(bound)}
+    try:
+        return pa.array(sorted(values), arrow_type(kind))
+    except (pa.ArrowException, TypeError) as error:
+        raise UserError(
+            f"the slices of this run were cut by other columns than the table has now: {error}",
+            hint="Build it anew: instep run --full-refresh",
+        ) from None
+
+
+def _own_places(bounds: Sequence[Key], at: int, values: pa.Array[Any]) -> Numbers:
+    named = np.array([at < len(bound) for bound in bounds], bool)
+    own = pa.array([bound.values[at] for bound in bounds if at < len(bound)], values.type)
+    places = np.full(len(bounds), _BEFORE_ALL, np.int64)
+    places[named] = _compared(own, values)
+    return places
+
+
+def _extended(prefixes: Numbers, places: Numbers, bounds: int) -> Numbers:
+    """One number for the columns so far, whose order is theirs."""
+    return prefixes * (2 * bounds + 2) + places + 1
+
+
+def _standing(values: Numbers, among: Numbers) -> Numbers:
+    """Where values stand: 2k + 1 for the k-th of these, an even number between them. So numbers stay small."""
+    after = np.searchsorted(among, values, "right")
+    equal = (after > 0) & (among[np.maximum(after - 1, 0)] == values) if len(among) else np.zeros(len(values), bool)
+    standing: Numbers = 2 * after - equal
+    return standing
+
+
+def _compared(values: pa.Array[Any], bounds: pa.Array[Any]) -> Numbers:
+    """The same for values of any type, by bisection: all rows of a batch in one step."""
+    # Rows often come in the order of the source: then a batch lies between two bounds, or near one.
+    extremes = pc.min_max(values)
+    skipped = int(_true(pc.less(bounds, extremes["min"])).sum())
+    within = bounds.slice(skipped, int(_true(pc.less_equal(bounds, extremes["max"])).sum()) - skipped)
+    after = np.zeros(len(values), np.int64)
+    if not len(within):
+        # Nulls are before all bounds, wherever the others are.
+        return after + 2 * skipped * _there(values)
+    step = 1 << (len(within).bit_length() - 1)
+    while step:
+        tried = np.minimum(after + step, len(within))
+        passed = _true(pc.less_equal(within.take(tried - 1), values))
+        after = np.where(passed, tried, after)
+        step >>= 1
+    equal = _true(pc.equal(within.take(np.maximum(after - 1, 0)), values)) & (after > 0)
+    return (2 * (after + skipped) - equal) * _there(values)
+
+
+def _true(found: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def _there(values: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))

@@ -1,0 +1,221 @@
+"""Rows of a source, as Spark's tasks get them → rows of the tables of a graph, staged in the target.
+
+A task takes the rows that are in the wave's slices, whatever else comes with them. What cannot be written is a failure
+by the row's id, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.columns import BOOL, TIMESTAMP, Column
+from instep.domain.graph import GraphTable
+from instep.domain.rows import RowColumns
+from instep.domain.waves import Failure
+from instep.outcomes import outcome_batch
+from instep.tables.fitting import Values, fitted
+from instep.tables.ids import row_ids
+from instep.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
+from instep.tables.tally import Tally
+from instep.targets.tables import TableChange, TableSpec, TableTarget, arrow_schema
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Writes rows of a wave into the tables of one physical index. Picklable: it travels to the tasks.
+
+    `columns` are those of the batches (see `needed_columns`), in their order; what they are called there is of no
+    account. `epoch` is the
+    version of rows when there is no watermark. `first`: nothing of these rows is in the index, so that there is nothing
+    to delete. `failing` are ids of rows that failed before.
+    """
+
+    tables: tuple[GraphTable, ...]
+    columns: tuple[Column, ...]
+    rows: RowColumns
+    slices: tuple[WaveRows, ...]
+    cut_by: tuple[str, ...]
+    target: TableTarget
+    physical: str
+    base: int
+    ref: str
+    instance: str
+    epoch: int
+    failing: frozenset[str] = frozenset()
+    first: bool = False
+
+    def write(self, batches: Batches) -> Batches:
+        """Stage the rows of one task; one row of `OUTCOME_SCHEMA`."""
+        tally = Tally([each.slice_id for each in self.slices])
+        staged = self.target.writer(self.physical, self.base).stage(_Task(self, tally).changes(batches))
+        yield outcome_batch(staged, tally.outcomes())
+
+    def column(self, name: str) -> Column:
+        return next(each for each in self.columns if each.name == name)
+
+
+def needed_columns(
+    columns: Sequence[Column], tables: Sequence[GraphTable], rows: RowColumns, cut_by: Sequence[str]
+) -> tuple[Column, ...]:
+    """Those of a source that a wave reads."""
+    marks = (each for each in (rows.watermark, rows.deleted) if each)
+    wanted = {*rows.key, *cut_by, *marks, *(source for table in tables for source in table.sources.values())}
+    return tuple(each for each in columns if each.name in wanted)
+
+
+class _Rows(NamedTuple):
+    """Rows of the wave: their columns by name, as they came, and the place of each one's slice."""
+
+    columns: Mapping[str, Values]
+    places: Numbers
+
+    def filter(self, kept: Flags) -> _Rows:
+        if kept.all():
+            return self
+        mask = pa.array(kept)
+        return _Rows({name: values.filter(mask) for name, values in self.columns.items()}, self.places[kept])
+
+
+class _Task:
+    """One task's work. Each column is brought into each type that some table wants it in, once for a batch."""
+
+    def __init__(self, writer: RowWriter, tally: Tally) -> None:
+        self._writer = writer
+        self._tally = tally
+        self._router: Router = router(
+            [each.range for each in writer.slices], [writer.column(name).type for name in writer.cut_by]
+        )
+        self._schemas = [arrow_schema(TableSpec.of(table)) for table in writer.tables]
+        wanted = [
+            Column(table.sources[column.name], column.type) for table in writer.tables for column in table.columns
+        ]
+        self._keys = [writer.column(name) for name in writer.rows.key]
+        self._wanted = list(dict.fromkeys([*self._keys, *wanted, *self._marks()]))
+
+    def _marks(self) -> Iterator[Column]:
+        if self._writer.rows.watermark:
+            yield Column(self._writer.rows.watermark, TIMESTAMP)
+        if self._writer.rows.deleted:
+            yield Column(self._writer.rows.deleted, BOOL)
+
+    def changes(self, batches: Batches) -> Iterator[TableChange]:
+        names = [each.name for each in self._writer.columns]
+        for batch in batches:
+            rows = self._of_the_wave(dict(zip(names, batch.columns, strict=True)), batch.num_rows)
+            if len(rows.places):
+                self._tally.count("read", rows.places)
+                self._tally.count_bytes(sum(each.nbytes for each in rows.columns.values()), rows.places)
+                yield from self._written(*self._good(rows))
+
+    def _of_the_wave(self, columns: Mapping[str, Values], rows: int) -> _Rows:
+        # What does not fit counts as null: so it is in one slice of the run, to fail there.
+        cut = [fitted(columns[name], self._writer.column(name)).values for name in self._writer.cut_by]
+        found = _Rows(columns, self._router.places(cut, rows))
+        return found.filter(found.places != NOWHERE)
+
+    def _good(self, rows: _Rows) -> tuple[_Rows, Mapping[Column, Values]]:
+        """The rows that can be written, and their columns in all types wanted."""
+        values, reasons = self._fitted(rows)
+        if not reasons:
+            return rows, values
+        bad = np.array(sorted(reasons), np.int64)
+        self._tally.fail(self._failures(rows, values, bad.tolist(), reasons))
+        kept = np.ones(len(rows.places), bool)
+        kept[bad] = False
+        rows = rows.filter(kept)
+        return rows, self._fitted(rows)[0]
+
+    def _fitted(self, rows: _Rows) -> tuple[Mapping[Column, Values], Mapping[int, str]]:
+        """The columns, and why rows cannot be written."""
+        values: dict[Column, Values] = {}
+        reasons: dict[int, str] = {}
+        for column in self._wanted:
+            found = fitted(rows.columns[column.name], column)
+            values[column] = found.values
+            reasons |= {row: reason for row, reason in found.misfits.items() if row not in reasons}
+        for column in self._keys:
+            if values[column].null_count:
+                nulls = np.flatnonzero(_nulls(values[column])).tolist()
+                reasons |= {row: f"key column {column.name!r} is null" for row in nulls if row not in reasons}
+        return values, reasons
+
+    def _failures(
+        self, rows: _Rows, values: Mapping[Column, Values], bad: Sequence[int], reasons: Mapping[int, str]
+    ) -> Iterator[tuple[int, Failure]]:
+        at = pa.array(bad, pa.int64())
+        entity = self._writer.ref.partition("@")[0]
+        ids: list[Any] = row_ids([values[column].take(at) for column in self._keys]).to_pylist()
+        watermark = self._writer.rows.watermark
+        versions: list[Any] = [""] * len(bad)
+        if watermark:
+            texts = values[Column(watermark, TIMESTAMP)].take(at).cast(pa.string())
+            versions = texts.fill_null("").to_pylist()
+        for row, row_id, version in zip(bad, ids, versions, strict=True):
+            yield int(rows.places[row]), Failure(row_id, f"{entity}({row_id})", version, "row", reasons[row])
+
+    def _written(self, rows: _Rows, values: Mapping[Column, Values]) -> Iterator[TableChange]:
+        if not len(rows.places):
+            return
+        self._recover(rows, values)
+        deleted = self._deleted(rows, values)
+        self._tally.count("deleted", rows.places[deleted])
+        self._tally.count("written", rows.places[~deleted])
+        bookkeeping = self._bookkeeping(rows, values)
+        for table, schema in zip(self._writer.tables, self._schemas, strict=True):
+            own = {column.name: values[Column(table.sources[column.name], column.type)] for column in table.columns}
+            gone = deleted_rows(table, own, deleted)
+            self._tally.count("rows_written", rows.places[~gone])
+            staged = pa.RecordBatch.from_arrays([*own.values(), *bookkeeping, pa.array(gone)], schema=schema)
+            if not self._writer.first:
+                self._tally.count("rows_deleted", rows.places[gone])
+            elif gone.any():
+                staged = staged.filter(pa.array(~gone))
+            if staged.num_rows:
+                yield TableChange(table.kind, staged)
+
+    def _recover(self, rows: _Rows, values: Mapping[Column, Values]) -> None:
+        """Note which rows failed before."""
+        if not self._writer.failing:
+            return
+        ids = row_ids([values[column] for column in self._keys])
+        found = np.flatnonzero(_true(pc.is_in(ids, pa.array(sorted(self._writer.failing)))))
+        for row in found.tolist():
+            self._tally.remove(int(rows.places[row]), str(ids[row]))
+
+    def _deleted(self, rows: _Rows, values: Mapping[Column, Values]) -> Flags:
+        name = self._writer.rows.deleted
+        return _true(values[Column(name, BOOL)]) if name else np.zeros(len(rows.places), bool)
+
+    def _bookkeeping(self, rows: _Rows, values: Mapping[Column, Values]) -> list[Values]:
+        count, watermark = len(rows.places), self._writer.rows.watermark
+        if watermark:
+            # Nothing is known of when it changed: any version that is known is newer.
+            version = values[Column(watermark, TIMESTAMP)].cast(pa.int64()).fill_null(0)
+        else:
+            version = pa.repeat(pa.scalar(self._writer.epoch, pa.int64()), count)
+        return [pa.repeat(self._writer.ref, count), pa.repeat(self._writer.instance, count), version]
+
+
+def deleted_rows(table: GraphTable, columns: Mapping[str, Values], deleted: Flags) -> Flags:
+    """`GraphTable.deleted` of each row."""
+    ends = [_nulls(columns[name]) for name in (*table.start, *table.end) if columns[name].null_count]
+    return reduce(or_, ends, deleted)
+
+
+def _nulls(values: Values) -> Flags:
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _true(values: Values) -> Flags:
+    return np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False))

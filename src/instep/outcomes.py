@@ -58,6 +58,28 @@ def task_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     return tasks
 
 
+def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
+    """The same for tasks that share slices: the first value has every slice of the wave once, with what all tasks say
+    of it together, and all have what was staged. A slice that no task met had no rows.
+    """
+    tasks = task_outcomes(rows, wave)
+    whole = {part.slice_id: SliceOutcome(part.slice_id, part.fence, Counts()) for part in wave.slices}
+    for outcome in (each for task in tasks for each in task.slices):
+        whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)
+    return [TaskOutcome(task.staged, tuple(whole.values()) if number == 0 else ()) for number, task in enumerate(tasks)]
+
+
+def _together(one: SliceOutcome, other: SliceOutcome) -> SliceOutcome:
+    return SliceOutcome(
+        one.slice_id,
+        one.fence,
+        one.counts + other.counts,
+        [*one.entries, *other.entries],
+        [*one.removed, *other.removed],
+        [*one.failures, *other.failures],
+    )
+
+
 def _under(outcome: SliceOutcome, fences: dict[str, int]) -> SliceOutcome:
     return SliceOutcome(
         outcome.slice_id, fences[outcome.slice_id], outcome.counts, outcome.entries, outcome.removed, outcome.failures

@@ -13,7 +13,7 @@ from instep.documents.rows import change_batch
 from instep.domain.waves import TaskOutcome, Wave, WaveSlice
 from instep.engine.deal import deal
 from instep.engine.fused import closed, fused
-from instep.engine.port import Batches, WaveProgram
+from instep.engine.port import Batches, TableProgram, WaveProgram
 from instep.errors import UserError
 from instep.outcomes import OUTCOME_SCHEMA, task_outcomes
 
@@ -36,9 +36,13 @@ class InlineEngine:
         self._threads = threads or os.cpu_count() or 1
 
     def run(
-        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
         """See the port. The first error is raised, and the other tasks stop before their next batch."""
+        if isinstance(program, TableProgram):
+            raise UserError(
+                "tables are read by Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
+            )
         if getattr(program, "transform", None) is not None:
             raise UserError(
                 "a transform needs Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."

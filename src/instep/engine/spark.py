@@ -15,10 +15,10 @@ from instep.engine import sparkapi
 from instep.engine.deal import buckets
 from instep.engine.failures import packed, unpacked
 from instep.engine.plancheck import check_plan
-from instep.engine.port import WaveProgram
+from instep.engine.port import TableProgram, WaveProgram
 from instep.engine.session import LazySpark
 from instep.errors import InstepError, UserError
-from instep.outcomes import OUTCOME_SCHEMA, task_outcomes
+from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, task_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,24 +43,26 @@ class SparkEngine:
 
     def __init__(self, spark: LazySpark) -> None:
         self._spark = spark
-        # One name per engine, registered anew for each wave; the lock keeps two waves from mixing.
+        # One name per engine, registered anew for each wave of documents; the lock keeps two of them from mixing.
         self._source = f"instep_{uuid.uuid4().hex[:12]}"
         self._lock = threading.Lock()
 
     def run(
-        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
-        """See the port. A transform of the program is checked on Spark's plan before anything runs."""
+        """See the port. A transform of a document program is checked on Spark's plan before anything runs."""
         session = self._spark.get()
-        with self._lock:
-            try:
+        try:
+            if isinstance(program, TableProgram):
+                return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
+            with self._lock:
+                units = sum(len(part.changes) for part in wave.slices)
                 frame = self._frame(session, wave, program)
-                rows = _collect(session, frame, wave, progress)
-            except InstepError:
-                raise
-            except Exception as error:
-                raise unpacked(str(error)) from error
-        return task_outcomes(rows, wave)
+                return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
+        except InstepError:
+            raise
+        except Exception as error:
+            raise unpacked(str(error)) from error
 
     def close(self) -> None:
         """Stops the session if it was ours."""
@@ -84,6 +86,22 @@ class SparkEngine:
         return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
 
 
+def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
+    from instep.engine.tasks import ddl, row_task
+
+    try:
+        frame = program.frame(lambda: session)
+    except InstepError:
+        raise
+    except Exception as error:
+        raise UserError(f"Spark cannot read the table: {_in_a_line(error)}") from error
+    rows = _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
+    if rows.num_rows:
+        return rows
+    # A table without files or rows may have no tasks either: this is what one would have said.
+    return pa.Table.from_batches(list(program.write(iter(()))), OUTCOME_SCHEMA)
+
+
 def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:
     """The transform's result, checked before it runs: no document row moves between tasks, and
     columns were added at most, never dropped, renamed or retyped.
@@ -91,8 +109,7 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     try:
         result = transform(frame)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0][:300]
-        raise UserError(f"the transform raised {type(error).__name__}: {reason}") from error
+        raise UserError(f"the transform raised {_in_a_line(error)}") from error
     if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
         raise UserError(f"the transform returned {type(result).__name__}, not a DataFrame")
     check_plan(sparkapi.explained(result), source)
@@ -135,7 +152,25 @@ def _as_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
-def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: Callable[[int], None] | None) -> pa.Table:
+class _Progress:
+    """Tells how many units are done, by Spark's tasks: it says how many of them are, not which. An even share each is
+    near enough.
+    """
+
+    def __init__(self, units: int, tell: Callable[[int], None] | None) -> None:
+        self._units = units
+        self._tell = tell
+        self._told = 0
+
+    def look(self, done: int, tasks: int) -> None:
+        """The number of tasks may grow: then nothing is told until there is more to tell."""
+        share = self._units * min(done, tasks) // max(1, tasks)
+        if self._tell and share > self._told:
+            self._tell(share - self._told)
+            self._told = share
+
+
+def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Progress) -> pa.Table:
     """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C."""
     group = f"instep-{uuid.uuid4().hex}"
     answer: list[pa.Table] = []
@@ -144,7 +179,7 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: Call
 
     def body() -> None:
         try:
-            sparkapi.join_group(session, group)
+            sparkapi.join_group(session, group, pool=str(wave.ref))
             answer.append(frame.toArrow())
         except BaseException as error:
             failed.append(error)
@@ -152,22 +187,19 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: Call
             done.set()
 
     threading.Thread(target=body, name="spark-wave", daemon=True).start()
-    told = 0
-    units = [sum(len(part.changes) for part in slices) for slices in buckets(wave)]
     try:
         while not done.wait(POLL_SECONDS):
-            if progress:
-                # Spark says how many tasks are done, not which: an even share each is near enough.
-                share = sum(units) * min(sparkapi.tasks_done(session, group), len(units)) // max(1, len(units))
-                if share > told:
-                    progress(share - told)
-                    told = share
+            progress.look(*sparkapi.tasks_done(session, group))
     except BaseException:
         sparkapi.cancel_group(session, group)
         done.wait(CANCEL_SECONDS)
         raise
     if failed:
         raise failed[0]
-    if progress and sum(units) > told:
-        progress(sum(units) - told)
+    progress.look(1, 1)
     return answer[0]
+
+
+def _in_a_line(error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [""])[0][:300]
+    return f"{type(error).__name__}: {reason}"

@@ -68,18 +68,23 @@ def map_in_arrow(
 
     make: Any = functions
     udf: Any = make.vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = udf(*[frame[name] for name in frame.columns])
+    # Quoted: a dot in a name would mean a field of a structure.
+    column: Any = udf(*[frame[f"`{name.replace('`', '``')}`"] for name in frame.columns])
     anything: Any = frame
     mapped: DataFrame = ClassicFrame(anything._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
     return mapped
 
 
-def join_group(session: SparkSession, group: str) -> None:
-    """What this thread starts from now on belongs to `group`, so that it can be watched and cancelled."""
+def join_group(session: SparkSession, group: str, pool: str) -> None:
+    """What this thread starts from now on belongs to `group`, so that it can be watched and cancelled.
+
+    Where Spark schedules fairly, each pool gets its share of the cores. Connect has no way to name one.
+    """
     if is_connect(session):
         session.addTag(group)
-    else:
-        session.sparkContext.setJobGroup(group, "Instep wave", interruptOnCancel=True)
+        return
+    session.sparkContext.setJobGroup(group, "Instep wave", interruptOnCancel=True)
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
 def cancel_group(session: SparkSession, group: str) -> None:
@@ -90,11 +95,12 @@ def cancel_group(session: SparkSession, group: str) -> None:
         session.sparkContext.cancelJobGroup(group)
 
 
-def tasks_done(session: SparkSession, group: str) -> int:
-    """Tasks of `group` that have finished; 0 where Spark does not say (Connect)."""
+def tasks_done(session: SparkSession, group: str) -> tuple[int, int]:
+    """Tasks of `group` that have finished, and how many there are; 0 where Spark does not say (Connect)."""
     if is_connect(session):
-        return 0
+        return 0, 0
     tracker = session.sparkContext.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    return sum(stage.numCompletedTasks for stage in stages if stage)
+    known = [stage for stage in stages if stage]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)

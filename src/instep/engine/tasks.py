@@ -58,6 +58,17 @@ def outcome_task(wave: Wave, program: WaveProgram) -> Callable[[Batches], Batche
     return task
 
 
+def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow` over the rows of a table."""
+    pickled = CloudPickleSerializer().dumps(write)
+
+    def task(rows: Batches) -> Batches:
+        mine = cast(Callable[[Batches], Batches], CloudPickleSerializer().loads(pickled))
+        return settled(packed(mine(rows)))
+
+    return task
+
+
 def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
     """The batches; then, once per process, everything loaded by now is put out of the collector's sight.
 

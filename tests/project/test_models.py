@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import instep
-from instep.project import Chunk, Entity, FilesSource, LanceTarget, OpenAIEmbed, Project, json_schema
+from instep.project import Chunk, DocumentEntity, FilesSource, LanceTarget, OpenAIEmbed, Project, json_schema
 from instep.project.fields import parse_bytes
 
 
@@ -20,7 +20,7 @@ def project(root: Path = Path("/srv"), **settings: Any) -> Project:
     values: dict[str, Any] = {
         "name": "p",
         "targets": {"index": LanceTarget(uri="idx")},
-        "entities": {"Document": Entity(source=FilesSource(path=("docs",)))},
+        "entities": {"Document": DocumentEntity(source=FilesSource(path=("docs",)))},
         "root": root,
     }
     return Project(**{**values, **settings})
@@ -30,7 +30,7 @@ def test_a_project_is_built_in_python_with_defaults() -> None:
     built = instep.Project(
         name="p",
         targets={"index": LanceTarget(uri="idx")},
-        entities={"Document": Entity(source=FilesSource(path=("docs",)))},
+        entities={"Document": DocumentEntity(source=FilesSource(path=("docs",)))},
     )
     entity = built.entities["Document"]
     assert (entity.buckets, entity.slice_rows, entity.priority, entity.work_factor) == (16, 10_000, 40, 1.0)
@@ -64,7 +64,7 @@ def test_a_project_travels_to_workers() -> None:
 def test_paths_are_relative_to_the_root() -> None:
     built = project(
         targets={"index": LanceTarget(uri="sub/../idx"), "far": LanceTarget(uri="s3://bucket/idx")},
-        entities={"Document": Entity(source=FilesSource(path=("docs", "/abs", "memory://x")), target="far")},
+        entities={"Document": DocumentEntity(source=FilesSource(path=("docs", "/abs", "memory://x")), target="far")},
     )
     assert built.ledger_url == "sqlite:////srv/.instep/ledger.db"
     assert built.state_dir == Path("/srv/.instep")
@@ -132,7 +132,7 @@ def test_secrets_are_neither_shown_nor_dumped() -> None:
         ledger="postgresql://user:hunter2@host/db?password=hunter2",
         targets={"index": {"type": "lance", "uri": "x", "storage_options": {"key": "hunter2"}}},
         entities={
-            "Document": Entity(
+            "Document": DocumentEntity(
                 source=FilesSource(
                     path=("docs",),
                     storage_options={"client": {"secret": "hunter2"}},  # type: ignore[dict-item]  # pydantic makes it one
@@ -178,31 +178,31 @@ def test_secrets_are_neither_shown_nor_dumped() -> None:
 )
 def test_values_out_of_bounds_are_refused(settings: dict[str, Any]) -> None:
     good = {"source": {"type": "files", "path": "docs"}}
-    assert Entity.model_validate(good).buckets == 16
+    assert DocumentEntity.model_validate(good).buckets == 16
     with pytest.raises(ValidationError):
-        Entity.model_validate({**good, **settings})
+        DocumentEntity.model_validate({**good, **settings})
 
 
 def test_the_limits_themselves_are_allowed() -> None:
     for settings in ({"buckets": 1}, {"buckets": 1024}, {"slice_rows": 1_000}, {"slice_rows": 50_000}):
-        Entity.model_validate({"source": {"type": "files", "path": "docs"}, **settings})
+        DocumentEntity.model_validate({"source": {"type": "files", "path": "docs"}, **settings})
     assert Chunk(size=2, overlap=1).overlap == 1
 
 
 @pytest.mark.parametrize("name", ["", "9lives", "with space", "a-b", "Dok@x", "x" * 101])
 def test_entity_names_are_those_of_references(name: str) -> None:
     with pytest.raises(ValidationError, match="letters, digits and underscores"):
-        project(entities={name: Entity(source=FilesSource(path=("docs",)))})
+        project(entities={name: DocumentEntity(source=FilesSource(path=("docs",)))})
 
 
 def test_entities_that_differ_in_case_only_are_refused() -> None:
-    entity = Entity(source=FilesSource(path=("docs",)))
+    entity = DocumentEntity(source=FilesSource(path=("docs",)))
     with pytest.raises(ValidationError, match="in case only"):
         project(entities={"Document": entity, "document": entity})
 
 
 def test_a_transform_needs_spark() -> None:
-    entity = Entity(source=FilesSource(path=("docs",)), transform="pkg.mod:f")
+    entity = DocumentEntity(source=FilesSource(path=("docs",)), transform="pkg.mod:f")
     assert project(entities={"Document": entity}).entities["Document"].transform == "pkg.mod:f"
     with pytest.raises(ValidationError, match="needs Spark"):
         project(entities={"Document": entity}, engine="inline")

@@ -30,6 +30,16 @@ _RESERVED_KIND = "instep"
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{MAX_NAME - 1}}}\Z")
 
 
+def is_table_name(name: str) -> bool:
+    """Whether labels, properties and columns of tables may be called so."""
+    return bool(_NAME.match(name))
+
+
+def is_kind_name(name: str) -> bool:
+    """Whether a kind of edges may be called so: it is part of the name of a table."""
+    return is_table_name(name) and "__" not in name and name.lower() != _RESERVED_KIND
+
+
 class GraphError(ValueError):
     """A declaration that no tables can be made of; says what to change."""
 
@@ -80,7 +90,7 @@ class GraphEntity:
         """What a column of the source is called in the tables: like the first property that is made of it."""
         properties = self.node.properties if self.node else {}
         name = next((name for name, source in properties.items() if source == column), column)
-        if not _NAME.match(name):
+        if not is_table_name(name):
             raise GraphError(f"{self.name}: column {column!r} cannot be called so in a table: make it a property")
         return name
 
@@ -133,7 +143,7 @@ def graph_tables(entity: GraphEntity, nodes: NodeKeys) -> tuple[GraphTable, ...]
     kinds = [edge.kind.lower() for edge in entity.edges]
     for edge in entity.edges:
         _demand_name(entity, "kind", edge.kind)
-        if "__" in edge.kind or edge.kind.lower() == _RESERVED_KIND:
+        if not is_kind_name(edge.kind):
             raise GraphError(f"{entity.name}: {edge.kind!r} cannot be a kind of edge: '__' and 'instep' are taken")
         if kinds.count(edge.kind.lower()) > 1:
             raise GraphError(f"{entity.name}: two kinds of edges are called {edge.kind!r}: a kind has one table")
@@ -206,7 +216,7 @@ def _key(entity: GraphEntity) -> tuple[str, ...]:
 
 
 def _demand_name(entity: GraphEntity, what: str, name: str) -> None:
-    if not _NAME.match(name):
+    if not is_table_name(name):
         raise GraphError(
             f"{entity.name}: {name!r} cannot be a {what}: use letters, digits and '_', "
             f"starting with a letter, at most {MAX_NAME}"

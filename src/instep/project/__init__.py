@@ -1,46 +1,64 @@
 """The declared project: `instep.yaml`, or the same models built in Python."""
 
-from instep.project.load import FILE_NAME, find_project_file, load_project
-from instep.project.models import (
-    DEFAULT_EXCLUDE,
-    DEFAULT_INCLUDE,
+from instep.project.documents import (
     Chunk,
-    Deletes,
+    DocumentEntity,
     Embed,
-    Entity,
-    FilesSource,
     HashingEmbed,
-    LanceTarget,
     Limits,
     OpenAIEmbed,
-    Project,
     SentenceTransformersEmbed,
-    Source,
-    Spark,
-    Target,
 )
+from instep.project.entities import Entity
+from instep.project.entity import Deletes
+from instep.project.handlers import Handler
+from instep.project.load import FILE_NAME, find_project_file, load_project
+from instep.project.models import Project
 from instep.project.problems import InvalidProject, Problem
 from instep.project.schema import json_schema
+from instep.project.sources import (
+    DEFAULT_EXCLUDE,
+    DEFAULT_INCLUDE,
+    ClickHouseSource,
+    FilesSource,
+    Source,
+    SparkSource,
+    TableSource,
+)
+from instep.project.spark import Spark
+from instep.project.tables import Edge, End, Node, TableEntity
+from instep.project.targets import ClickHouseTarget, LanceTarget, PostgresTarget, Target
 
 __all__ = [
     "DEFAULT_EXCLUDE",
     "DEFAULT_INCLUDE",
     "FILE_NAME",
     "Chunk",
+    "ClickHouseSource",
+    "ClickHouseTarget",
     "Deletes",
+    "DocumentEntity",
+    "Edge",
     "Embed",
+    "End",
     "Entity",
     "FilesSource",
+    "Handler",
     "HashingEmbed",
     "InvalidProject",
     "LanceTarget",
     "Limits",
+    "Node",
     "OpenAIEmbed",
+    "PostgresTarget",
     "Problem",
     "Project",
     "SentenceTransformersEmbed",
     "Source",
     "Spark",
+    "SparkSource",
+    "TableEntity",
+    "TableSource",
     "Target",
     "find_project_file",
     "json_schema",

@@ -1,4 +1,8 @@
-"""What entities say of each other (`depends_on`): names that exist, and never a circle."""
+"""What entities say of each other (`depends_on`): names that exist, and never a circle.
+
+A partition waits for the same namespace of an entity that is indexed by namespaces, and for the one partition of a
+global entity. A global entity cannot wait for namespaces.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,19 @@ from typing import TYPE_CHECKING
 from instep.project.fields import problem
 
 if TYPE_CHECKING:
-    from instep.project.models import Entity
+    from instep.project.entities import Entity
 
 
 def check_dependencies(entities: Mapping[str, Entity]) -> None:
-    """Raises a validation error for a name that is not declared, or for the first circle in the order of the file."""
+    """Raises a validation error for a name that is not declared or cannot be waited for, or for the first circle in
+    the order of the file."""
     for name, entity in entities.items():
         for index, each in enumerate(entity.depends_on):
             if each not in entities:
                 raise problem("no_entity", "no such entity", path=(name, "depends_on", index), allowed=list(entities))
+            if entities[each].namespaced and not entity.namespaced:
+                message = "a global entity cannot wait for one that is indexed by namespaces: nobody knows all of these"
+                raise problem("scopes", message, path=(name, "depends_on", index))
     circle = _circle(entities)
     if circle is not None:
         first, second = circle[:2]

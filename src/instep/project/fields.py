@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from instep.domain.durations import DURATION_PATTERN, parse_duration
+from instep.domain.refs import RefError, Scope
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"
+_NO_TIME = re.compile(r"0+ ?(ms|min|s|m|h|d|w)\Z")
 _BYTE_UNITS = {
     **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
     **{"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
@@ -48,6 +50,11 @@ def _duration(value: Any) -> Any:
         raise problem("duration", str(error)) from error
 
 
+def _pause(value: Any) -> Any:
+    """A duration that may be none: `0s`."""
+    return 0 if isinstance(value, str) and _NO_TIME.match(value.strip()) else _duration(value)
+
+
 def _not_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise problem("number", "must be a number")
@@ -61,6 +68,31 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _namespace(value: Any) -> Any:
+    """A traversal path in its normal form. One number need not be in quotes."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str):
+        raise problem("text", "must be text (put it in quotes)")
+    try:
+        scope = Scope.parse(text)
+    except RefError as error:
+        raise problem("namespace", "must be a traversal path such as 42/9970") from error
+    if scope.is_global:
+        raise problem("namespace", "must be a traversal path such as 42/9970: `global` is no namespace")
+    return str(scope)
+
+
+def _apart(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        for other in values[:index]:
+            if value == other:
+                raise problem("twice", "is named twice", path=(index,))
+            if f"{value}/".startswith(f"{other}/") or f"{other}/".startswith(f"{value}/"):
+                message = "one namespace is inside another: its rows would be indexed twice"
+                raise problem("nested", message, path=(index,))
+    return values
+
+
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -69,6 +101,13 @@ def no_empty_text(values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
         if not value:
             raise problem("empty", "must not be empty", path=(index,))
+    return values
+
+
+def _different(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(no_empty_text(values)):
+        if value in values[:index]:
+            raise problem("twice", "is named twice", path=(index,))
     return values
 
 
@@ -91,6 +130,8 @@ Bytes = Annotated[
 ]
 #: Milliseconds, written as a duration.
 Duration = Annotated[int, BeforeValidator(_duration), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN})]
+#: The same, or `0s`.
+Pause = Annotated[int, BeforeValidator(_pause), WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN})]
 Text = Annotated[str, Field(min_length=1)]
 TextValue = Annotated[str, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 SecretText = Annotated[SecretStr, BeforeValidator(_as_text), WithJsonSchema({"type": ["string", "number", "boolean"]})]
@@ -107,14 +148,25 @@ Globs = Annotated[
     BeforeValidator(_as_tuple),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+Namespaces = Annotated[
+    tuple[Annotated[str, BeforeValidator(_namespace), WithJsonSchema({"type": ["string", "integer"]})], ...],
+    AfterValidator(_apart),
+]
+#: A column, or several different ones.
+Columns = Annotated[OneOrMore, AfterValidator(_different)]
+#: The same, or none.
+AnyColumns = Annotated[Globs, AfterValidator(_different)]
 
 
 def typed(*kinds: str) -> BeforeValidator:
     """A mapping must say its `type`, also while there is only one: more will come."""
 
     def has_type(value: Any) -> Any:
-        if isinstance(value, dict) and "type" not in value:
-            raise problem("missing", "is missing", path=("type",), allowed=kinds)
+        if isinstance(value, dict):
+            if "type" not in value:
+                raise problem("missing", "is missing", path=("type",), allowed=kinds)
+            if value["type"] not in kinds:
+                raise problem("type", "is not one of the allowed values", path=("type",), allowed=kinds)
         return value
 
     return BeforeValidator(has_type)

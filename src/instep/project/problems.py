@@ -11,10 +11,16 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from instep.errors import UserError
+from instep.project.documents import DocumentEntity
+from instep.project.entities import DOCUMENT, TABLE, kind_of
 from instep.project.schema import json_schema
+from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
-_SECRET_KEYS = frozenset({"api_key", "storage_options", "ledger"})
+_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri"})
+
+#: What pydantic puts into the location of an error, and no file has.
+_MARKERS = frozenset({"[key]", DOCUMENT, TABLE})
 
 #: What pydantic's own error types mean in our words; `{}` takes values of the error's context.
 _WORDS = {
@@ -77,7 +83,7 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     context: dict[str, Any] = detail.get("ctx", {})
     kind = detail["type"]
     path = (*_path_in(document.data, detail["loc"]), *context.get("path", ()))
-    if kind == "extra_forbidden":
+    if kind == "extra_forbidden" or detail["loc"][-1:] == ("[key]",):
         yield _unknown_key(path, document)
         return
     if kind.startswith("union_tag"):
@@ -95,8 +101,18 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
 
 def _unknown_key(path: Path, document: Document) -> Problem:
     allowed = keys_allowed(path[:-1], document.data)
-    message = f"unknown key{_nearest(path[-1], allowed)}; allowed: {', '.join(allowed)}"
+    message = f"{_of_the_other_kind(path, document.data) or 'unknown key'}"
+    message += f"{_nearest(path[-1], allowed)}; allowed: {', '.join(allowed)}"
     return Problem(_line_of(document, path), _dotted(path), message, allowed)
+
+
+def _of_the_other_kind(path: Path, data: Any) -> str | None:
+    """What a table has and documents have not, or the other way round."""
+    if len(path) != 3 or path[0] != "entities":
+        return None
+    if kind_of(data["entities"][path[1]]) == TABLE:
+        return "is for documents, and the source is a table" if path[2] in DocumentEntity.model_fields else None
+    return "is for tables, and the source is files" if path[2] in TableEntity.model_fields else None
 
 
 def keys_allowed(path: Path, data: Any) -> tuple[str, ...]:
@@ -104,14 +120,27 @@ def keys_allowed(path: Path, data: Any) -> tuple[str, ...]:
     schema = json_schema()
     node: dict[str, Any] = schema
     for step in (*path, None):
-        if "discriminator" in node:
-            node = {"$ref": node["discriminator"]["mapping"][data["type"]]}
-        if "$ref" in node:
-            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        node = _resolved(node, schema, data)
         if step is not None:
-            node = node["properties"][step] if "properties" in node else node["additionalProperties"]
+            properties = node.get("properties", {})
+            node = properties[step] if step in properties else node[_INNER[node["type"]]]
             data = data[step]
-    return tuple(node["properties"])
+    return tuple(node["properties"]) if "properties" in node else tuple(node["propertyNames"]["enum"])
+
+
+_INNER = {"object": "additionalProperties", "array": "items"}
+
+
+def _resolved(node: dict[str, Any], schema: dict[str, Any], data: Any) -> dict[str, Any]:
+    """The part of the schema that tells of `data`, where there are several kinds."""
+    if "discriminator" in node:
+        node = {"$ref": node["discriminator"]["mapping"][data["type"]]}
+    elif "oneOf" in node:
+        kind = TableEntity if kind_of(data) == TABLE else DocumentEntity
+        node = {"$ref": f"#/$defs/{kind.__name__}"}
+    elif "anyOf" in node:
+        node = next(each for each in node["anyOf"] if "$ref" in each)
+    return schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
 
 
 def _own_words(detail: ErrorDetails, document: Document, path: Path) -> str:
@@ -138,10 +167,10 @@ def _path_in(data: Any, location: Sequence[str | int]) -> Path:
     """The location without what pydantic puts in between: union tags, and `[key]`."""
     path: list[str | int] = []
     for position, step in enumerate(location):
-        inner = _ABSENT if step == "[key]" else _step_into(data, step)
+        inner = _ABSENT if step in _MARKERS else _step_into(data, step)
         if inner is _ABSENT:
             tag = isinstance(data, dict) and data.get("type") == step
-            if step == "[key]" or tag or position < len(location) - 1:
+            if step in _MARKERS or tag or position < len(location) - 1:
                 continue
         path.append(step)
         data = inner
@@ -153,7 +182,7 @@ _ABSENT = object()
 
 def _step_into(data: Any, step: str | int) -> Any:
     try:
-        return data[step]
+        return _ABSENT if isinstance(data, str) else data[step]
     except (KeyError, IndexError, TypeError):
         return _ABSENT
 

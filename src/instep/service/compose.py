@@ -11,6 +11,7 @@ from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, cores_of
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
+from instep.project import LanceTarget as DeclaredLance
 from instep.project import Project
 from instep.project.dependencies import upstream_names
 from instep.service.context import Context
@@ -171,13 +172,14 @@ class Workshop:
         spark = self.project.spark
         # A log in the state folder if that is there: looking (`check`) creates nothing.
         log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
-        return SparkSettings(spark.master, spark.remote, dict(spark.config), log)
+        return SparkSettings(spark.master, spark.remote, self.project.spark_config, log)
 
     def _target(self, name: str) -> DocumentTarget:
         if name not in self._targets:
             from instep.targets.lance import LanceTarget
 
             declared = self.project.resolved_target(name)
+            assert isinstance(declared, DeclaredLance), "what documents need"
             self._targets[name] = LanceTarget(declared.uri, storage_options=declared.storage())
         return self._targets[name]
 

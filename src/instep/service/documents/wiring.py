@@ -13,7 +13,8 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
-from instep.project import Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.project import FilesSource as DeclaredFiles
 from instep.service.documents.setup import DocumentSetup
 from instep.service.revision import revision_of
 from instep.sources.files import FilesSource
@@ -24,6 +25,8 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Docum
     """The entity's setup. Imports no heavy library; raises `UserError` for a transform that is not there."""
     entity = project.entities[name]
     declared = project.resolved_source(name)
+    assert isinstance(entity, DocumentEntity), "asked for documents"
+    assert isinstance(declared, DeclaredFiles), "what documents come from"
     source = FilesSource(
         roots=declared.path, include=declared.include, exclude=declared.exclude, storage_options=declared.storage()
     )

@@ -1,0 +1,50 @@
+"""Addresses of stores, as far as they can be told to be wrong without asking there. They may hold passwords."""
+
+from __future__ import annotations
+
+import re
+
+from instep.domain.server_address import SERVER_SCHEMES, server_address
+from instep.project.fields import problem
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+#: User and password end at the first @: see `instep.domain.server_address`.
+_CLICKHOUSE = re.compile(
+    r"""
+    https? ://
+    (?: [^:/?#@\s]+ (?: : [^:/?#@\s]* )? @ )?
+    (?: [A-Za-z0-9._-]+ | \[ [0-9A-Fa-f:.]+ \] ) (?: : [0-9]{1,5} )?
+    (?: / [^/?#@\s]* )? /?
+    """,
+    re.VERBOSE,
+)
+
+
+def is_url(location: str) -> bool:
+    """Whether it is a URL (`s3://…`, or fsspec's `zip::…`), not a path."""
+    return bool(_URL.match(location))
+
+
+def is_clickhouse_server(uri: str) -> bool:
+    """Whether it is the address of a server, not a folder for ClickHouse in this process."""
+    return is_url(uri) and not uri.startswith("file://")
+
+
+def clickhouse_uri(value: str) -> str:
+    if is_clickhouse_server(value) and not _CLICKHOUSE.fullmatch(value):
+        raise problem(
+            "uri",
+            "must be a folder, or look like http://user:password@host:8123/database; in the user and the password, "
+            "write the characters : / ? # @ % and spaces as %-codes (@ is %40)",
+        )
+    return value
+
+
+def postgres_uri(value: str) -> str:
+    if SERVER_SCHEMES.get(value.partition("://")[0]) != "postgresql":
+        raise problem("uri", "must begin with postgresql://")
+    try:
+        server_address(value)
+    except ValueError as error:
+        raise problem("uri", str(error)) from error
+    return value

@@ -1,0 +1,110 @@
+"""Entities made of documents: how they are cut and embedded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from instep.project.base import Model, Variant
+from instep.project.entity import EntityBase
+from instep.project.fields import Bytes, Text, Whole, problem, typed
+from instep.project.sources import DeclaredFiles
+
+MAX_BUCKETS = 1024
+MAX_DIMENSIONS = 65_536
+
+
+class HashingEmbed(Variant):
+    """Deterministic vectors from hashed words: offline, quick, no model."""
+
+    type: Literal["hashing"] = "hashing"
+    """`hashing`."""
+    dimensions: Whole = Field(default=384, ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors."""
+
+
+class OpenAIEmbed(Variant):
+    """An endpoint that speaks OpenAI's embeddings API."""
+
+    type: Literal["openai"] = "openai"
+    """`openai`."""
+    url: Text = "https://api.openai.com/v1"
+    """Base URL; `/embeddings` is added to it."""
+    model: Text
+    """Name of the model."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors that the model gives."""
+    api_key: SecretStr | None = None
+    """Key sent as a bearer token; write `${OPENAI_API_KEY}`, never the key itself."""
+    batch: Whole = Field(default=64, ge=1, le=2048)
+    """Texts per request."""
+    requests_per_minute: Whole | None = Field(default=None, ge=1)
+    """Upper limit on requests of one process (each Spark worker counts by itself); none when left out."""
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.lower().startswith(("http://", "https://")):
+            raise problem("url", "must start with http:// or https://")
+        return value.rstrip("/")
+
+
+class SentenceTransformersEmbed(Variant):
+    """A model run in this process by the sentence-transformers library (an extra)."""
+
+    type: Literal["sentence-transformers"] = "sentence-transformers"
+    """`sentence-transformers`."""
+    model: Text
+    """Name or folder of the model."""
+    dimensions: Whole = Field(ge=1, le=MAX_DIMENSIONS)
+    """Length of the vectors that the model gives."""
+
+
+Embed: TypeAlias = HashingEmbed | OpenAIEmbed | SentenceTransformersEmbed
+DeclaredEmbed: TypeAlias = Annotated[
+    Embed,
+    Field(discriminator="type"),
+    typed("hashing", "openai", "sentence-transformers"),
+]
+
+
+class Chunk(Model):
+    """How documents are cut into chunks."""
+
+    size: Whole = Field(default=800, ge=1, le=1_000_000)
+    """Most characters in a chunk."""
+    overlap: Whole = Field(default=0, ge=0)
+    """Characters that a chunk repeats of the one before; less than `size`."""
+
+    @model_validator(mode="after")
+    def _overlap_below_size(self) -> Self:
+        if self.overlap >= self.size:
+            raise problem("overlap", "must be smaller than `size`", path=("overlap",))
+        return self
+
+
+class Limits(Model):
+    """What a document may be at most; one that is larger goes to the failure list."""
+
+    max_document_bytes: Bytes = 256_000_000
+    """Largest document, such as `256MB`."""
+    max_line_bytes: Bytes = 1_000_000
+    """Longest line of a text document, such as `1MB`."""
+
+
+class DocumentEntity(EntityBase):
+    """Documents: where they come from, how they are cut and embedded, where they land."""
+
+    source: DeclaredFiles
+    """Where the documents are."""
+    chunk: Chunk = Chunk()
+    """How they are cut."""
+    embed: DeclaredEmbed = HashingEmbed()
+    """How chunks become vectors."""
+    transform: str | None = None
+    """`package.module:function`, from a DataFrame of chunk rows to another; needs Spark."""
+    buckets: Whole = Field(default=16, ge=1, le=MAX_BUCKETS)
+    """Number of routes; each document has exactly one, with one writer."""
+    limits: Limits = Limits()
+    """What a document may be at most."""

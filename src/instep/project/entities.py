@@ -1,0 +1,113 @@
+"""Entities of a project together: of which kind each is, and what they must not have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import Discriminator, Tag
+
+from instep.domain.refs import is_entity_name
+from instep.project.documents import DocumentEntity
+from instep.project.fields import problem
+from instep.project.tables import TableEntity
+from instep.project.targets import LanceTarget, Target
+
+#: Tags of the two kinds: no key of a file is called so.
+DOCUMENT: Final = "[document]"
+TABLE: Final = "[table]"
+
+_TABLE_TYPES: Final = ("spark", "clickhouse")
+_TABLE_KEYS: Final = frozenset(TableEntity.model_fields) - frozenset(DocumentEntity.model_fields)
+
+Entity: TypeAlias = DocumentEntity | TableEntity
+
+
+def kind_of(declared: Any) -> str:
+    """`DOCUMENT` or `TABLE`: by the type of the source, and if that is not known, by the other keys."""
+    if not isinstance(declared, Mapping):
+        return TABLE if isinstance(declared, TableEntity) else DOCUMENT
+    source = declared.get("source")
+    kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
+    if kind in _TABLE_TYPES:
+        return TABLE
+    return TABLE if kind != "files" and not _TABLE_KEYS.isdisjoint(declared) else DOCUMENT
+
+
+DeclaredEntity: TypeAlias = Annotated[
+    Annotated[DocumentEntity, Tag(DOCUMENT)] | Annotated[TableEntity, Tag(TABLE)], Discriminator(kind_of)
+]
+
+
+def check_names(entities: Mapping[str, Entity]) -> None:
+    seen: dict[str, str] = {}
+    for name, entity in entities.items():
+        if not is_entity_name(name):
+            message = "an entity's name is letters, digits and underscores, starting with a letter, at most 100"
+            raise problem("entity_name", message, path=(name,))
+        if isinstance(entity, TableEntity) and ("__" in name or name.endswith("_")):
+            # `User__FOLLOWS` is the table of an edge of `User`.
+            message = "the name of an entity of a table has no two underscores in a row, and none at its end"
+            raise problem("entity_name", message, path=(name,))
+        if name.lower() in seen:
+            # They share folders and tables, which may not tell the case apart.
+            raise problem("entity_name", f"differs from {seen[name.lower()]} in case only", path=(name,))
+        seen[name.lower()] = name
+
+
+def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
+    for name, entity in entities.items():
+        if engine != "inline":
+            return
+        if isinstance(entity, TableEntity):
+            raise problem("conflict", "a table needs Spark, and `engine` is inline", path=(name, "source"))
+        if entity.transform:
+            raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
+
+
+def check_graph(entities: Mapping[str, Entity]) -> None:
+    """One entity makes the nodes of a label, and edges lead to labels that there are."""
+    labels: dict[str, str] = {}
+    for name, path, label in _labels(entities):
+        if label.lower() in labels:
+            message = f"the entity {labels[label.lower()]} makes the nodes of this label already"
+            raise problem("label", message, path=path)
+        labels[label.lower()] = name
+    known = tuple(label for _, _, label in _labels(entities))
+    for name, entity in entities.items():
+        for index, edge in enumerate(entity.edges if isinstance(entity, TableEntity) else ()):
+            for side, end in (("from", edge.start), ("to", edge.end)):
+                if end.label not in known:
+                    at = (name, "edges", index, side, "label")
+                    raise problem("label", "no entity makes nodes of this label", path=at, allowed=known)
+
+
+def _labels(entities: Mapping[str, Entity]) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Entities with a node, the path to its label, and the label."""
+    for name, entity in entities.items():
+        if isinstance(entity, TableEntity):
+            if entity.node is not None:
+                yield name, (name, "node", "label"), entity.node.label
+            elif not entity.edges:
+                yield name, (name,), name
+
+
+def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Entity:
+    """The entity with the name of its target, which takes what it is made of."""
+    fitting = [each for each, target in targets.items() if _takes(target, entity)]
+    if entity.target is None:
+        if len(targets) > 1:
+            message = "must say which target, as there is more than one"
+            raise problem("target", message, path=(name, "target"), allowed=fitting)
+        found = next(iter(targets))
+    else:
+        found = entity.target
+    if found not in targets:
+        raise problem("target", "no such target", path=(name, "target"), allowed=fitting)
+    if found not in fitting:
+        raise problem("target", "documents need a target of the type lance", path=(name, "target"), allowed=fitting)
+    return entity.model_copy(update={"target": found})
+
+
+def _takes(target: Target, entity: Entity) -> bool:
+    return isinstance(entity, TableEntity) or isinstance(target, LanceTarget)

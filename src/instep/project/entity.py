@@ -1,0 +1,58 @@
+"""What entities of documents and of tables have in common."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator
+
+from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
+from instep.project.base import Model
+from instep.project.fields import Duration, Real, Whole, problem
+from instep.project.sources import Source
+
+_TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
+
+
+class Deletes(Model):
+    """A run that would delete more than this stops and asks for `--allow-deletes`."""
+
+    share: Real = Field(default=0.2, ge=0, le=1)
+    """Share of what is indexed (documents, or rows), from 0 to 1."""
+    floor: Whole = Field(default=100, ge=0)
+    """This many may always be deleted."""
+
+
+class EntityBase(Model):
+    """A kind of thing that is indexed."""
+
+    source: Source
+    """Where it comes from."""
+    target: str | None = None
+    """Name of a target; may be left out when the project has one."""
+    transform: str | None = None
+    """`package.module:function`, from a DataFrame of rows to another."""
+    slice_rows: Whole = Field(default=SLICE_ROWS_DEFAULT, ge=SLICE_ROWS_MIN, le=SLICE_ROWS_MAX)
+    """Rows (of a table, or chunks) in a slice, the unit of claimed work."""
+    work_factor: Real = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    """How much work one row is; slices of costly entities hold fewer rows."""
+    priority: Whole = Field(default=40, ge=0, le=1000)
+    """Entities of higher priority go first."""
+    depends_on: tuple[str, ...] = ()
+    """Entities that this one is made from: it is built when they are there."""
+    ttl: Duration | None = None
+    """Time to live of what was built, such as `30d`: after that it is built anew; for ever when left out."""
+    deletes: Deletes = Deletes()
+    """How much one run may delete unasked."""
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether it has a partition for each namespace, instead of one."""
+        return False
+
+    @field_validator("transform")
+    @classmethod
+    def _names_a_function(cls, value: str | None) -> str | None:
+        if value is not None and not _TRANSFORM.match(value):
+            raise problem("transform", "must have the form package.module:function")
+        return value

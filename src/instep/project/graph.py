@@ -1,0 +1,42 @@
+"""What is declared of a table, as the domain's values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain import graph
+from instep.domain.deliveries import Policy
+from instep.domain.refs import Scope
+from instep.domain.requests import Kind
+from instep.domain.rows import RowColumns
+from instep.project.models import Project
+from instep.project.tables import End, TableEntity
+
+
+def node_of(name: str, entity: TableEntity, columns: Sequence[str]) -> graph.Node | None:
+    """The node that a row of the entity `name` becomes; None for a join table. `columns` are the source's."""
+    every = {each: each for each in columns}
+    if entity.node is None:
+        return None if entity.edges else graph.Node(name, every)
+    properties = every if entity.node.properties is None else entity.node.properties
+    return graph.Node(entity.node.label, properties)
+
+
+def edges_of(entity: TableEntity) -> tuple[graph.Edge, ...]:
+    return tuple(graph.Edge(each.kind, _end(each.start), _end(each.end)) for each in entity.edges)
+
+
+def row_columns(entity: TableEntity) -> RowColumns:
+    return RowColumns(entity.key, entity.scope, entity.watermark, entity.deleted, entity.order)
+
+
+def policy_of(project: Project, scope: Scope) -> Policy:
+    """How requests of this kind of scope are tried."""
+    declared = project.handlers.get(Kind.of(scope).value)
+    if declared is None:
+        return Policy()
+    return Policy(declared.max_attempts, declared.backoff, declared.ack_wait, declared.group or "", declared.limit or 0)
+
+
+def _end(end: End) -> graph.End:
+    return graph.End(end.label, end.columns)

@@ -1,0 +1,39 @@
+"""How requests to handlers are tried, as a project declares it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from instep.domain.deliveries import Policy
+from instep.domain.refs import is_entity_name
+from instep.project.base import Model
+from instep.project.fields import Duration, Pause, Whole, problem
+
+_DEFAULT = Policy()
+
+
+class Handler(Model):
+    """How often a handler tries a request, and how many are in work at once."""
+
+    max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
+    """Attempts before a request is given up as a dead letter."""
+    backoff: Annotated[tuple[Pause, ...], Field(min_length=1)] = _DEFAULT.backoff
+    """Pauses after the first attempt, the second and so on; the last one is made again and again."""
+    ack_wait: Duration = _DEFAULT.ack_wait
+    """A worker that says nothing for so long is taken for dead, and its request is tried again."""
+    group: str | None = None
+    """Name of a group of handlers that share `limit`."""
+    limit: Whole | None = Field(default=None, ge=1)
+    """Requests of the group that are in work at once, on all servers together."""
+
+    @model_validator(mode="after")
+    def _group_and_limit(self) -> Self:
+        if self.group is not None and not is_entity_name(self.group):
+            message = "the name of a group is letters, digits and underscores, starting with a letter, at most 100"
+            raise problem("group", message, path=("group",))
+        if (self.group is None) != (self.limit is None):
+            missing = "limit" if self.limit is None else "group"
+            raise problem("missing", "is missing: `group` and `limit` go together", path=(missing,))
+        return self

@@ -1,0 +1,126 @@
+"""Sources as a project declares them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, JsonValue, Secret, field_validator, model_validator
+
+from instep.project.addresses import clickhouse_uri
+from instep.project.base import Variant
+from instep.project.fields import Globs, OneOrMore, SecretText, Text, no_empty_text, problem, typed
+
+#: What a `files` source takes when `include` is left out: text that can be chunked as it is.
+DEFAULT_INCLUDE = tuple(
+    f"**/*.{ending}"
+    for ending in (
+        *("md", "markdown", "rst", "txt", "html", "htm", "pdf"),
+        *("py", "js", "ts", "java", "scala", "kt", "go", "rs", "rb", "c", "h", "cpp", "hpp", "cs", "sh", "sql"),
+    )
+)
+#: What it leaves out when `exclude` is left out: what tools put beside the work.
+DEFAULT_EXCLUDE = tuple(
+    f"{folder}/"
+    for folder in (
+        *(".git", ".hg", ".svn", ".instep", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints"),
+    )
+)
+
+_FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
+
+
+class FilesSource(Variant):
+    """Files in folders: local ones, or any URL that fsspec can list."""
+
+    type: Literal["files"] = "files"
+    """`files`: documents."""
+    path: OneOrMore
+    """Folder or list of folders: relative to the project, absolute, or a URL (`s3://bucket/docs`)."""
+    include: Globs = DEFAULT_INCLUDE
+    """Globs of files to index, relative to each folder, in `.gitignore` style. Default: common text, HTML, PDF
+    and source code."""
+    exclude: Globs = DEFAULT_EXCLUDE
+    """Globs of files to leave out; they win over `include`. Default: folders of version control,
+    virtual environments and caches."""
+    storage_options: dict[str, Secret[JsonValue]] = Field(default={})
+    """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+
+    _texts = field_validator("path", "include", "exclude")(no_empty_text)
+
+    def storage(self) -> dict[str, JsonValue]:
+        """The storage options in clear text, for fsspec only."""
+        return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
+def _reads_the_source(value: str | None) -> str | None:
+    if value is not None and not _FROM_SOURCE.search(value):
+        raise problem("sql", "must read from `source`, which stands for the table: SELECT … FROM source")
+    return value
+
+
+class SparkSource(Variant):
+    """A table that Spark reads."""
+
+    type: Literal["spark"] = "spark"
+    """`spark`: a table that Spark reads."""
+    format: Text = "parquet"
+    """Spark's name of the format: `parquet`, `jdbc`, `delta`, `iceberg`, `csv`, `json`, `orc`, …"""
+    path: OneOrMore | None = None
+    """File or folder, or a list of them: relative to the project, absolute, or a URL."""
+    table: Text | None = None
+    """Instead of `path`: a table of Spark's catalog (`catalog.db.commits`), or with `format: jdbc` one of the
+    database."""
+    options: dict[str, SecretText] = Field(default={})
+    """Options of Spark's reader, such as `url`, `user` and `password` of `jdbc`; values are treated as secrets."""
+    sql: Text | None = None
+    """A query in Spark's SQL that gives the rows; the table is called `source` in it."""
+
+    _sql = field_validator("sql")(_reads_the_source)
+
+    @field_validator("path")
+    @classmethod
+    def _no_empty_path(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return value if value is None else no_empty_text(value)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.path and self.table:
+            raise problem("conflict", "name either `path` or `table`, not both", path=("table",))
+        if self.format.lower() == "jdbc":
+            if self.path:
+                raise problem("conflict", "a jdbc source has a `table`, not a path", path=("path",))
+            if "url" not in {each.lower() for each in self.options}:
+                raise problem("missing", "needs `url: jdbc:…`, as `format` is jdbc", path=("options",))
+        if not (self.path or self.table or self.options):
+            raise problem("missing", "must say what to read: `path`, `table`, or `options` of the format")
+        return self
+
+    def reader_options(self) -> dict[str, str]:
+        """The options in clear text, for Spark only."""
+        return {key: value.get_secret_value() for key, value in self.options.items()}
+
+
+class ClickHouseSource(Variant):
+    """A table in ClickHouse."""
+
+    type: Literal["clickhouse"] = "clickhouse"
+    """`clickhouse`: a table in ClickHouse, on a server or in this process (chdb)."""
+    uri: Text = Field(repr=False)
+    """Folder (relative to the project) of ClickHouse in this process, or a server:
+    `http://user:${PASSWORD}@host:8123/database` (or `https`)."""
+    table: Text
+    """Name of the table, or `database.table`."""
+    sql: Text | None = None
+    """A query in ClickHouse's SQL that gives the rows; the table is called `source` in it."""
+
+    _address = field_validator("uri")(clickhouse_uri)
+    _sql = field_validator("sql")(_reads_the_source)
+
+
+_TYPED = typed("files", "spark", "clickhouse")
+TableSource: TypeAlias = SparkSource | ClickHouseSource
+Source: TypeAlias = FilesSource | TableSource
+DeclaredFiles: TypeAlias = Annotated[FilesSource, _TYPED]
+DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

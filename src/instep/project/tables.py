@@ -1,0 +1,209 @@
+"""Entities made of tables: which columns say what a row is, and the nodes and edges that rows become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from instep.domain.graph import MAX_NAME, is_kind_name, is_table_name
+from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.project.base import Model
+from instep.project.entity import Deletes, EntityBase
+from instep.project.fields import AnyColumns, Columns, Pause, Text, Whole, problem
+from instep.project.sources import DeclaredTable
+
+MAX_BATCH_ROWS = 1_000_000
+
+_NAME_RULE = f"letters, digits and underscores, starting with a letter, at most {MAX_NAME}"
+
+
+def _slices(value: Any) -> Any:
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if value != "auto" and not (whole and 1 <= number <= MAX_SLICES_PER_ENTITY):
+        raise problem("slices", f"must be `auto`, or a number from 1 to {MAX_SLICES_PER_ENTITY}")
+    return number
+
+
+def _by_name(value: Any) -> Any:
+    """A list of columns is short for a mapping, in which each has its own name."""
+    if not isinstance(value, list | tuple):
+        return value
+    for index, each in enumerate(value):
+        if not isinstance(each, str):
+            raise problem("text", "must be text (put it in quotes)", path=(index,))
+        if not is_table_name(each):
+            message = f"cannot be a property: {_NAME_RULE}; write `property: column` to call it otherwise"
+            raise problem("name", message, path=(index,))
+        if each in value[:index]:
+            raise problem("twice", "is named twice", path=(index,))
+    return {each: each for each in value}
+
+
+Path: TypeAlias = tuple[str | int, ...]
+Slices = Annotated[
+    Literal["auto"] | int,
+    BeforeValidator(_slices),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_SLICES_PER_ENTITY}]}),
+]
+Properties = Annotated[
+    Mapping[str, Text],
+    BeforeValidator(_by_name),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string", "minLength": 1}},
+                {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
+            ]
+        }
+    ),
+]
+
+
+class Node(Model):
+    """What each row of a table becomes in the graph."""
+
+    label: str
+    """Label of the nodes; one entity of the project makes the nodes of a label."""
+    properties: Properties | None = None
+    """Columns that become properties, as a list or as `property: column`; all columns when left out."""
+
+    @field_validator("label")
+    @classmethod
+    def _plain_label(cls, value: str) -> str:
+        if not is_table_name(value):
+            raise problem("label", f"a label is {_NAME_RULE}")
+        return value
+
+    @field_validator("properties")
+    @classmethod
+    def _plain_properties(cls, value: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        seen: set[str] = set()
+        for name in value or ():
+            if not is_table_name(name):
+                raise problem("name", f"the name of a property is {_NAME_RULE}", path=(name,))
+            if name.lower() in seen:
+                raise problem("name", "differs from another property in case only", path=(name,))
+            seen.add(name.lower())
+        return value
+
+
+class End(Model):
+    """One end of an edge."""
+
+    label: Text
+    """Label of the node that the edge leads to: that of an entity of this project."""
+    columns: AnyColumns = ()
+    """Columns that hold the node's key, in its order; left out, the end is the row itself."""
+
+
+class Edge(Model):
+    """A relation that a row has: by a foreign key, or (both ends in columns) by a join table."""
+
+    kind: str
+    """Kind of the edge, such as `AUTHORED`; an entity has each kind once."""
+    start: End = Field(alias="from")
+    """Node that the edge leads from."""
+    end: End = Field(alias="to")
+    """Node that it leads to."""
+
+    @field_validator("kind")
+    @classmethod
+    def _plain_kind(cls, value: str) -> str:
+        if not is_kind_name(value):
+            raise problem("kind", f"a kind is {_NAME_RULE}, without two underscores in a row, and not `instep`")
+        return value
+
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> Self:
+        if not self.start.columns and not self.end.columns:
+            raise problem("ends", "leads from the row to itself: name `columns` for one end")
+        return self
+
+
+class TableEntity(EntityBase):
+    """Rows of a table: where they come from, what tells them apart and when they changed, what they become."""
+
+    source: DeclaredTable
+    """Where the rows are."""
+    key: Columns
+    """Column or columns that tell rows apart; never null."""
+    scope: Text | None = None
+    """Column with the traversal path (`42/9970/`) of the namespace that a row belongs to; without it the entity is
+    global."""
+    watermark: Text | None = None
+    """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
+    watermark_lag: Pause = 0
+    """How far behind the time of a request a run stays, such as `5m`. Raise it above the longest transaction (and what
+    clocks differ by) where others write while Instep reads, or rows that become visible late are missed; at `0s` none
+    may."""
+    deleted: Text | None = None
+    """Column that is true for rows that are deleted."""
+    order: AnyColumns = ()
+    """Columns that the source is sorted by; the scope and the key when left out."""
+    slices: Slices = "auto"
+    """Slices of a first run: as many as the rows need (`auto`), or at most this number."""
+    cuts: Literal["balanced", "even"] = "balanced"
+    """Slices of the same number of rows (`balanced`), or of the same stretch of the key (`even`)."""
+    batch_rows: Whole = Field(default=10_000, ge=1, le=MAX_BATCH_ROWS)
+    """Most rows in an Arrow batch that a task works on at once."""
+    transform: str | None = None
+    """`package.module:function`, from a DataFrame of the source's rows to another."""
+    node: Node | None = None
+    """What a row becomes in the graph. Without node and edges: a node called like the entity, with all columns."""
+    edges: tuple[Edge, ...] = ()
+    """Relations that a row has; without a node the table is a join table."""
+    deletes: Deletes = Deletes()
+    """How many rows a rebuild may lose unasked."""
+
+    @property
+    def namespaced(self) -> bool:
+        return self.scope is not None
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> Self:
+        if self.watermark_lag and self.watermark is None:
+            raise problem("conflict", "needs a `watermark`", path=("watermark_lag",))
+        roles: dict[str, str] = {}
+        for role in ("scope", "watermark", "deleted"):
+            column = getattr(self, role)
+            if column in roles:
+                raise problem("twice", f"is the column of `{roles[column]}` already", path=(role,))
+            if column is not None:
+                roles[column] = role
+        return self
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        """Names in the tables differ by more than case, and a column takes that of the first property made of it."""
+        properties = (self.node and self.node.properties) or {}
+        columns: list[tuple[Path, str]] = [(("key", index), column) for index, column in enumerate(self.key)]
+        columns += [(("scope",), self.scope)] if self.scope else []
+        seen: dict[str, tuple[str, str]] = {}
+        for path, column in columns:
+            name = next((name for name, source in properties.items() if source == column), column)
+            if not is_table_name(name):
+                message = f"cannot name a column of a table, which is {_NAME_RULE}; give it another in `properties`"
+                raise problem("name", message, path=path)
+            if seen.setdefault(name.lower(), (name, column)) != (name, column):
+                raise problem("name", "differs from another column in case only", path=path)
+        for name, column in properties.items():
+            if seen.setdefault(name.lower(), (name, column)) != (name, column):
+                message = "is called like another column of the key or the scope: give it another name"
+                raise problem("name", message, path=("node", "properties", name))
+        return self
+
+    @model_validator(mode="after")
+    def _edges_fit(self) -> Self:
+        seen: set[str] = set()
+        for index, edge in enumerate(self.edges):
+            if edge.kind.lower() in seen:
+                raise problem("kind", "another edge is of this kind: each has one table", path=("edges", index, "kind"))
+            seen.add(edge.kind.lower())
+            for side, end in (("from", edge.start), ("to", edge.end)):
+                if not end.columns and (self.node is None or end.label != self.node.label):
+                    message = "the row is no such node: name the `columns` that hold its key"
+                    raise problem("ends", message, path=("edges", index, side, "label"))
+        return self

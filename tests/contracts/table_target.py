@@ -29,12 +29,13 @@ from tests.contracts.table_rows import (
     put,
     staged,
 )
+from tests.contracts.table_scopes import TableScopesContract
 from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_writers import TableWritersContract
 from tests.contracts.target import FailingTarget
 
 
-class TableTargetContract(MergingContract, TableWritersContract, TableServingContract):
+class TableTargetContract(MergingContract, TableWritersContract, TableScopesContract, TableServingContract):
     """Inherit, and provide the fixture `target`."""
 
     # -- being there ---------------------------------------------------------------------------

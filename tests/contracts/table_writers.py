@@ -101,20 +101,6 @@ class TableWritersContract(OnTables):
         assert (nodes(target, index), edges(target, index)) == ({}, {})
         assert target.committed(index, base, ["s1"]) == {}
 
-    def test_epochs_of_several_partitions_do_not_fence_each_other(self, target: TableTarget, index: str) -> None:
-        if not target.shared:
-            return
-        base = target.fence(index, 9, scope="1/")
-        put(target, index, Node(1, "one", 1), epoch=3, attempt="1", scope="2/")
-        parts = [staged(target, index, base, Node(2, "two", 1))]
-        target.commit(index, base=base, epoch=9, attempt="2", staged=parts, marks=[], scope="1/")
-        with pytest.raises(Fenced):
-            target.fence(index, 2, scope="2/")
-        target.delete_scope(index, "1/", epoch=3, scope="2/")
-        with pytest.raises(Fenced):
-            target.delete_scope(index, "1/", epoch=3, scope="1/")
-        assert nodes(target, index) == {}
-
     def test_a_zombie_with_an_older_fence_of_a_slice_is_refused(self, target: TableTarget, index: str) -> None:
         base = target.fence(index, 1)
         parts = [staged(target, index, base, Node(1, "zombie", 99), Edge(1, 1, 99))]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
 import pytest
 
+from instep.domain.waves import Mark
+from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget
+from tests.contracts.table_rows import NODES, Node, nodes, put
 from tests.contracts.table_target import TableTargetContract
 
 
@@ -14,3 +18,46 @@ class TestLanceTables(TableTargetContract):
     @pytest.fixture
     def target(self, tmp_path: Path) -> LanceTableTarget:
         return LanceTableTarget(str(tmp_path / "index"))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LanceTableTarget:
+    made = LanceTableTarget(str(tmp_path / "index"), keep_seconds=0)
+    made.create("Node__1", [NODES])
+    return made
+
+
+def versions(target: LanceTableTarget) -> list[int]:
+    return [each["version"] for each in lance.dataset(f"{target.uri}/Node__1.lance").versions()]
+
+
+def test_an_index_with_one_epoch_for_all_is_still_read(target: LanceTableTarget) -> None:
+    """As they were made when every partition had an index of its own."""
+    dataset = lance.dataset(f"{target.uri}/Node__1.lance")
+    dataset.update_schema_metadata({"instep.epoch": "7", "instep.since": "2"})
+    with pytest.raises(Fenced):
+        target.fence("Node__1", 6)
+    put(target, "Node__1", Node(1, "one", 1), epoch=7, attempt="1")
+    put(target, "Node__1", Node(2, "two", 1), epoch=1, attempt="2", scope="1/")
+    with pytest.raises(Fenced):
+        target.fence("Node__1", 6)
+    assert nodes(target, "Node__1") == {1: "one", 2: "two"}
+
+
+def test_a_partition_that_is_idle_does_not_keep_what_all_others_wrote(target: LanceTableTarget) -> None:
+    base = target.fence("Node__1", 1, scope="idle/")
+    mark = Mark("s", 1, b"-")
+    target.commit("Node__1", base=base, epoch=1, attempt="0", staged=[], marks=[mark], scope="idle/")
+    for number in range(5):
+        put(target, "Node__1", Node(number, "x", 1), epoch=number + 1, attempt=f"{number}", scope="busy/")
+    present = target.fence("Node__1", 6, scope="busy/")
+    LanceTableTarget(target.uri).maintain("Node__1", full=True)
+    assert base in versions(target)
+    target.maintain("Node__1", full=True)
+    assert min(versions(target)) == present
+    # What the idle one wrote cannot be proved any more: it writes again, under a new base.
+    assert target.committed("Node__1", base, ["s"]) == {}
+    with pytest.raises(Fenced):
+        target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[], marks=[mark], scope="idle/")
+    put(target, "Node__1", Node(9, "again", 1), epoch=1, attempt="2", scope="idle/")
+    assert nodes(target, "Node__1") == dict.fromkeys(range(5), "x") | {9: "again"}

@@ -6,9 +6,13 @@ two rows of one key that one stays which
 
 1. has the higher `_version` (the source's watermark, not the checkpoint's);
 2. at the same version is not deleted;
-3. else came under the later epoch.
+3. else came under the later epoch; of two partitions, came later.
 
 So a deleted row is remembered with its version: an older row that comes late changes nothing.
+
+Several partitions may share a physical index, each with epochs of its own: `scope` says whose an epoch is. Epochs of
+different scopes say nothing about each other, nor does who wrote a row say who may write it next: a row that moves to
+another namespace is one row.
 Epochs, fences, marks and attempts mean what they mean in `instep.targets.port.DocumentTarget`. Targets travel to Spark
 tasks, so they are picklable.
 """
@@ -134,10 +138,6 @@ class TableTarget(Protocol):
     def kind(self) -> Literal["transactional", "idempotent"]:
         """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by."""
 
-    @property
-    def shared(self) -> bool:
-        """Whether several partitions of an entity may share a physical index, each with epochs of its own (`scope`)."""
-
     def check(self) -> None:
         """Raises `UserError` when the place cannot be written, saying why."""
 
@@ -153,7 +153,7 @@ class TableTarget(Protocol):
         """How what is stored differs from these specs."""
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
-        """See `DocumentTarget.fence`. `scope` says whose epoch it is, where a physical index is shared."""
+        """See `DocumentTarget.fence`."""
 
     def writer(self, physical: str, base: int) -> TableWriter: ...
 
@@ -176,8 +176,11 @@ class TableTarget(Protocol):
     def maintain(self, physical: str, *, full: bool = False) -> None:
         """Compact, and drop what is not needed any more, as far as it pays; `full`: all of it."""
 
-    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
-        """See `DocumentTarget.promote`."""
+    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
+        """See `DocumentTarget.promote`; any partition of a shared index may move its alias. An older epoch never
+        overrides a newer one of its own partition: one that moved the alias, or one that what is served has seen. The
+        same epoch again changes nothing, though another partition may have moved the alias since.
+        """
 
     def served(self, alias: str) -> str | None:
         """The physical index behind an alias."""

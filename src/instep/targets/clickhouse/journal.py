@@ -41,11 +41,14 @@ class Journal:
         self.refuse(scope, epoch, marks)
         return seq
 
+    def epoch(self, scope: str) -> int:
+        """The newest that was seen of a partition."""
+        sql = f"SELECT max(epoch) AS epoch FROM {self._table} WHERE scope = {{scope:String}}"
+        return int(records(self.session, sql, scope=scope)[0]["epoch"])
+
     def refuse(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int = 0) -> None:
         """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen."""
-        newest = records(
-            self.session, f"SELECT max(epoch) AS epoch FROM {self._table} WHERE scope = {{scope:String}}", scope=scope
-        )[0]["epoch"]
+        newest = self.epoch(scope)
         if newest > epoch:
             raise Fenced(f"{self.physical}: epoch {epoch} was superseded by epoch {newest}")
         fences = self._fences(since, [mark.slice_id for mark in marks])

@@ -49,7 +49,6 @@ class ClickHouseTarget:
     keep_seconds: float = 3600.0
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
-    shared: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         # Tasks may run in another working directory: relative paths become absolute here.
@@ -194,14 +193,14 @@ class ClickHouseTarget:
         )
         return int(found[0]["n"])
 
-    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
         checked_name(alias)
         with self.session(alone=True) as session:
             if physical is not None:
                 self._specs(session, physical)
             if alias in layout.tables(session, self.database, alias):
                 raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
-            serving.promote(session, self.database, alias, physical, epoch)
+            serving.promote(session, self.database, alias, serving.Promotion(scope, epoch, physical))
 
     def served(self, alias: str) -> str | None:
         checked_name(alias)

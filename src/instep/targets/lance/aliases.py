@@ -1,14 +1,19 @@
-"""Which dataset is served: one small file for each promotion, named `<alias>.alias-<epoch>.json`.
+"""Which dataset is served: one small file for each promotion, named `<alias>.alias-<number>.json`.
 
-A file is made whole, once, and never written again; the highest epoch is what is served. So a promotion
+A file is made whole, once, and never written again; the highest number is what is served. So a promotion
 that comes late, from an epoch that is over, cannot undo a newer one: it only adds a file that nobody reads.
 Superseded files are removed when a newer one is there.
+
+The number is the epoch of the partition whose alias it is. Where several partitions share an alias their epochs say
+nothing about each other: each takes the number after the newest, and of two that take the same one finds it taken. A
+file says who of them moved the alias under which epoch.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from instep.errors import Conflict, Fenced, Transient, UserError
@@ -19,75 +24,112 @@ from instep.targets.names import checked_name
 _TRIES = 100
 
 
-def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
-    """See `DocumentTarget.promote`."""
-    _refuse_older(place, alias, epoch)
-    name = _file(alias, epoch)
-    place.create(name, json.dumps({"physical": physical}).encode())
-    try:
-        _refuse_older(place, alias, epoch)
-    except Fenced:
-        # A newer one came in beside us.
-        place.remove(name)
-        raise
-    there = _content(place, alias, epoch)
-    if there is None or there.physical != physical:
-        serves = there.physical if there else None
-        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves}, so it cannot serve {physical}")
-    for older in _epochs(place, alias):
-        if older < epoch:
-            place.remove(_file(alias, older))
+class Move(NamedTuple):
+    """A promotion. `physical` is None where nothing is served any more."""
+
+    epoch: int
+    physical: str | None
+
+
+class _Newest(NamedTuple):
+    """What the file with the highest number says: what is served, and the last move of each partition, by scope."""
+
+    number: int
+    physical: str | None
+    moves: Mapping[str, Move]
+
+
+_NOTHING = _Newest(0, None, {})
+
+
+def promote(
+    place: Place,
+    alias: str,
+    physical: str | None,
+    epoch: int,
+    *,
+    scope: str = "",
+    superseded: Callable[[str], bool] = lambda _: False,
+) -> None:
+    """See `TableTarget.promote`. `superseded`: whether what is served has seen a newer epoch of the partition."""
+    made = None
+    for _ in range(_TRIES):
+        newest = _newest(place, alias, damaged=True) or _NOTHING
+        if made is not None and made < newest.number:
+            # Somebody else came in beside us.
+            place.remove(_file(alias, made))
+        before = newest.moves.get(scope, Move(0, None))
+        if before.epoch > epoch:
+            raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {before.epoch}")
+        if scope in newest.moves and before.epoch == epoch:
+            if before.physical != physical:
+                raise Conflict(
+                    f"alias {alias!r}: epoch {epoch} serves {before.physical}, so it cannot serve {physical}"
+                )
+            _tidy(place, alias, newest.number)
+            return
+        if newest.physical not in (None, physical) and superseded(newest.physical):
+            raise Fenced(f"alias {alias!r}: {newest.physical} was written under a newer epoch than {epoch}")
+        made = newest.number + 1 if scope else max(newest.number + 1, epoch)
+        moves = {**newest.moves, scope: Move(epoch, physical)}
+        place.create(_file(alias, made), json.dumps({"physical": physical, "moves": moves}).encode())
+    raise Transient(f"alias {alias!r} could not be moved: others move it again and again")
 
 
 def served(place: Place, alias: str) -> str | None:
     """See `DocumentTarget.served`."""
+    newest = _newest(place, alias)
+    return newest.physical if newest else None
+
+
+def _newest(place: Place, alias: str, *, damaged: bool = False) -> _Newest | None:
+    """None when there is no file. `damaged`: one that cannot be read serves nothing; else it is a `UserError`."""
     found_none = False
     for _ in range(_TRIES):
-        newest = max(_epochs(place, alias), default=None)
-        if newest is not None:
-            content = _content(place, alias, newest)
+        number = max(_numbers(place, alias), default=None)
+        if number is not None:
+            content = place.read(_file(alias, number))
             if content is not None:
-                return content.physical
+                return _understood(place, alias, number, content, damaged=damaged)
         elif found_none:
             return None
         # A listing is no snapshot everywhere: one promotion during it may hide both files.
-        found_none = newest is None
+        found_none = number is None
     raise Transient(f"alias {alias!r} could not be read: its files vanish again and again")
 
 
-def _refuse_older(place: Place, alias: str, epoch: int) -> None:
-    newest = max(_epochs(place, alias), default=epoch)
-    if newest > epoch:
-        raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {newest}")
+def _tidy(place: Place, alias: str, newest: int) -> None:
+    for number in _numbers(place, alias):
+        if number < newest:
+            place.remove(_file(alias, number))
 
 
-def _epochs(place: Place, alias: str) -> list[int]:
+def _numbers(place: Place, alias: str) -> list[int]:
     """Those that a file is there for."""
     pattern = re.compile(re.escape(f"{checked_name(alias)}.alias-") + r"([0-9]+)\.json")
     found = map(pattern.fullmatch, place.files())
     return [int(each[1]) for each in found if each]
 
 
-class _Content(NamedTuple):
-    """What a file says. `physical` is None where nothing is served any more."""
-
-    physical: str | None
-
-
-def _content(place: Place, alias: str, epoch: int) -> _Content | None:
-    """None when there is no such file (any more)."""
-    content = place.read(_file(alias, epoch))
-    if content is None:
-        return None
+def _understood(place: Place, alias: str, number: int, content: bytes, *, damaged: bool) -> _Newest:
     try:
-        physical = json.loads(content)["physical"]
-        return _Content(None if physical is None else checked_name(str(physical)))
-    except (ValueError, KeyError, TypeError, UserError):
+        value = json.loads(content)
+        physical = _checked(value["physical"])
+        moves = {scope: Move(int(epoch), _checked(to)) for scope, (epoch, to) in value.get("moves", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError, UserError):
+        if damaged:
+            return _Newest(number, None, {"": Move(number, None)})
         raise UserError(
             f"alias {alias!r} is damaged", where=place.shown, hint="A run with --full-refresh mends it."
         ) from None
+    # Without moves it was made when an alias was one partition's.
+    return _Newest(number, physical, moves or {"": Move(number, physical)})
 
 
-def _file(alias: str, epoch: int) -> str:
+def _checked(physical: object) -> str | None:
+    return None if physical is None else checked_name(str(physical))
+
+
+def _file(alias: str, number: int) -> str:
     # Padded for those who sort by name; a longer number is read all the same.
-    return f"{checked_name(alias)}.alias-{epoch:010d}.json"
+    return f"{checked_name(alias)}.alias-{number:010d}.json"

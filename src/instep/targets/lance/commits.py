@@ -3,8 +3,10 @@
 Every change by Instep is a `Merge` of all fragments: of two that started at the same version one
 fails (plain appends and updates do not conflict with each other, so they could not fence), while
 building an index does not get in the way. What a commit says about itself (epoch, attempt, slices
-with fences, outcomes) travels in its transaction; what must outlive old transactions (the epoch,
+with fences, outcomes) travels in its transaction; what must outlive old transactions (the epochs,
 the next fragment id) in the metadata of the schema, so every version carries it.
+
+Several partitions may write one dataset, each with epochs of its own: they are told apart by their `scope`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _MARKS = "instep.marks"
 _OUTCOMES = "instep.outcomes"
 _DATASET = "instep.dataset"
 _SINCE = "instep.since"
+_EPOCHS = "instep.epochs"
 _FRAGMENT = "instep.fragment"
 _BESIDE = "instep.beside"
 
@@ -38,39 +41,65 @@ Change: TypeAlias = "Callable[[Any, int], tuple[list[Any], list[Any]]]"
 _TRIES = 200
 
 
+class Reign(NamedTuple):
+    """The present epoch of one partition, the version at which it began, and the last one that it made."""
+
+    epoch: int
+    since: int
+    last: int
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """What every version of a dataset says: `since` is the version at which the epoch began,
-    `fragment` the smallest fragment id never used (indexes name rows by fragment id).
+    """What every version of a dataset says: who writes it, by scope, and in `fragment` the smallest fragment id never
+    used (indexes name rows by fragment id).
     """
 
     dataset: str
-    epoch: int
-    since: int
+    reigns: Mapping[str, Reign]
     fragment: int
 
     @classmethod
     def of(cls, dataset: Any) -> State:
         stored = dataset.schema_metadata
         highest = max((each.fragment_id for each in dataset.get_fragments()), default=-1)
-        return cls(
-            stored.get(_DATASET, ""),
-            int(stored.get(_EPOCH, 0)),
-            int(stored.get(_SINCE, 0)),
-            max(highest + 1, int(stored.get(_FRAGMENT, 0))),
-        )
+        fragment = max(highest + 1, int(stored.get(_FRAGMENT, 0)))
+        return cls(stored.get(_DATASET, ""), _reigns(stored), fragment)
 
-    def under(self, epoch: int, version: int) -> State:
+    def reign(self, scope: str) -> Reign:
+        return self.reigns.get(scope, Reign(0, 0, 0))
+
+    @property
+    def since(self) -> int:
+        """The version at which the youngest epoch began."""
+        return max((each.since for each in self.reigns.values()), default=0)
+
+    def needed_since(self, recent: int) -> int:
+        """From which version on commits may have to prove what happened: those of the youngest epoch, and of all that
+        wrote something in or after version `recent`.
+        """
+        return min((each.since for each in self.reigns.values() if each.last >= recent), default=self.since)
+
+    def under(self, scope: str, epoch: int, version: int) -> State:
         """The state after a commit under `epoch` that makes `version`."""
-        return self if epoch == self.epoch else replace(self, epoch=epoch, since=version)
+        before = self.reign(scope)
+        since = before.since if before.since and before.epoch == epoch else version
+        return replace(self, reigns={**self.reigns, scope: Reign(epoch, since, version)})
 
     def metadata(self) -> dict[str, str]:
         return {
             _DATASET: self.dataset,
-            _EPOCH: str(self.epoch),
-            _SINCE: str(self.since),
+            _EPOCHS: json.dumps(self.reigns, separators=(",", ":")),
             _FRAGMENT: str(self.fragment),
         }
+
+
+def _reigns(stored: Mapping[str, str]) -> dict[str, Reign]:
+    if _EPOCHS in stored:
+        return {scope: Reign(*each) for scope, each in json.loads(stored[_EPOCHS]).items()}
+    # Made when a dataset was one partition's.
+    since = int(stored.get(_SINCE, 0))
+    return {"": Reign(int(stored[_EPOCH]), since, since)} if _EPOCH in stored else {}
 
 
 class Note(NamedTuple):
@@ -85,7 +114,13 @@ class HistoryGone(Exception):
 
 
 def fence(
-    place: Place, physical: str, epoch: int, marks: Sequence[Mark], *, beside: Mapping[str, int] | None = None
+    place: Place,
+    physical: str,
+    epoch: int,
+    marks: Sequence[Mark],
+    *,
+    scope: str = "",
+    beside: Mapping[str, int] | None = None,
 ) -> int:
     """An empty commit that says the epoch and the fences of re-claimed slices; returns its version. `beside`: versions
     of other datasets that belong to it.
@@ -94,12 +129,12 @@ def fence(
     for tried in range(_TRIES):
         head = place.open(physical)
         state = State.of(head)
-        _refuse_older_epoch(state, epoch, physical)
+        _refuse_older_epoch(state, scope, epoch, physical)
         if marks:
-            _refuse_older_fences(_notes(head, max(state.since - 1, 0)), marks)
+            _refuse_older_fences(_notes(head, max(state.reign(scope).since - 1, 0)), marks)
         try:
             with place.understood():
-                landed = _land(head, fragments_of(head), state.under(epoch, head.version + 1), properties)
+                landed = _land(head, fragments_of(head), state.under(scope, epoch, head.version + 1), properties)
         except Preempted:
             time.sleep(_pause(tried))
             continue
@@ -116,6 +151,7 @@ def commit(
     attempt: str,
     change: Change,
     marks: Sequence[Mark],
+    scope: str = "",
     beside: Mapping[str, int] | None = None,
 ) -> int:
     """Commit, or find that it is in already; returns a version that has it."""
@@ -128,9 +164,9 @@ def commit(
     }
     for tried in range(_TRIES):
         head = place.open(physical)
-        if _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks):
+        if _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope):
             return int(head.version)
-        state = State.of(head).under(epoch, head.version + 1)
+        state = State.of(head).under(scope, epoch, head.version + 1)
         with place.understood():
             fragments, added = change(head, state.fragment)
         state = replace(state, fragment=state.fragment + len(added))
@@ -146,10 +182,13 @@ def commit(
     raise Conflict(f"{physical}: gave up committing after {_TRIES} conflicts")
 
 
-def is_in(place: Place, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> int | None:
+def is_in(
+    place: Place, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark], scope: str = ""
+) -> int | None:
     """A version that has this attempt; None if it would be made now. Raises `Fenced` if it would be refused."""
     head = place.open(physical)
-    return int(head.version) if _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks) else None
+    there = _is_in(head, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope)
+    return int(head.version) if there else None
 
 
 def versions_beside(place: Place, physical: str, version: int) -> dict[str, int]:
@@ -166,31 +205,32 @@ def versions_beside(place: Place, physical: str, version: int) -> dict[str, int]
     return {}
 
 
-def committed(place: Place, physical: str, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
+def committed(
+    place: Place, physical: str, since: int, slice_ids: Iterable[str], *, surely: bool = True
+) -> dict[str, bytes]:
     """Outcomes by slice of the commits after `since`; the latest commit of a slice counts.
 
-    Raises `Unknown` when some of these commits were cleaned away: absence would prove nothing.
+    Raises `Unknown` when some of these commits were cleaned away: absence would prove nothing. Not `surely`: what is
+    absent is written again without harm.
     """
     wanted = set(slice_ids)
     found: dict[str, bytes] = {}
     head = place.open(physical)
-    try:
-        with place.understood():
-            for version in range(since + 1, head.version + 1):
-                note = _note(head, version)
-                if note.attempt and not wanted.isdisjoint(note.fences):
-                    outcomes = json.loads(_properties(head, version)[_OUTCOMES])
-                    found |= {each: base64.b64decode(outcomes[each]) for each in wanted & outcomes.keys()}
-    except HistoryGone:
-        raise Unknown(f"{physical}: commits since version {since} were cleaned away; a rebuild settles it") from None
+    with place.understood():
+        for version, note in enumerate(_notes(head, since), start=since + 1):
+            if note is None and surely:
+                raise Unknown(f"{physical}: commits since version {since} were cleaned away; a rebuild settles it")
+            if note and note.attempt and not wanted.isdisjoint(note.fences):
+                outcomes = json.loads(_properties(head, version)[_OUTCOMES])
+                found |= {each: base64.b64decode(outcomes[each]) for each in wanted & outcomes.keys()}
     return found
 
 
-def _is_in(head: Any, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> bool:
+def _is_in(head: Any, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark], scope: str) -> bool:
     notes = list(_notes(head, base))
     if _names(notes, attempt):
         return True
-    _refuse_older_epoch(State.of(head), epoch, physical)
+    _refuse_older_epoch(State.of(head), scope, epoch, physical)
     if None in notes:
         raise Fenced(f"{physical}: commits since version {base} were cleaned away; read and write again")
     _refuse_older_fences(notes, marks)
@@ -216,9 +256,10 @@ def _arrived(place: Place, physical: str, base: int, attempt: str, error: Instep
     return int(head.version)
 
 
-def _refuse_older_epoch(state: State, epoch: int, physical: str) -> None:
-    if state.epoch > epoch:
-        raise Fenced(f"{physical}: epoch {epoch} was superseded by epoch {state.epoch}")
+def _refuse_older_epoch(state: State, scope: str, epoch: int, physical: str) -> None:
+    newest = state.reign(scope).epoch
+    if newest > epoch:
+        raise Fenced(f"{physical}: epoch {epoch} was superseded by epoch {newest}")
 
 
 def _refuse_older_fences(notes: Iterable[Note | None], marks: Sequence[Mark]) -> None:

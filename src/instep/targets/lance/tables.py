@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.lance.target import LanceTarget
 from instep.targets.names import checked_name
@@ -56,8 +57,6 @@ class LanceTableTarget:
     keep_seconds: float = 3600.0
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
-    #: A dataset has one sequence of epochs: every partition is an index of its own.
-    shared: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "uri", place_of(self.uri).uri)
@@ -139,11 +138,11 @@ class LanceTableTarget:
         from instep.targets.lance import commits
 
         beside = {
-            spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks)
+            spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks, scope=scope)
             for spec in self.specs(physical)
             if spec.kind != OWN
         }
-        return commits.fence(self._place, physical, epoch, marks, beside=beside)
+        return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside)
 
     def writer(self, physical: str, base: int) -> TableWriter:
         return LanceTableWriter(self._place, physical, self.specs(physical))
@@ -163,18 +162,19 @@ class LanceTableTarget:
         from instep.targets.lance.merging import Merge
 
         place = self._place
-        done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks)
+        done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope)
         if done is not None:
             return done
         written: dict[str, list[str]] = {}
         for each in staged:
             for kind, fragments in json.loads(each)["fragments"].items():
                 written.setdefault(kind, []).extend(fragments)
-        beside = commits.versions_beside(place, physical, base)
+        specs = self.specs(physical)
+        beside = commits.versions_beside(place, physical, base) if len(specs) > 1 else {}
         # Outcomes are asked of the own table only.
         fences = [mark._replace(outcome=b"") for mark in marks]
         version = base
-        for spec in reversed(self.specs(physical)):
+        for spec in reversed(specs):
             own = spec.kind == OWN
             if own or spec.kind in written:
                 table = spec.table(physical)
@@ -186,6 +186,7 @@ class LanceTableTarget:
                     attempt=attempt,
                     change=Merge(place, table, spec, written.get(spec.kind, [])),
                     marks=marks if own else fences,
+                    scope=scope,
                     beside=beside if own else None,
                 )
                 if not own:
@@ -195,7 +196,7 @@ class LanceTableTarget:
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         from instep.targets.lance import commits
 
-        return commits.committed(self._place, physical, since, slice_ids)
+        return commits.committed(self._place, physical, since, slice_ids, surely=False)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
         from instep.targets.lance import upkeep
@@ -203,8 +204,15 @@ class LanceTableTarget:
         for spec in self.specs(physical):
             upkeep.maintain_table(self._place, spec.table(physical), full=full, keep_seconds=self.keep_seconds)
 
-    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
-        self._datasets.promote(alias, physical, epoch)
+    def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
+        from instep.targets.lance.commits import State
+
+        def superseded(served: str) -> bool:
+            return self.exists(served) and State.of(self._place.open(served)).reign(scope).epoch > epoch
+
+        if physical is not None:
+            self._place.open(physical)
+        aliases.promote(self._place, alias, physical, epoch, scope=scope, superseded=superseded)
 
     def served(self, alias: str) -> str | None:
         return self._datasets.served(alias)
@@ -261,14 +269,14 @@ class LanceTableTarget:
                     yield found.select(names)
 
     def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
-        self._delete(physical, epoch, prefix=prefix, but=instance)
+        self._delete(physical, epoch, scope, prefix=prefix, but=instance)
 
     def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
         if not prefix:
             raise UserError("no namespace was named", hint="Name a traversal path, such as 42/9970/")
-        self._delete(physical, epoch, prefix=prefix, but=None)
+        self._delete(physical, epoch, scope, prefix=prefix, but=None)
 
-    def _delete(self, physical: str, epoch: int, *, prefix: str, but: str | None) -> None:
+    def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
         from instep.targets.lance import commits
 
         for spec in reversed(self.specs(physical)):
@@ -276,7 +284,9 @@ class LanceTableTarget:
             base = int(self._place.open(table).version)
             change = _deletion(self._place, spec, table, prefix=prefix, but=but)
             attempt = f"delete-{uuid.uuid4().hex}"
-            commits.commit(self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=())
+            commits.commit(
+                self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=(), scope=scope
+            )
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)

@@ -49,6 +49,9 @@ ANN_ROWS = 250_000
 _SEGMENT_ROWS = 25_000
 _MOST_SEGMENTS = 4
 
+#: A partition is idle when it wrote nothing for so many times as long as old versions stay.
+_IDLE = 24
+
 #: No positions: nothing here asks for phrases, and they cost half as much again.
 _TEXT_OPTIONS = {"with_position": False}
 
@@ -252,22 +255,22 @@ def _extend(dataset: Any, name: str, segments: Sequence[Segment], *, full: bool)
 
 
 def _many_versions(dataset: Any) -> bool:
-    """Whether the present epoch began a new hundred of versions: looking at them costs time for each."""
+    """Whether the youngest epoch began a new hundred of versions: looking at them costs time for each."""
     return bool(dataset.version // 100 > (State.of(dataset).since - 1) // 100)
 
 
 def _drop_old_versions(dataset: Any, keep_seconds: float) -> None:
-    """Delete versions that are older than `keep_seconds` *and* than the present epoch.
+    """Delete versions that are older than `keep_seconds` *and* than the present epochs.
 
-    The epoch's own versions stay: its commits must prove what happened since their base, and a
-    recovery asks them which slices went in.
+    An epoch's own versions stay: its commits must prove what happened since their base, and a recovery asks them which
+    slices went in. But a partition that wrote nothing for long does not keep what all others wrote since.
     """
-    since = State.of(dataset).since
-    old = datetime.now(UTC) - timedelta(seconds=keep_seconds)
-    dropped = [
-        each["version"]
-        for each in dataset.versions()
-        if each["version"] < since and each["timestamp"].astimezone(UTC) < old
-    ]
+    now, versions = datetime.now(UTC), dataset.versions()
+    written = {each["version"]: each["timestamp"].astimezone(UTC) for each in versions}
+    idle = now - timedelta(seconds=keep_seconds * _IDLE)
+    recent = min((version for version, at in written.items() if at >= idle), default=dataset.version)
+    needed = State.of(dataset).needed_since(recent)
+    old = now - timedelta(seconds=keep_seconds)
+    dropped = [version for version, at in written.items() if version < needed and at < old]
     if dropped:
         dataset.cleanup_old_versions(versions=dropped, error_if_tagged_old_versions=False)

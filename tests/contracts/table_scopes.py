@@ -1,0 +1,160 @@
+"""What a target for tables promises to several partitions that share an index."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.domain.waves import Mark
+from instep.errors import Conflict, Fenced
+from instep.targets.tables import TableTarget
+from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, edges, nodes, put, staged
+
+HERE, THERE = "1/2/", "1/3/"
+
+
+class TableScopesContract(OnTables):
+    def test_partitions_take_turns_and_do_not_fence_each_other(self, target: TableTarget, index: str) -> None:
+        """Their epochs and fences are their own; versions of the index are everybody's."""
+        bases = {HERE: target.fence(index, 9, scope=HERE), THERE: target.fence(index, 3, scope=THERE)}
+        for turn in range(3):
+            for number, (scope, epoch) in enumerate({HERE: 9, THERE: 3}.items()):
+                key, mark = 10 * number + turn, Mark(f"{scope}{turn}", 1, scope.encode())
+                rows = Node(key, scope, 1, path=scope), Edge(key, turn, 1, path=scope)
+                parts = [staged(target, index, bases[scope], *rows)]
+                bases[scope] = target.commit(
+                    index, base=bases[scope], epoch=epoch, attempt=f"{key}", staged=parts, marks=[mark], scope=scope
+                )
+            target.maintain(index, full=True)
+        assert nodes(target, index) == {0: HERE, 1: HERE, 2: HERE, 10: THERE, 11: THERE, 12: THERE}
+        assert edges(target, index) == {0: 0, 1: 1, 2: 2, 10: 0, 11: 1, 12: 2}
+
+    def test_a_zombie_of_one_partition_is_refused_while_the_other_goes_on(
+        self, target: TableTarget, index: str
+    ) -> None:
+        base = target.fence(index, 5, scope=HERE)
+        zombie = [staged(target, index, base, Node(1, "zombie", 99, path=HERE), Edge(1, 1, 99, path=HERE))]
+        put(target, index, Node(2, "two", 1, path=THERE), epoch=1, attempt="1", scope=THERE)
+        target.fence(index, 6, scope=HERE)
+        put(target, index, Node(3, "three", 1, path=THERE), epoch=2, attempt="2", scope=THERE)
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=5, attempt="3", staged=zombie, marks=[], scope=HERE)
+        with pytest.raises(Fenced):
+            target.fence(index, 5, scope=HERE)
+        with pytest.raises(Fenced):
+            target.fence(index, 1, scope=THERE)
+        for delete in (target.delete_scope, target.sweep):
+            with pytest.raises(Fenced):
+                delete(index, THERE, epoch=5, scope=HERE)
+        put(target, index, Node(4, "four", 1, path=HERE), epoch=6, attempt="4", scope=HERE)
+        assert (nodes(target, index), edges(target, index)) == ({2: "two", 3: "three", 4: "four"}, {})
+
+    def test_a_slice_that_is_claimed_again_fences_its_own_holder_only(self, target: TableTarget, index: str) -> None:
+        base = target.fence(index, 1, scope=HERE)
+        target.fence(index, 7, scope=THERE)
+        target.fence(index, 1, [Mark("here", 2, b"")], scope=HERE)
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="1", staged=[], marks=[Mark("here", 1, b"")], scope=HERE)
+        target.commit(index, base=base, epoch=7, attempt="2", staged=[], marks=[Mark("there", 1, b"-")], scope=THERE)
+        assert target.committed(index, base, ["here", "there"]) == {"there": b"-"}
+
+    def test_a_namespace_is_swept_and_deleted_under_its_own_epoch(self, target: TableTarget, index: str) -> None:
+        for number, (scope, epoch) in enumerate({HERE: 8, THERE: 2}.items()):
+            rows = Node(number, "old", 1, path=scope), Edge(number, 1, 1, path=scope)
+            put(target, index, *rows, epoch=epoch, attempt=scope, scope=scope, instance=scope)
+        put(target, index, Node(5, "new", 1, path=THERE), epoch=3, attempt="new", scope=THERE, instance="new")
+        target.sweep(index, "new", epoch=3, prefix=THERE, scope=THERE)
+        assert (nodes(target, index), edges(target, index)) == ({0: "old", 5: "new"}, {0: 1})
+        target.delete_scope(index, HERE, epoch=8, scope=HERE)
+        assert (nodes(target, index), edges(target, index)) == ({5: "new"}, {})
+
+    # -- rows that move ------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+    def test_a_row_that_moved_is_left_alone_by_the_namespace_it_left(
+        self, target: TableTarget, index: str, upkeep: bool
+    ) -> None:
+        """Whatever that does afterwards: read late what was, rebuild, or be deleted."""
+        put(target, index, Node(1, "here", 5, path=HERE), epoch=9, attempt="1", scope=HERE, instance="a")
+        put(target, index, Node(1, "there", 6, path=THERE), epoch=1, attempt="2", scope=THERE, instance="b")
+        late = Node(1, "late", 5, path=HERE), Node(1, None, 5, deleted=True, path=HERE)
+        for number, row in enumerate(late):
+            put(target, index, row, epoch=10 + number, attempt=f"late-{number}", scope=HERE, instance="a")
+            if upkeep:
+                target.maintain(index, full=True)
+            assert nodes(target, index) == {1: "there"}
+        target.sweep(index, "rebuilt", epoch=12, prefix=HERE, scope=HERE)
+        assert nodes(target, index) == {1: "there"}
+        target.delete_scope(index, HERE, epoch=12, scope=HERE)
+        target.maintain(index, full=True)
+        assert nodes(target, index) == {1: "there"}
+        assert [each["path"] for each in target.read(index).to_pylist()] == [THERE]
+        target.delete_scope(index, THERE, epoch=1, scope=THERE)
+        assert nodes(target, index) == {}
+
+    def test_of_a_deletion_and_an_insertion_at_one_watermark_the_insertion_stays(
+        self, target: TableTarget, index: str
+    ) -> None:
+        """Deleted here and inserted there, in one transaction: whoever comes first, and whatever their epochs."""
+        gone, there = Node(1, None, 5, deleted=True, path=HERE), Node(1, "there", 5, path=THERE)
+        orders = [(HERE, THERE), (THERE, HERE)]
+        for key, order in enumerate(orders):
+            put(target, index, Node(key, "here", 4, path=HERE), epoch=9, attempt=f"{key}", scope=HERE)
+            for scope in order:
+                row = (gone if scope == HERE else there)._replace(id=key)
+                put(target, index, row, epoch=9 if scope == HERE else 1, attempt=f"{key}{scope}", scope=scope)
+            assert nodes(target, index) == dict.fromkeys(range(key + 1), "there")
+
+    def test_of_two_partitions_at_one_watermark_the_later_one_stays(self, target: TableTarget, index: str) -> None:
+        for number, (scope, epoch) in enumerate([(HERE, 9), (THERE, 1), (HERE, 10)]):
+            put(target, index, Node(1, scope, 5, path=scope), epoch=epoch, attempt=f"{number}", scope=scope)
+            target.maintain(index, full=number == 1)
+            assert nodes(target, index) == {1: scope}
+
+    # -- aliases -------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def builds(self, target: TableTarget) -> tuple[str, str, str]:
+        names = ("Node__a", "Node__b", "Node__c")
+        for name in names:
+            target.create(name, SPECS)
+        return names
+
+    def test_any_partition_moves_the_alias_whatever_its_epoch(
+        self, target: TableTarget, builds: tuple[str, str, str]
+    ) -> None:
+        moves = [(HERE, 9, 0), (THERE, 1, 1), (HERE, 10, 2), (THERE, 2, 0), ("1/4/", 1, 1)]
+        for scope, epoch, number in moves:
+            target.promote("Node", builds[number], epoch, scope=scope)
+            assert target.served("Node") == builds[number]
+        with pytest.raises(Conflict):
+            target.promote("Node", builds[0], 1, scope="1/4/")
+        target.promote("Node", None, 2, scope="1/4/")
+        assert target.served("Node") is None
+
+    def test_a_late_move_of_an_older_epoch_changes_nothing(
+        self, target: TableTarget, builds: tuple[str, str, str]
+    ) -> None:
+        old, new, newest = builds
+        target.promote("Node", old, 5, scope=HERE)
+        target.promote("Node", new, 6, scope=HERE)
+        target.promote("Node", newest, 1, scope=THERE)
+        with pytest.raises(Fenced):
+            target.promote("Node", old, 5, scope=HERE)
+        # Its reply was lost, say: it took effect, and is over.
+        target.promote("Node", new, 6, scope=HERE)
+        assert target.served("Node") == newest
+
+    def test_a_late_first_move_by_who_was_taken_over_since_is_refused(
+        self, target: TableTarget, builds: tuple[str, str, str]
+    ) -> None:
+        """What another partition's finisher moved the alias to holds rows of a newer epoch of this one."""
+        old, new, _ = builds
+        for epoch, physical in ((5, old), (6, new)):
+            put(target, physical, Node(1, "here", 1, path=HERE), epoch=epoch, attempt="1", scope=HERE)
+            put(target, physical, Node(2, "there", 1, path=THERE), epoch=epoch, attempt="2", scope=THERE)
+        target.promote("Node", new, 6, scope=THERE)
+        with pytest.raises(Fenced):
+            target.promote("Node", old, 5, scope=HERE)
+        assert target.served("Node") == new
+        target.promote("Node", old, 7, scope=HERE)
+        assert target.served("Node") == old

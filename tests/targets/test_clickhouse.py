@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from instep.clickhouse import embedded
-from instep.clickhouse.session import FENCED, explained, records
+from instep.clickhouse.session import FENCED, Overflow, explained, records
 from instep.domain.columns import INT64, STRING, Column
 from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
@@ -310,7 +310,7 @@ def test_a_server_that_is_not_there_is_away_and_its_password_stays_secret(tmp_pa
         ("Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE)", UserError),
         ("Code: 516. DB::Exception: anna: Authentication failed. (AUTHENTICATION_FAILED)", UserError),
         ("Code: 252. DB::Exception: Too many parts (300). (TOO_MANY_PARTS)", Transient),
-        ("Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)", Transient),
+        ("Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)", Overflow),
         (f"Code: 395. DB::Exception: {FENCED}: while executing 'FUNCTION throwIf'", Fenced),
         ("Connection refused", Away),
     ],

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from instep.errors import UserError
 
-#: Of tables in a folder, and where an address of a server names none.
+#: Of an index's tables in a folder, and where an address of a server names none.
 DATABASE = "instep"
 _PORTS = {"http": 8123, "https": 8443}
 
@@ -26,7 +26,8 @@ class ServerAddress:
     password: str = field(repr=False)
 
     @classmethod
-    def parse(cls, uri: str) -> ServerAddress:
+    def parse(cls, uri: str, *, database: str = DATABASE) -> ServerAddress:
+        """`database` is where the address names none."""
         parts = urlsplit(uri)
         try:
             port = parts.port
@@ -42,7 +43,7 @@ class ServerAddress:
             parts.hostname,
             port or _PORTS[parts.scheme],
             parts.scheme == "https",
-            unquote(parts.path.strip("/")) or DATABASE,
+            unquote(parts.path.strip("/")) or database,
             unquote(parts.username or "default"),
             unquote(parts.password or ""),
         )

@@ -109,13 +109,18 @@ def _connect(folder: Path) -> Any:
             "ClickHouse in this process needs chdb", where=str(folder), hint="pip install 'instep[clickhouse]'"
         ) from None
     try:
-        return connect(str(folder / "clickhouse"))
+        return connect(str(_data(folder)))
     except RuntimeError as error:
         raise Away(
             f"the folder cannot be opened: {error}",
             where=str(folder),
             hint="Only one process can have it open: end other programs that use it through chdb.",
         ) from None
+
+
+def _data(folder: Path) -> Path:
+    """A folder that chdb was given by somebody else is itself what is opened; ours has a lock beside it."""
+    return folder if (folder / "metadata").is_dir() else folder / "clickhouse"
 
 
 def _enter(folder: Path) -> None:
@@ -195,6 +200,18 @@ class EmbeddedSession:
         answer = self._query(f"{sql} SETTINGS output_format_arrow_string_as_string = 0", parameters).bytes()
         return pa.ipc.open_file(pa.py_buffer(answer)).read_all()
 
+    def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
+        sql += f" SETTINGS output_format_arrow_string_as_string = 0, max_block_size = {block_rows:d}"
+        with (
+            self._explained(),
+            # Every chunk is a stream of its own.
+            contextlib.closing(
+                self._connection.send_query(sql, "ArrowStream", params=_all_bound(parameters))
+            ) as chunks,
+        ):
+            for chunk in chunks:
+                file.write(chunk.get_memview())
+
     def insert(self, table: str, rows: pa.Table) -> None:
         import pyarrow as pa
 
@@ -214,13 +231,21 @@ class EmbeddedSession:
         self._query(sql.replace(STAGED, source), parameters)
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> Any:
+        with self._explained():
+            return self._connection.query(sql, "Arrow", params=_all_bound(parameters))
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         from chdb import ChdbError
 
         try:
-            bound = {name: _bound(each) for name, each in parameters.items()}
-            return self._connection.query(sql, "Arrow", params=bound)
+            yield
         except (ChdbError, RuntimeError) as error:
             raise explained(str(error), str(self._folder)) from None
+
+
+def _all_bound(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {name: _bound(each) for name, each in parameters.items()}
 
 
 def _bound(value: Any) -> Any:

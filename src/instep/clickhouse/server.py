@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from instep.clickhouse.address import ServerAddress
 from instep.clickhouse.session import STAGED, explained, literal, plain
@@ -16,12 +17,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def session(address: ServerAddress) -> ServerSession:
-    return ServerSession(_client(address, os.getpid()), address)
+#: What an Arrow stream ends with. An answer without it was broken off: by then the server has said that all is well.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+#: Enough of a broken answer's end to hold what the server says of the reason.
+_LAST_WORDS = 16_384
+_REASON = re.compile(r"Code: \d+\. DB::.*", re.DOTALL)
+
+
+def session(address: ServerAddress, *, database: str = "default") -> ServerSession:
+    """`database` is where names are looked for that do not say theirs; it has to be there."""
+    return ServerSession(_client(address, database, os.getpid()), address)
 
 
 @cache
-def _client(address: ServerAddress, process: int) -> Any:
+def _client(address: ServerAddress, database: str, process: int) -> Any:
     """Kept: making one asks the server several things. Its connections are no good to a fork (`process`)."""
     try:
         import clickhouse_connect
@@ -38,8 +47,7 @@ def _client(address: ServerAddress, process: int) -> Any:
             username=address.user,
             password=address.password,
             secure=address.secure,
-            # The database may not be there yet: every name says it.
-            database="default",
+            database=database,
             # A statement of a session that is busy would be refused; ours need none.
             autogenerate_session_id=False,
         )
@@ -63,6 +71,15 @@ class ServerSession:
             table: pa.Table = self._client.query_arrow(sql, parameters=_bound(parameters), use_strings=False)
             return table
 
+    def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
+        settings = {"output_format_arrow_string_as_string": 0, "max_block_size": block_rows}
+        with self._understood():
+            answer = self._client.raw_stream(sql, parameters=_bound(parameters), settings=settings, fmt="ArrowStream")
+            with contextlib.closing(answer):
+                broken = _copied(answer, file)
+        if broken is not None:
+            raise explained(self._address.without_secrets(broken), self._address.shown)
+
     def insert(self, table: str, rows: pa.Table) -> None:
         with self._understood():
             self._client.insert_arrow(table, rows)
@@ -84,6 +101,23 @@ class ServerSession:
             yield
         except ClickHouseError as error:
             raise explained(self._address.without_secrets(str(error)), self._address.shown) from None
+
+
+def _copied(answer: IO[bytes], file: IO[bytes]) -> str | None:
+    """The answer is in the file; if it was broken off, why."""
+    from urllib3.exceptions import HTTPError
+
+    ended, said = b"", ""
+    try:
+        while piece := answer.read(2**20):
+            file.write(piece)
+            ended = (ended + piece)[-_LAST_WORDS:]
+    except (HTTPError, OSError) as error:
+        said = str(error)
+    if not said and ended.endswith(_END):
+        return None
+    found = _REASON.search(ended.decode(errors="replace"))
+    return found[0] if found else said or "the answer was broken off"
 
 
 def _bound(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from instep.errors import Away, Fenced, InstepError, Transient, UserError
 
@@ -22,11 +22,16 @@ _CODE = re.compile(r"Code: (\d+)")
 _TRAILER = re.compile(r"\s*\(version [^)]*\)|: while executing .*|Stack trace:.*", re.DOTALL)
 
 _THROWN = 395
+_MEMORY = 241  # MEMORY_LIMIT_EXCEEDED
 _NOT_THERE = {60, 81}  # UNKNOWN_TABLE, UNKNOWN_DATABASE
 _FULL = 243  # NOT_ENOUGH_SPACE
 _REFUSED = {164, 192, 193, 194, 291, 497, 516}  # read-only, unknown user, wrong password, access denied
-#: Timeouts, too many queries, sockets and networks, memory, too many parts, tables that are being dropped.
-_PASSING = {3, 32, 74, 76, 159, 160, 202, 203, 209, 210, 236, 241, 242, 252, 319, 473, 999}
+#: Timeouts, too many queries, sockets and networks, too many parts, tables that are being dropped.
+_PASSING = {3, 32, 74, 76, 159, 160, 202, 203, 209, 210, 236, 242, 252, 319, 473, 999}
+
+
+class Overflow(Transient):
+    """A statement needed more memory than it may have; in smaller blocks it may do with less."""
 
 
 class Session(Protocol):
@@ -36,6 +41,11 @@ class Session(Protocol):
 
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
         """The answer to a SELECT without SETTINGS; text comes as bytes."""
+
+    def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
+        """Write the answer to a SELECT without SETTINGS to a file, as Arrow streams one behind the other, with only a
+        few blocks in memory; text comes as bytes. After an error nobody knows what the file holds.
+        """
 
     def insert(self, table: str, rows: pa.Table) -> None:
         """One block into a table whose name is quoted already."""
@@ -81,6 +91,8 @@ def explained(text: str, where: str) -> InstepError:
     if code == _THROWN and FENCED in text:
         return Fenced(f"{where}: this work was taken over: a newer epoch or fence was seen")
     text = _TRAILER.sub("", text).strip()
+    if code == _MEMORY:
+        return Overflow(f"{where}: {text}")
     if code in _PASSING:
         return Transient(f"{where}: {text}")
     if not code:

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.waves import Wave
 from instep.engine.deal import buckets
-from instep.engine.failures import packed
 from instep.engine.port import WaveProgram
 from instep.engine.tasks import ddl, packed_changes, settled
+from instep.failures import packed
 
 
 class BucketPartition(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from instep.engine import sparkapi
-from instep.engine.failures import unpacked
 from instep.engine.home import spark_home
 from instep.engine.session import SparkSettings, new_session
 from instep.errors import InstepError
+from instep.failures import unpacked
 
 
 def examine(settings: SparkSettings) -> str:

@@ -13,11 +13,11 @@ from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
-from instep.engine.failures import packed, unpacked
 from instep.engine.plancheck import check_plan
 from instep.engine.port import TableProgram, WaveProgram
 from instep.engine.session import LazySpark
 from instep.errors import InstepError, UserError
+from instep.failures import packed, unpacked
 from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, task_outcomes
 
 if TYPE_CHECKING:

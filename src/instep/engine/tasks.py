@@ -12,9 +12,9 @@ from pyspark.serializers import CloudPickleSerializer
 from instep.documents.rows import change_batch
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.deal import buckets
-from instep.engine.failures import packed
 from instep.engine.fused import fused
 from instep.engine.port import Batches, WaveProgram
+from instep.failures import packed
 
 _SPARK_TYPES = {
     pa.string(): "string",

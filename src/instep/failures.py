@@ -11,11 +11,12 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from instep import errors
-from instep.engine.port import Batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Connect cuts long messages; what has to survive is kept well below that.
 _MESSAGE_LIMIT = 1_000
@@ -43,7 +44,7 @@ class TaskError(Exception):
         super().__init__(packed)
 
 
-def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
+def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches; an error among them is raised as a `TaskError` that `unpacked` understands."""
     try:
         yield from batches

@@ -1,0 +1,58 @@
+"""A place that rows are read from: a folder of ClickHouse in this process, or a server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from instep.clickhouse import embedded, server
+from instep.clickhouse.address import ServerAddress, is_server
+from instep.clickhouse.session import Session
+from instep.errors import UserError
+
+#: Where tables are whose name says no database, unless the address of a server says it.
+_DATABASE = "default"
+
+
+@dataclass(frozen=True)
+class Place:
+    """`uri` is a folder, or `http://user:password@host:8123/database`."""
+
+    uri: str = field(repr=False)
+
+    @classmethod
+    def of(cls, uri: str) -> Place:
+        """Tasks may run in another working directory: relative paths become absolute here."""
+        if is_server(uri):
+            return cls(uri)
+        path = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
+        return cls(str(Path(path).expanduser().resolve()))
+
+    @property
+    def shown(self) -> str:
+        """Without secrets."""
+        return self._address.shown if is_server(self.uri) else self.uri
+
+    @property
+    def database(self) -> str:
+        return self._address.database if is_server(self.uri) else _DATABASE
+
+    @property
+    def _address(self) -> ServerAddress:
+        return ServerAddress.parse(self.uri, database=_DATABASE)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Session]:
+        """In a folder: as soon as no other process works there. Nothing is made where there is nothing."""
+        if is_server(self.uri):
+            yield server.session(self._address, database=self.database)
+            return
+        if not Path(self.uri).is_dir():
+            raise UserError(
+                "there is no such folder", where=self.uri, hint="chdb keeps its tables in one."
+            )
+        with embedded.session(Path(self.uri), alone=False) as local:
+            yield local

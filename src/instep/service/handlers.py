@@ -31,9 +31,8 @@ from instep.service.idleness import Idleness
 from instep.service.patience import backoff
 from instep.service.start import Busy
 
-#: How long a question for the next request is held open, in seconds: so long it takes a handler to see that it is to
-#: stop.
-_LISTEN = 1.0
+#: How many polls' time a question for the next request is held open: so long a handler takes to see that it is to stop.
+_LISTEN = 2
 #: A delivery is extended so many times in its ack wait.
 _EXTENSIONS = 3
 
@@ -110,7 +109,7 @@ class Loop:
     def _look(self, consumer: Consumer) -> None:
         idleness = self._site.idleness
         began = idleness.began() if idleness else 0
-        delivery = consumer.next(_LISTEN)
+        delivery = consumer.next(_LISTEN * self._context.timing.poll / 1_000)
         if delivery is None:
             if idleness and idleness.found_nothing(self.entity, began):
                 self._stopping.set()

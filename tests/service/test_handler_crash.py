@@ -1,0 +1,77 @@
+"""A handler that is killed between its work and its answer."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from instep.bus.open import open_bus
+from instep.bus.port import Bus
+from instep.domain.deliveries import Policy
+from instep.domain.refs import PartitionRef
+from instep.domain.requests import Kind
+from instep.domain.status import IndexState
+from instep.ledger.open import open_ledger
+from instep.service.handlers import Handler, Indexed
+from instep.system import SystemClock
+from tests.contracts.bus.fixtures import ask
+from tests.service.crews import QUICK, TIMES, Told, crew, handler
+
+#: The process that is killed, by itself, when it would answer.
+DOOMED = """
+import os, signal, sys
+from pathlib import Path
+from tests.service.test_handler_crash import FileWork, open_at, serve
+bus = open_at(Path(sys.argv[1]))
+bus._store.change = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # what every answer calls
+serve(bus, FileWork(Path(sys.argv[1])))
+"""
+
+
+class FileWork:
+    """Implements `handlers.Indexer`: a line in a file for what is done, and nothing to do for what is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "done"
+
+    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+        line = f"{ref} {watermark}\n"
+        if not self.file.exists() or line not in self.file.read_text():
+            with self.file.open("a") as file:
+                file.write(line)
+        return Indexed(IndexState.INDEXED)
+
+
+def open_at(folder: Path) -> Bus:
+    clock = SystemClock()
+    return open_bus(None, open_ledger(f"sqlite:///{folder}/ledger.db", clock=clock), clock=clock, timing=TIMES)
+
+
+def serve(bus: Bus, work: FileWork) -> None:
+    short = Policy(max_attempts=2, backoff=(1,), ack_wait=300)
+    with crew(bus, work, Handler("Issue", Kind.NAMESPACE, short)) as mine:
+        mine.wait()
+
+
+def test_what_was_done_by_who_died_before_it_said_so_is_delivered_again_and_done_once(tmp_path: Path) -> None:
+    bus, work, told = open_at(tmp_path), FileWork(tmp_path), Told()
+    bus.publish(ask(1))
+    died = subprocess.run(
+        [sys.executable, "-c", DOOMED, str(tmp_path)], cwd=Path(__file__).parents[2], timeout=60, check=False
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert work.file.read_text() == "Issue@42/9970 1\n"
+    consumer = bus.consumer("Issue", Kind.NAMESPACE, QUICK)
+    again = consumer.next(60.0)  # after the ack wait
+    assert again is not None
+    assert again.attempt == 2
+    consumer.postpone(again)
+    with crew(bus, work, handler("Issue"), told=told, until_idle=True) as mine:
+        mine.wait()
+    assert ("Issue", "42/9970: in work, attempt 2") in told.lines
+    assert ("Issue", "42/9970: Indexed") in told.lines
+    assert work.file.read_text() == "Issue@42/9970 1\n"
+    assert consumer.next(0.05) is None
+    assert bus.dead_letters() == []

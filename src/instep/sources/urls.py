@@ -61,7 +61,7 @@ class UrlRoot:
                 continue
             if info.get("type", "file") == "file":
                 try:
-                    yield SourceDocument(self._uri(relative), _size(info), _version(fs, path, info))
+                    yield SourceDocument(self._uri(relative), _size(info), file_version(fs, path, info))
                 except FileNotFoundError:
                     continue
 
@@ -80,10 +80,10 @@ class UrlRoot:
                 known = before.get("size") is not None
                 data = fs.cat_file(path) if known else fs.cat_file(path, start=0, end=max_bytes + 1)
                 check_size(len(data), max_bytes)
-                version = _version(fs, path, before)
+                version = file_version(fs, path, before)
                 fs.invalidate_cache()
                 after = fs.info(path)
-                if version == _version(fs, path, after) and before.get("size") in (None, len(data)):
+                if version == file_version(fs, path, after) and before.get("size") in (None, len(data)):
                     return Content(data, _size(before), version)
         except (FileNotFoundError, KeyError):
             raise Vanished from None
@@ -137,7 +137,7 @@ def _size(info: Mapping[str, Any]) -> int:
     return int(info.get("size") or 0)
 
 
-def _version(fs: Any, path: str, info: Mapping[str, Any]) -> str:
+def file_version(fs: Any, path: str, info: Mapping[str, Any]) -> str:
     """Text that changes when the file does; asked for one by one if the listing does not say."""
     for known in (info, None):
         facts = fs.info(path) if known is None else known

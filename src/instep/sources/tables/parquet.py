@@ -1,0 +1,152 @@
+"""What can be known of Parquet files without Spark: their columns, and how late their rows are, from their footers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.domain.columns import (
+    BOOL,
+    BYTES,
+    DATE,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    Column,
+    ColumnType,
+    decimal_type,
+)
+from instep.domain.refs import Scope
+from instep.domain.rows import RowColumns
+from instep.sources.tables.folders import Folder, Listed
+
+#: Footers are read in so many threads: it is waiting, mostly.
+_THREADS = 16
+
+_TYPES: Mapping[pa.DataType, ColumnType] = {
+    pa.bool_(): BOOL,
+    pa.int8(): INT32,
+    pa.int16(): INT32,
+    pa.int32(): INT32,
+    pa.int64(): INT64,
+    pa.float32(): FLOAT32,
+    pa.float64(): FLOAT64,
+    pa.string(): STRING,
+    pa.large_string(): STRING,
+    pa.binary(): BYTES,
+    pa.large_binary(): BYTES,
+    pa.date32(): DATE,
+}
+_MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
+
+
+@dataclass(slots=True)
+class Footers:
+    """Those of all files of a table. A file is read once, for as long as it stays what it is."""
+
+    _known: dict[Listed, pq.FileMetaData] = field(default_factory=dict)
+
+    def of(self, folder: Folder, files: Sequence[Listed]) -> list[pq.FileMetaData] | None:
+        """None when one of them cannot be read from here. (It may be that Spark can.)"""
+        missing = [each for each in files if each not in self._known]
+        try:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                read = list(pool.map(lambda each: pq.read_metadata(each.path, filesystem=folder.fs), missing))
+        except (OSError, ValueError):
+            return None
+        known = self._known | dict(zip(missing, read, strict=True))
+        # One assignment: another thread sees either all or nothing of it. What is gone is forgotten.
+        self._known = {each: known[each] for each in files}
+        return [self._known[each] for each in files]
+
+
+def alike(footers: Sequence[pq.FileMetaData]) -> bool:
+    """Whether all files have the same columns. (Of the footer; notes that a writer leaves beside them are its own.)"""
+    return all(each.schema.equals(footers[0].schema) for each in footers)
+
+
+def columns_of(footer: pq.FileMetaData) -> tuple[Column, ...] | None:
+    """As Spark would read them; None when only Spark can say."""
+    try:
+        schema = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError):
+        return None
+    found = [(each.name, _type(each.type)) for each in schema]
+    columns = tuple(Column(name, kind) for name, kind in found if kind is not None)
+    return columns if len(columns) == len(found) == len({name.lower() for name, _ in found}) else None
+
+
+def _type(kind: pa.DataType) -> ColumnType | None:
+    if pa.types.is_timestamp(kind) and kind.unit in ("ms", "us"):
+        return TIMESTAMP
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision:
+        return decimal_type(kind.precision, kind.scale)
+    if pa.types.is_nested(kind):
+        return STRING
+    return _TYPES.get(kind)
+
+
+def later(footers: Sequence[pq.FileMetaData], rows: RowColumns, scope: Scope, floor: int) -> bool | None:
+    """Whether some row in the scope may have a later watermark; None when the statistics do not say."""
+    unknown = False
+    for footer in footers:
+        places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+        watermark = places.get(rows.watermark or "")
+        if watermark is None:
+            unknown = unknown or footer.num_rows > 0
+            continue
+        for group in _groups(footer, places.get(rows.scope or ""), scope):
+            latest = _latest(footer, group, watermark)
+            if latest is None:
+                unknown = True
+            elif latest > floor:
+                return True
+    return None if unknown else False
+
+
+def _groups(footer: pq.FileMetaData, column: int | None, scope: Scope) -> Iterator[pq.RowGroupMetaData]:
+    """Row groups that may have rows in the scope."""
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        statistics = group.column(column).statistics if column is not None and not scope.is_global else None
+        if statistics is None or not statistics.has_min_max or _overlaps(statistics, scope):
+            yield group
+
+
+def _overlaps(statistics: pq.Statistics, scope: Scope) -> bool:
+    least, most = statistics.min, statistics.max
+    if not isinstance(least, str) or not isinstance(most, str):
+        return True
+    return least < scope.path[:-1] + "0" and most >= scope.path
+
+
+def _latest(footer: pq.FileMetaData, group: pq.RowGroupMetaData, column: int) -> int | None:
+    """The latest watermark of a row group, in µs, rounded up; -1 when all are null; None when it is not known."""
+    if not group.num_rows:
+        return -1
+    statistics = group.column(column).statistics
+    if statistics is None:
+        return None
+    if not statistics.has_min_max:
+        return -1 if statistics.null_count == group.num_rows else None
+    unit = _unit(footer.schema.column(column))
+    raw: Any = statistics.max_raw
+    if unit is None or not isinstance(raw, int):
+        return None
+    times, parts = unit
+    return -(-raw * times // parts)
+
+
+def _unit(column: pq.ColumnSchema) -> tuple[int, int] | None:
+    if column.physical_type != "INT64" or column.logical_type.type != "TIMESTAMP":
+        return None
+    return _MICROSECONDS.get(json.loads(column.logical_type.to_json()).get("timeUnit", ""))

@@ -1,0 +1,137 @@
+"""A selection of rows as a condition in SQL, for Spark or for a database.
+
+Conditions compare plain columns with constants, so that whoever runs them can skip what holds no such row: files, row
+groups, pages of an index. In a range of several columns the first one is therefore compared once more by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Protocol
+
+from instep.domain.cuts import KeyRange
+from instep.domain.keys import Key, KeyValue
+from instep.domain.rows import RowColumns, Selection
+
+#: A condition has at most so many ranges; neighbours are joined, with the rows between them.
+MAX_RANGES = 64
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Dialect(Protocol):
+    """How SQL is written somewhere. Both raise what the caller knows when a column cannot be compared there exactly."""
+
+    def column(self, name: str) -> str:
+        """The column, quoted; text so that it compares by its UTF-8 bytes."""
+
+    def constant(self, name: str, value: KeyValue) -> str:
+        """The value, to be compared with that column."""
+
+    def flag_unset(self, name: str) -> str:
+        """A condition: the flag is false, or null."""
+
+
+def moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    """All that a selection asks of a row, but for its ranges."""
+    return [each for ask in (in_scope, in_window, undeleted) for each in ask(dialect, rows, selection)]
+
+
+def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    """Paths that begin with `42/` are those from `42/` on and below `420`: the character after `/` is `0`."""
+    if selection.scope.is_global or not rows.scope:
+        return []
+    path = selection.scope.path
+    column = dialect.column(rows.scope)
+    return [
+        f"{column} >= {dialect.constant(rows.scope, path)}",
+        f"{column} < {dialect.constant(rows.scope, path[:-1] + '0')}",
+    ]
+
+
+def above(dialect: Dialect, watermark: str, floor: int) -> str:
+    return f"{dialect.column(watermark)} > {dialect.constant(watermark, moment(floor))}"
+
+
+def in_window(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    if selection.window is None or not rows.watermark:
+        return []
+    column = dialect.column(rows.watermark)
+    until = f"{column} <= {dialect.constant(rows.watermark, moment(selection.window.target))}"
+    if selection.window.floor is None:
+        return [f"({until} OR {column} IS NULL)"]
+    return [above(dialect, rows.watermark, selection.window.floor), until]
+
+
+def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    if selection.window is None or not selection.window.first or not rows.deleted:
+        return []
+    return [dialect.flag_unset(rows.deleted)]
+
+
+def in_ranges(dialect: Dialect, columns: Sequence[str], ranges: Sequence[KeyRange]) -> str | None:
+    """A condition for all that lies in one of the ranges; None when that is everything."""
+    each = [in_range(dialect, columns, one) for one in joined(ranges)]
+    if not each or None in each:
+        return None
+    return "(" + " OR ".join(f"({one})" for one in each) + ")"
+
+
+def in_range(dialect: Dialect, columns: Sequence[str], one: KeyRange) -> str | None:
+    """A null is less than any value: it is below every upper bound, and not above a lower one."""
+    parts = []
+    if one.lower is not None:
+        parts.append(_from(dialect, columns, one.lower))
+    if one.upper is not None:
+        parts.append(_below(dialect, columns, one.upper))
+    return " AND ".join(parts) or None
+
+
+def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """The ranges in order, neighbours made one; when they are too many, with gaps filled evenly."""
+    ends: list[KeyRange] = []
+    for one in in_order(ranges):
+        if ends and ends[-1].upper is not None and ends[-1].upper == one.lower:
+            ends[-1] = KeyRange(ends[-1].lower, one.upper)
+        else:
+            ends.append(one)
+    if len(ends) <= MAX_RANGES:
+        return ends
+    edges = [len(ends) * at // MAX_RANGES for at in range(MAX_RANGES + 1)]
+    return [KeyRange(ends[first].lower, ends[after - 1].upper) for first, after in pairwise(edges)]
+
+
+def in_order(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    first = [one for one in ranges if one.lower is None]
+    return first + sorted((one for one in ranges if one.lower is not None), key=_lower)
+
+
+def _lower(one: KeyRange) -> Key:
+    assert one.lower is not None
+    return one.lower
+
+
+def _from(dialect: Dialect, columns: Sequence[str], bound: Key) -> str:
+    pairs = [(dialect.column(name), dialect.constant(name, value)) for name, value in zip(columns, bound.values)]  # noqa: B905 - a bound may have the first columns only
+    column, constant = pairs[-1]
+    found = f"{column} >= {constant}"
+    for column, constant in reversed(pairs[:-1]):
+        found = f"{column} > {constant} OR ({column} = {constant} AND ({found}))"
+    column, constant = pairs[0]
+    return found if len(pairs) == 1 else f"{column} >= {constant} AND ({found})"
+
+
+def _below(dialect: Dialect, columns: Sequence[str], bound: Key) -> str:
+    pairs = [(dialect.column(name), dialect.constant(name, value)) for name, value in zip(columns, bound.values)]  # noqa: B905 - as above
+    column, constant = pairs[-1]
+    found = f"{column} < {constant} OR {column} IS NULL"
+    for column, constant in reversed(pairs[:-1]):
+        found = f"{column} < {constant} OR {column} IS NULL OR ({column} = {constant} AND ({found}))"
+    column, constant = pairs[0]
+    return f"({found})" if len(pairs) == 1 else f"({column} <= {constant} OR {column} IS NULL) AND ({found})"

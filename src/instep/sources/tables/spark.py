@@ -1,0 +1,232 @@
+"""Tables that Spark reads: files, catalogs, lakes, databases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyarrow.parquet import FileMetaData
+
+from instep.domain.columns import TIMESTAMP, Column, TypeName
+from instep.domain.keys import Key
+from instep.domain.refs import Scope
+from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.errors import UserError
+from instep.sources.tables import parquet
+from instep.sources.tables.folders import Folder, digest, folders, shown
+from instep.sources.tables.port import Sessions
+from instep.sources.tables.predicates import above, conditions, in_ranges
+from instep.sources.tables.samples import KEYS_PER_BIN, binned, keys
+from instep.sources.tables.spark_jdbc import JdbcTable
+from instep.sources.tables.spark_reading import over_source, told
+from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
+from instep.sources.tables.transforms import Transform, demand, transformed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_ANY = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTable:
+    """What `spark.read` reads: files in `path` (absolute, or URLs), or the `table` of a catalog or, with the format
+    `jdbc`, of a database.
+
+    `sql` is a query over `source`: in Spark's SQL, or with `jdbc` in that of the database, which runs it. The
+    transform comes last, after the rows are selected: a selection is asked of the source.
+    """
+
+    format: str
+    path: tuple[str, ...] = field(default=(), repr=False)
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sql: str | None = field(default=None, repr=False)
+    transform: Transform | None = None
+    transform_name: str = "transform"
+    _footers: parquet.Footers = field(default_factory=parquet.Footers, init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        if self._in_database:
+            url = next((value for key, value in self.options.items() if key.lower() == "url"), "")
+            where = shown(url.removeprefix("jdbc:"))
+            return f"{where} {self.table}" if self.table else where
+        return self.table or ", ".join(map(shown, self.path)) or self.format
+
+    def columns(self, spark: Sessions) -> tuple[Column, ...]:
+        # What the options change is for Spark to say.
+        found = None if self.sql or self.transform or self.options else self._parquet()
+        if found is not None:
+            places, footers = found
+            known = parquet.columns_of(footers[0]) if footers and parquet.alike(footers) else None
+            if known is not None and all(each.plain for each in places):
+                return known
+        with told(self.text, self.options):
+            return self._named(self._finished(self._rows(spark(), None, _ANY)).schema)
+
+    def state(self) -> str | None:
+        if self._in_database or self.table or not self.path:
+            return None
+        places = folders(self.path, self.format.lower())
+        return None if places is None else digest(places)
+
+    def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
+        if rows.watermark is None:
+            return True
+        found = None if self.sql else self._parquet()
+        if found is not None:
+            known = parquet.later(found[1], rows, scope, floor)
+            if known is not None:
+                return known
+        return self._changed(spark(), rows, rows.watermark, Selection(scope), floor)
+
+    def histogram(
+        self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
+    ) -> Histogram:
+        with told(self.text, self.options):
+            session = spark()
+            read = self._rows(session, rows, selection, columns)
+            self._demand_keys(read.schema, columns)
+            keyed = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in columns)
+            counted = read.selectExpr("count(*) AS rows", f"count_if({keyed}) AS keyed").toArrow()
+            number, with_key = (counted.column(name)[0].as_py() for name in ("rows", "keyed"))
+            wanted = bins * KEYS_PER_BIN
+            sample = read.where(keyed).selectExpr(*(as_ours(name, read.schema[name].dataType) for name in columns))
+            if with_key > wanted:
+                sample = sample.sample(fraction=wanted / with_key, seed=0)
+            return Histogram(number, binned(sample.toArrow(), with_key, bins))
+
+    def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
+        with told(self.text, self.options):
+            read = self._rows(spark(), rows, selection, (column,))
+            self._demand_keys(read.schema, (column,))
+            ours = read.selectExpr(as_ours(column, read.schema[column].dataType))
+            found = ours.selectExpr(f"min({quoted(column)}) AS low", f"max({quoted(column)}) AS high").toArrow()
+            if found.column("low")[0].as_py() is None:
+                return None
+            low, high = (keys(found.select([name]))[0] for name in ("low", "high"))
+            return low, high
+
+    def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
+        with told(self.text, self.options):
+            found = self._finished(self._rows(spark(), rows, selection, selection.cut_by))
+            if self.transform is not None:
+                demand(rows.named, found.columns, self.text, after=self.transform_name)
+            return found.selectExpr(*(as_ours(each.name, each.dataType) for each in found.schema.fields))
+
+    # -- rows of the source -------------------------------------------------------------------------
+
+    @property
+    def _in_database(self) -> bool:
+        return self.format.lower() == "jdbc"
+
+    def _rows(
+        self, session: SparkSession, rows: RowColumns | None, selection: Selection, columns: Sequence[str] = ()
+    ) -> DataFrame:
+        """What is selected, before the transform. `columns` are needed beside those of `rows`."""
+        if self._in_database:
+            table = JdbcTable.of(self.options, self.table, self.sql)
+            read = _by_bytes(table.frame(session))
+            if rows is None:
+                return read
+            self._demand(read, rows, columns)
+            asked = table.asked(session, read.schema, rows, selection)
+            read = _by_bytes(table.frame(session, asked.parts))
+        else:
+            read = _by_bytes(self._files_or_table(session))
+            if rows is None:
+                return read
+            self._demand(read, rows, columns)
+        dialect = SparkDialect(read.schema)
+        found = conditions(dialect, rows, selection)
+        ranges = in_ranges(dialect, selection.cut_by, selection.ranges)
+        return reduce(lambda frame, each: frame.where(each), [*found, *([ranges] if ranges else [])], read)
+
+    def _files_or_table(self, session: SparkSession) -> DataFrame:
+        reader = session.read.options(**self.options)
+        if self.table:
+            # To a catalog that is a database: see `spark_jdbc`.
+            read = reader.option("pushDownPredicate", "false").table(self.table)
+        else:
+            if self._differing():
+                reader = reader.option("mergeSchema", "true")
+            reader = reader.format(self.format)
+            read = reader.load(list(self.path)) if self.path else reader.load()
+        return read if self.sql is None else over_source(session, self.sql, read)
+
+    def _finished(self, read: DataFrame) -> DataFrame:
+        if self.transform is None:
+            return read
+        return transformed(read, self.transform, self.transform_name, self.text)
+
+    def _changed(
+        self, session: SparkSession, rows: RowColumns, watermark: str, selection: Selection, floor: int
+    ) -> bool:
+        with told(self.text, self.options):
+            read = self._rows(session, rows, selection)
+            return not read.where(above(SparkDialect(read.schema), watermark, floor)).limit(1).isEmpty()
+
+    # -- what must be there -------------------------------------------------------------------------
+
+    def _named(self, schema: StructType) -> tuple[Column, ...]:
+        try:
+            return columns_of(schema)
+        except UserError as error:
+            raise UserError(error.what, where=self.text, hint=error.hint) from None
+
+    def _demand(self, read: DataFrame, rows: RowColumns, columns: Sequence[str]) -> None:
+        demand((*rows.named, *columns), read.columns, self.text)
+        types = {each.name: each.type for each in self._named(read.select(*map(quoted, rows.named)).schema)}
+        if rows.watermark and types[rows.watermark] != TIMESTAMP:
+            raise UserError(
+                f"the watermark {rows.watermark!r} is {types[rows.watermark]}, and has to be a timestamp",
+                where=self.text,
+            )
+        if rows.scope and types[rows.scope].name is not TypeName.STRING:
+            raise UserError(f"the scope {rows.scope!r} is {types[rows.scope]}, and has to be text", where=self.text)
+
+    def _demand_keys(self, schema: StructType, columns: Sequence[str]) -> None:
+        for name in columns:
+            kind = column_type(name, schema[name].dataType)
+            if not kind.keys:
+                raise UserError(f"{name!r} is {kind}: rows cannot be cut by it", where=self.text)
+
+    # -- without Spark ------------------------------------------------------------------------------
+
+    def _parquet(self) -> tuple[list[Folder], list[FileMetaData]] | None:
+        """The footers of Parquet files; None for what is none, or where only Spark can look."""
+        if self.format.lower() != "parquet" or self.table:
+            return None
+        places = folders(self.path, "parquet")
+        if places is None:
+            return None
+        footers: list[FileMetaData] = []
+        for place in places:
+            found = self._footers.of(place, place.files)
+            if found is None:
+                return None
+            footers += found
+        return places, footers
+
+    def _differing(self) -> bool:
+        """Whether Parquet files have different columns: then those of one of them would be taken for all."""
+        if any(each.lower() == "mergeschema" for each in self.options):
+            return False
+        found = self._parquet()
+        return found is not None and bool(found[1]) and not parquet.alike(found[1])
+
+
+def _by_bytes(read: DataFrame) -> DataFrame:
+    """Text of another collation would be compared by it."""
+    fields = read.schema.fields
+    if not any(collated(each.dataType) for each in fields):
+        return read
+    return read.selectExpr(*(_as_bytes(each.name, collates=collated(each.dataType)) for each in fields))
+
+
+def _as_bytes(name: str, *, collates: bool) -> str:
+    return f"CAST({quoted(name)} AS STRING) AS {quoted(name)}" if collates else quoted(name)

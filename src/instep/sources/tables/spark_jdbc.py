@@ -1,0 +1,244 @@
+"""Tables in databases, over JDBC: what is asked of the database itself, in its own SQL.
+
+Spark would push down its comparisons as they are, and the database then compares text by its own collation: rows whose
+keys it orders in another way would be lost. So Spark pushes down nothing, and what is asked of the database is written
+here, with text compared by its bytes. What cannot be said exactly is left to Spark, which filters in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Protocol
+
+from instep.domain.keys import KeyValue
+from instep.domain.rows import RowColumns, Selection
+from instep.errors import UserError
+from instep.sources.tables.predicates import Dialect, in_order, in_range, in_scope, in_window, undeleted
+from instep.sources.tables.spark_reading import statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: Ours; the partitions are made by ranges of the key.
+_OURS = frozenset({"url", "dbtable", "query", "pushdownpredicate", "partitioncolumn", "lowerbound", "upperbound"})
+_EVERYTHING = "1 = 1"
+#: PostgreSQL's driver would hold all rows at once.
+_FETCH = "10000"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+class NotExact(Exception):
+    """The database would not compare this as we do."""
+
+
+class _Flavour(Dialect, Protocol):
+    #: A number from 0 on and below 1, another one for each row.
+    random: str
+
+
+@dataclass(frozen=True, slots=True)
+class JdbcTable:
+    """`table` is a table, or a query in brackets with a name. `options` are the other ones of Spark's reader."""
+
+    url: str
+    table: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], table: str | None, sql: str | None) -> JdbcTable:
+        given = {key.lower(): value for key, value in options.items()}
+        named = [each for each in (table, given.get("dbtable"), _query(given.get("query"))) if each]
+        if "url" not in given or len(named) != 1:
+            raise UserError("a jdbc source needs the option `url`, and one `table`")
+        others = {key: value for key, value in options.items() if key.lower() not in _OURS}
+        # A timestamp without a zone is one in UTC; else it would be one in the zone of the Java that reads it.
+        own = {"pushDownPredicate": "false", "preferTimestampNTZ": "true", "fetchsize": _FETCH}
+        own = {key: value for key, value in own.items() if key.lower() not in {each.lower() for each in others}}
+        source = named[0]
+        if sql is not None:
+            source = (
+                f"(WITH source AS (SELECT * FROM {source}) SELECT * FROM (\n{statement(sql)}\n) AS instep_rows) "
+                "AS instep_source"
+            )
+        return cls(given["url"], source, {**others, **own})
+
+    def frame(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:
+        """Each of the conditions, in the database's SQL, is a partition."""
+        properties = dict(self.options)
+        found: DataFrame = session.read.jdbc(
+            self.url, self.table, predicates=list(parts) or None, properties=properties
+        )
+        return found
+
+    def answer(self, session: SparkSession, columns: Sequence[str], conditions: Sequence[str]) -> DataFrame:
+        """What the database says to a query."""
+        where = " AND ".join(conditions) or _EVERYTHING
+        query = f"(SELECT {', '.join(columns)} FROM {self.table} WHERE {where}) AS instep_answer"
+        return JdbcTable(self.url, query, self.options).frame(session)
+
+    def asked(self, session: SparkSession, schema: StructType, rows: RowColumns, selection: Selection) -> Asked:
+        dialect = self._dialect(session, schema, {*rows.named, *selection.cut_by})
+        return Asked.of(dialect, rows, selection)
+
+    def _dialect(self, session: SparkSession, schema: StructType, names: set[str]) -> _Flavour | None:
+        server = self.url.lower().removeprefix("jdbc:").partition(":")[0]
+        if server == "postgresql":
+            return self._postgres(session, [each for each in schema.names if each in names])
+        if server in ("mysql", "mariadb"):
+            return _MySql({field.name: field.dataType.simpleString() for field in schema.fields if not field.metadata})
+        return None
+
+    def _postgres(self, session: SparkSession, names: Sequence[str]) -> _Postgres:
+        """The database says of which types the columns really are: many that it has are text to Spark."""
+        types = "".join(f"pg_typeof(x.{_doubled(name)})::text AS c{at}, " for at, name in enumerate(names))
+        query = (
+            f"(SELECT {types}current_setting('server_encoding') AS encoding FROM (SELECT 1) AS one "
+            f"LEFT JOIN LATERAL (SELECT * FROM {self.table} LIMIT 0) AS x ON true) AS instep_types"
+        )
+        row = JdbcTable(self.url, query, self.options).frame(session).collect()[0]
+        found = {name: str(row[f"c{at}"]) for at, name in enumerate(names)}
+        return _Postgres(found, row["encoding"] == "UTF8")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a database is asked. `exact`: there is nothing left for Spark to filter (ranges aside)."""
+
+    conditions: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+    exact: bool = False
+    dialect: _Flavour | None = None
+
+    @classmethod
+    def of(cls, dialect: _Flavour | None, rows: RowColumns, selection: Selection) -> Asked:
+        if dialect is None:
+            return cls()
+        asked: list[Sequence[str] | None] = [
+            _tried(lambda: in_scope(dialect, rows, selection)),
+            _tried(lambda: in_window(dialect, rows, selection)),
+            _tried(lambda: undeleted(dialect, rows, selection)),
+        ]
+        conditions = tuple(each for some in asked for each in some or ())
+        # Neighbours stay apart: each range is one partition, which one connection reads.
+        ranges = _tried(lambda: [in_range(dialect, selection.cut_by, one) or "" for one in in_order(selection.ranges)])
+        return cls(conditions, tuple(filter(None, ranges or ())), None not in asked, dialect)
+
+    @property
+    def parts(self) -> list[str]:
+        """A condition for each partition."""
+        always = " AND ".join(self.conditions)
+        if not self.ranges:
+            return [always] if always else []
+        return [f"{always} AND ({one})" if always else one for one in self.ranges]
+
+
+def _tried(condition: Callable[[], list[str]]) -> list[str] | None:
+    try:
+        return condition()
+    except NotExact:
+        return None
+
+
+def _query(query: str | None) -> str | None:
+    return f"(\n{statement(query)}\n) AS instep_query" if query else None
+
+
+def _doubled(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _wall(value: datetime) -> str:
+    return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class _Postgres:
+    """By the database's own names of the types. A `char(n)` is not among them: its spaces count in some places only."""
+
+    types: Mapping[str, str]
+    utf8: bool
+    random = "random()"
+
+    def column(self, name: str) -> str:
+        if self.types.get(name) in ("text", "character varying"):
+            return f'{_doubled(name)} COLLATE "C"'
+        return _doubled(name)
+
+    def flag_unset(self, name: str) -> str:
+        match self.types.get(name):
+            case "boolean":
+                return f"({_doubled(name)} IS NOT TRUE)"
+            case "smallint" | "integer" | "bigint":
+                return f"({_doubled(name)} = 0 OR {_doubled(name)} IS NULL)"
+        raise NotExact
+
+    def constant(self, name: str, value: KeyValue) -> str:  # noqa: PLR0911 - one return for each type
+        match self.types.get(name), value:
+            case "boolean", bool():
+                return "TRUE" if value else "FALSE"
+            case "smallint" | "integer" | "bigint", int():
+                return f"({value})::bigint" if value > -(2**63) else "('-9223372036854775808')::bigint"
+            case "text" | "character varying", str() if self.utf8 and "\0" not in value:
+                # In hexadecimal: whatever is in it, and however the server reads backslashes.
+                return f"convert_from(decode('{value.encode().hex()}', 'hex'), 'UTF8')"
+            case "uuid", str() if _UUID.match(value):
+                return f"'{value}'::uuid"
+            case "bytea", bytes():
+                return f"decode('{value.hex()}', 'hex')"
+            case "timestamp with time zone", datetime():
+                return f"'{_wall(value)}+00'::timestamptz"
+            case "timestamp without time zone", datetime():
+                return f"'{_wall(value)}'::timestamp"
+            case "date", date() if not isinstance(value, datetime):
+                return f"'{value.isoformat()}'::date"
+            case "numeric", Decimal():
+                return f"({value:f})::numeric"
+        raise NotExact
+
+
+@dataclass(frozen=True, slots=True)
+class _MySql:
+    """MySQL and MariaDB, by Spark's names of the types. Bytes of text are compared, not text: the collation that would
+    do is called otherwise by each of them.
+    """
+
+    types: Mapping[str, str]
+    random = "RAND()"
+
+    def column(self, name: str) -> str:
+        column = "`" + name.replace("`", "``") + "`"
+        match self.types.get(name):
+            case "string":
+                return f"CAST(CONVERT({column} USING utf8mb4) AS BINARY)"
+            case "timestamp":
+                # A moment: what is shown of it depends on the session's zone.
+                return f"UNIX_TIMESTAMP({column})"
+            case "int" | "bigint" | "date" | "timestamp_ntz":
+                return column
+        raise NotExact
+
+    def flag_unset(self, name: str) -> str:
+        if self.types.get(name) in ("boolean", "int", "bigint"):
+            column = "`" + name.replace("`", "``") + "`"
+            return f"({column} = 0 OR {column} IS NULL)"
+        raise NotExact
+
+    def constant(self, name: str, value: KeyValue) -> str:
+        match self.types.get(name), value:
+            case "int" | "bigint", int():
+                return f"({value})"
+            case "string", str():
+                return f"X'{value.encode().hex()}'"
+            case "timestamp", datetime():
+                since = value - datetime(1970, 1, 1, tzinfo=UTC)
+                return f"({since.days * 86_400 + since.seconds}.{since.microseconds:06})"
+            case "timestamp_ntz", datetime():
+                return f"TIMESTAMP '{_wall(value)}'"
+            case "date", date() if not isinstance(value, datetime):
+                return f"DATE '{value.isoformat()}'"
+        raise NotExact

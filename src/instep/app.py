@@ -246,7 +246,7 @@ class Instep:
         from instep.service.wants import make_want
 
         workshop = Workshop(self.project)
-        wanted = declared_refs(refs, self.project.entities)
+        wanted = declared_refs(refs, self.project)
         with closing(workshop.ledger()) as ledger:
             return make_want(
                 ledger,
@@ -306,7 +306,7 @@ class Instep:
         from instep.service.instances import expire, expire_overdue, live, overdue
 
         workshop = Workshop(self.project)
-        named = declared_refs(refs or (), self.project.entities)
+        named = declared_refs(refs or (), self.project)
         declared = self.project.entities.items()
         ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
         with closing(workshop.ledger(read_only=True)) as ledger:
@@ -425,7 +425,7 @@ class Instep:
         return Workshop(self.project, spark=self._spark).check()
 
     def _ref(self, text: str) -> PartitionRef:
-        return declared_ref(text, self.project.entities)
+        return declared_ref(text, self.project)
 
 
 def _milliseconds(time: datetime) -> int:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
+from threading import RLock
 from typing import Any, Literal
 
+from instep.bus.memory import MemoryStatusKeys
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
@@ -25,6 +27,7 @@ from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
 from instep.service.serving import promote
 from instep.service.setup import EntitySetup
+from instep.service.standing import Standing
 from instep.service.worker import serve
 
 from .checker import Checker
@@ -146,6 +149,7 @@ class Simulation:
         self.world = World(scheduler, Chaos(random))
         self.world.network = Process("network", "nowhere", scheduler)
         self._operator = Process("operator", "nowhere", scheduler)
+        self._status = MemoryStatusKeys(RLock())
         self.ledger = product.ledger(LedgerClock(scheduler), timing)
         self.target = product.target(lambda: scheduler.now / 1000)
         self._hosts = {"alpha": Host(), "beta": Host()}
@@ -209,6 +213,7 @@ class Simulation:
             timing=self._timing,
             liveness=self._hosts[process.host].of(process),
             progress=Silent(),
+            standing=Standing(lambda: self._status, Silent()),
             choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0),
             engine=lambda _: engine,
             prepare=lambda _: None,

@@ -93,6 +93,12 @@ class Key:
             raise KeysDiffer(f"a key of {len(self)} columns has no first {columns}")
         return self if columns == len(self) else Key(self.values[:columns])
 
+    def suffix(self, columns: int) -> Key:
+        """The key of the last columns."""
+        if not 1 <= columns <= len(self):
+            raise KeysDiffer(f"a key of {len(self)} columns has no last {columns}")
+        return self if columns == len(self) else Key(self.values[-columns:])
+
     def __lt__(self, other: Key) -> bool:
         return _values(self, other) < other.values
 

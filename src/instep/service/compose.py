@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
+from instep.bus.open import open_bus
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, cores_of
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
-from instep.project import LanceTarget as DeclaredLance
 from instep.project import Project
-from instep.project.dependencies import upstream_names
+from instep.project.documents import DocumentEntity
+from instep.project.tables import TableEntity
 from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
 from instep.service.documents.wiring import document_setup
 from instep.service.liveness import LockFiles
+from instep.service.partitions import all_refs, declared_refs, upstream_refs
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
+from instep.service.standing import Standing
+from instep.service.stores import document_target, table_target
 from instep.system import RandomIds, SystemClock, Threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.bus.port import Bus
     from instep.domain.clock import Clock, Ids
+    from instep.domain.refs import PartitionRef
     from instep.engine.port import Engine
-    from instep.engine.session import SparkSettings
+    from instep.engine.session import LazySpark, SparkSettings
     from instep.ledger.port import Ledger
     from instep.service.check import Finding
+    from instep.service.tables.catalog import Catalog
+    from instep.service.tables.wiring import TableEntities
     from instep.targets.port import DocumentTarget
+    from instep.targets.tables import TableTarget
 
 EngineSetting = Literal["auto", "inline", "spark"]
 
@@ -58,9 +69,19 @@ class Workshop:
         self._setting = cast("EngineSetting", engine or project.engine)
         self._engines: dict[str, Engine] = {}
         self._targets: dict[str, DocumentTarget] = {}
+        self._table_targets: dict[str, TableTarget] = {}
+        self._bus: Bus | None = None
+        self._opening = threading.Lock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
         return open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+
+    def bus(self, ledger: Ledger) -> Bus:
+        """What carries requests and status; closed with the workshop. Raises `UserError` when it is out of reach."""
+        with self._opening:
+            if self._bus is None:
+                self._bus = open_bus(self.project.bus, ledger, clock=self.clock, timing=self.timing)
+            return self._bus
 
     def context(self, ledger: Ledger, progress: Progress) -> Context:
         """What use cases that work on jobs need, with everything real behind it."""
@@ -73,23 +94,42 @@ class Workshop:
             timing=self.timing,
             liveness=LockFiles(self.project.state_dir / "workers"),
             progress=progress,
+            standing=Standing(lambda: self.bus(ledger).status, progress),
             choose=self.choose,
             engine=self.engine,
             prepare=self.prepare,
         )
 
     def setups(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
-        """The entities asked for (all, if none is named), by priority, then as declared."""
-        declared = self.project.entities
-        names = list(dict.fromkeys(entities)) if entities else list(declared)
-        for name in names:
-            if name not in declared:
-                raise UserError(f"no entity is named {name!r}", hint=f"Declared: {', '.join(declared)}.")
+        """The partitions asked for (all, if none is named), by priority, then as declared. An entity stands for all its
+        partitions, and `MergeRequest@42/9970` for one of them.
+        """
+        named = list(entities or ())
+        refs = declared_refs(named, self.project) if named else all_refs(self.project)
+        return self.setups_of(refs)
+
+    def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
+        """By priority, then in this order."""
         if str(self.project.root) not in sys.path:
             # Transforms are named as modules of the project's folder.
             sys.path.insert(0, str(self.project.root))
-        names.sort(key=lambda name: -declared[name].priority)
-        return [document_setup(self.project, name, self._target(self.project.target_of(name))) for name in names]
+        ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
+        return list(map(self._setup, ordered))
+
+    def _setup(self, ref: PartitionRef) -> EntitySetup:
+        if isinstance(self.project.entities[ref.entity], DocumentEntity):
+            return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+        return self._tables.setup(ref.entity, ref.scope, self._catalog)
+
+    @cached_property
+    def _tables(self) -> TableEntities:
+        from instep.service.tables.wiring import TableEntities  # Brings Arrow.
+
+        return TableEntities(self.project, self.spark, self._table_target)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return self._tables.catalog()
 
     def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
         """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named
@@ -105,10 +145,18 @@ class Workshop:
         return documents
 
     def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
-        """What the entities asked for are made from, themselves aside."""
-        names = list(dict.fromkeys(entities or ()))
-        found = upstream_names(self.project.entities, names)
-        return self.setups(found) if found else []
+        """What the partitions asked for are made from, directly or not, themselves aside."""
+        named = list(entities or ())
+        if not named:
+            return []
+        asked = declared_refs(named, self.project)
+        found = dict.fromkeys(asked)
+        pending = list(asked)
+        while pending:
+            above = [ref for ref in upstream_refs(self.project, pending.pop(0)) if ref not in found]
+            found |= dict.fromkeys(above)
+            pending += above
+        return self.setups_of(ref for ref in found if ref not in asked)
 
     def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
         """Inline or Spark for this much work, and why."""
@@ -133,21 +181,26 @@ class Workshop:
             self.engine(self.choose(setup, 0))
 
     def close(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
+        if "_lazy_spark" in self.__dict__:
+            self._lazy_spark.close()
 
     def check(self) -> list[Finding]:
         from instep.service import check
 
-        transforms = any(entity.transform for entity in self.project.entities.values())
+        declared = self.project.entities.values()
+        needed = any(entity.transform or isinstance(entity, TableEntity) for entity in declared)
         return list(
             check.check(
                 self.setups(),
                 open_ledger=self._describe_ledger,
                 java=_describe_java,
                 spark=self._describe_spark,
-                java_needed=transforms or self._setting == "spark",
+                java_needed=needed or self._setting == "spark",
             )
         )
 
@@ -159,12 +212,20 @@ class Workshop:
             from instep.engine.inline import InlineEngine
 
             return InlineEngine()
-        from instep.engine.session import LazySpark
         from instep.engine.spark import SparkEngine
 
-        lazy = LazySpark(self._spark_settings(), self._given)
-        lazy.begin()
-        return SparkEngine(lazy)
+        self._lazy_spark.begin()
+        return SparkEngine(self._lazy_spark)
+
+    @cached_property
+    def _lazy_spark(self) -> LazySpark:
+        from instep.engine.session import LazySpark
+
+        return LazySpark(self._spark_settings(), self._given)
+
+    def spark(self) -> SparkSession:
+        """The session, started if need be."""
+        return self._lazy_spark.get()
 
     def _spark_settings(self) -> SparkSettings:
         from instep.engine.session import SparkSettings
@@ -174,14 +235,15 @@ class Workshop:
         log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
         return SparkSettings(spark.master, spark.remote, self.project.spark_config, log)
 
-    def _target(self, name: str) -> DocumentTarget:
+    def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:
-            from instep.targets.lance import LanceTarget
-
-            declared = self.project.resolved_target(name)
-            assert isinstance(declared, DeclaredLance), "what documents need"
-            self._targets[name] = LanceTarget(declared.uri, storage_options=declared.storage())
+            self._targets[name] = document_target(self.project, name)
         return self._targets[name]
+
+    def _table_target(self, name: str) -> TableTarget:
+        if name not in self._table_targets:
+            self._table_targets[name] = table_target(self.project, name)
+        return self._table_targets[name]
 
     def _describe_ledger(self) -> str:
         self.ledger(read_only=True).close()

@@ -13,6 +13,7 @@ from instep.ledger.port import Ledger
 from instep.service.liveness import Liveness
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
+from instep.service.standing import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Context:
     timing: Timing
     liveness: Liveness
     progress: Progress
+    standing: Standing
     choose: Callable[[EntitySetup, int], EngineChoice]
     engine: Callable[[EngineChoice], Engine]
     prepare: Callable[[EntitySetup], None]

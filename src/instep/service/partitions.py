@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 
-from instep.domain.refs import PartitionRef, RefError
+from instep.domain.refs import GLOBAL, PartitionRef, RefError
 from instep.errors import UserError
+from instep.project import Project
 
 
-def declared_ref(text: str, entities: Collection[str]) -> PartitionRef:
+def declared_ref(text: str, project: Project) -> PartitionRef:
     """`Document` and `Document@global` are the same. Raises `UserError` for what the project does not declare."""
+    found = declared_refs([text], project)
+    if len(found) > 1:
+        raise UserError(f"{text!r} is {len(found):,} partitions", hint=f"Name one of them, such as {found[0]}.")
+    return found[0]
+
+
+def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
+    """Each once, in the order given. An entity with namespaces stands for its partitions in all that are declared."""
+    return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
+
+
+def all_refs(project: Project) -> list[PartitionRef]:
+    """The partitions of all entities, as far as their namespaces are declared."""
+    return [ref for name in project.entities for ref in _partitions(name, project)]
+
+
+def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ...]:
+    """What a partition is made from: of an entity with namespaces the one of its own, of others the whole."""
+    return tuple(
+        PartitionRef(each, ref.scope if project.entities[each].namespaced else GLOBAL)
+        for each in dict.fromkeys(project.entities[ref.entity].depends_on)
+    )
+
+
+def _named(text: str, project: Project) -> Sequence[PartitionRef]:
     try:
         ref = PartitionRef.parse(text)
     except RefError as error:
-        raise UserError(str(error), hint=_declared(entities)) from error
-    if ref.entity not in entities:
-        raise UserError(f"no entity is named {ref.entity!r}", hint=_declared(entities))
-    if not ref.scope.is_global:
+        raise UserError(str(error), hint=_declared(project)) from error
+    if ref.entity not in project.entities:
+        raise UserError(f"no entity is named {ref.entity!r}", hint=_declared(project))
+    namespaced = project.entities[ref.entity].namespaced
+    if not ref.scope.is_global and not namespaced:
         raise UserError(
             f"{ref} is not indexed by itself", hint=f"{ref.entity} is indexed as a whole: {ref.entity}@global."
         )
-    return ref
+    if not namespaced or not ref.scope.is_global:
+        return [ref]
+    if "@" in text:
+        raise UserError(
+            f"{ref.entity} is not indexed as a whole", hint=f"Name a namespace, such as {ref.entity}@42/9970."
+        )
+    found = _partitions(ref.entity, project)
+    if not found:
+        raise UserError(
+            f"{ref.entity} is indexed by namespaces, and none is declared",
+            hint=f"List them in `namespaces:`, or name one, such as {ref.entity}@42/9970.",
+        )
+    return found
 
 
-def declared_refs(texts: Iterable[str], entities: Collection[str]) -> list[PartitionRef]:
-    """Each once, in the order given."""
-    return list(dict.fromkeys(declared_ref(text, entities) for text in texts))
+def _partitions(name: str, project: Project) -> list[PartitionRef]:
+    scopes = project.scopes if project.entities[name].namespaced else (GLOBAL,)
+    return [PartitionRef(name, scope) for scope in scopes]
 
 
-def _declared(entities: Collection[str]) -> str:
-    return f"Declared: {', '.join(entities)}."
+def _declared(project: Project) -> str:
+    return f"Declared: {', '.join(project.entities)}."

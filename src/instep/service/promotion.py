@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from instep.domain.jobs import Job, JobPart, JobState, end_of_part
+from instep.domain.status import IndexState
 from instep.errors import Conflict, InstepError
 from instep.ledger.port import Lease, Ledger
 from instep.service.context import Context
@@ -45,6 +46,8 @@ def finish(
         problem = left = _promote(setup, part, ledger, state, job_id=job_id, worker_id=worker_id)
     if problem is None:
         _serve_all(setup, part, ledger)
+        rows = status.counts.read
+        context.standing.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
         _sweep(setup, ledger)
         _refine(setup, part, context, notes)
         return notes
@@ -55,6 +58,7 @@ def finish(
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
     ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    context.standing.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
         target.drop(part.physical)
     return notes

@@ -67,6 +67,13 @@ class EntitySetup(ABC):
         """Whether the part builds an index that nobody reads yet."""
         return part.fresh and not self.in_place
 
+    @property
+    def most_claims(self) -> int:
+        """Slices in one claim at most, and so in work on one server: bounds the size of one commit and of what a crash
+        can lose.
+        """
+        return 64
+
     @abstractmethod
     def find(self, question: Question) -> Found:
         """Look at the source: what needs work, cut into slices. Writes nothing."""
@@ -84,7 +91,7 @@ class EntitySetup(ABC):
         """A claimed slice with its work decoded."""
 
     @abstractmethod
-    def program(self, part: JobPart, wave: Wave) -> WaveProgram | TableProgram:
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> WaveProgram | TableProgram:
         """What a wave of this part runs."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,9 +22,11 @@ _ENDS: Final = (IndexState.INDEXED, IndexState.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """May be shared by threads. It raises nothing: a run is not worse because nobody could be told of it."""
+    """May be shared by threads. It raises nothing: a run is not worse because nobody could be told of it. `keys` opens
+    the bus, if that is not done yet.
+    """
 
-    keys: StatusKeys
+    keys: Callable[[], StatusKeys]
     progress: Progress
 
     def tell(self, ref: PartitionRef, state: IndexState, *, epoch: int, **details: Any) -> str | None:
@@ -43,12 +45,13 @@ class Standing:
         return None
 
     def _put(self, key: str, state: IndexState, value: Mapping[str, Any]) -> None:
+        keys = self.keys()
         for left in reversed(range(_TRIES)):
-            before = self.keys.get(key)
+            before = keys.get(key)
             if before is not None and _is_newer(before, state, value["epoch"]):
                 return
             try:
-                self.keys.put(key, value, revision=0 if before is None else before.revision)
+                keys.put(key, value, revision=0 if before is None else before.revision)
             except Conflict:
                 if not left:
                     raise

@@ -12,6 +12,7 @@ from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
 from instep.errors import Conflict, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
 from instep.service.plan import EntityPlan, is_over, reason_of
@@ -154,6 +155,7 @@ class Start:
         if why is None:
             self._ledger.start_job(left.id)
             self._worker.take(part, lease)
+            self._tell(part)
             self.taken[ref] = left.id
             return True, lease
         give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
@@ -206,8 +208,14 @@ class Start:
         self._ledger.start_job(self._job_id)
         for new in parts:
             self._worker.take(new.part, self._leases[new.part.ref])
+            self._tell(new.part)
             self.taken[new.part.ref] = self._job_id
             self.created.add(new.part.ref)
+
+    def _tell(self, part: JobPart) -> None:
+        first = self._ledger.checkpoint(part.ref, part.generation) is None
+        state = IndexState.BACKFILLING if first else IndexState.INDEXING
+        self._context.standing.tell(part.ref, state, epoch=part.epoch)
 
     def _new_part(self, plan: EntityPlan, lease: Lease) -> NewPart:
         setup, checkpoint = self._planner.setups[plan.ref], plan.checkpoint

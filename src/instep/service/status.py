@@ -14,19 +14,19 @@ from instep.domain.status import IndexState
 from instep.errors import InstepError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import ending
-from instep.service.setup import EntitySetup
+from instep.service.setup import EntitySetup, Size
 
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """One generation of a partition, its latest job and its part in that. `rows` is what the target holds; None when
-    that could not be read. `promoted`: who asks for no generation reads this one.
+    """One generation of a partition, its latest job and its part in that. `documents` is None for a table.
+    `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this one.
     """
 
     ref: PartitionRef
     generation: str
     state: IndexState
-    documents: int
+    documents: int | None
     rows: int | None
     bytes: int
     failures: int
@@ -77,10 +77,10 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     failures = ledger.count_failures(setup.ref, generation)
     notes: list[str] = []
     rows: int | None = 0
-    documents = size = 0
+    size = Size(0, 0, 0)
     if checkpoint:
-        documents, recorded, size = ledger.totals(checkpoint.instance)
-        rows = _rows(setup, checkpoint, recorded, notes)
+        size = setup.size(ledger, checkpoint)
+        rows = _rows(setup, checkpoint, size.rows, notes)
         changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
@@ -96,9 +96,9 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         ref=setup.ref,
         generation=generation,
         state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
-        documents=documents,
+        documents=size.units,
         rows=rows,
-        bytes=size,
+        bytes=size.bytes,
         failures=failures,
         instance=checkpoint.instance if checkpoint else None,
         physical=checkpoint.physical if checkpoint else None,
@@ -140,13 +140,13 @@ def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | Non
     return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
 
 
-def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int, notes: list[str]) -> int | None:
+def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, notes: list[str]) -> int | None:
     """Rows in the target; an unreadable count is unknown, never zero."""
     try:
         rows = setup.target.rows(checkpoint.physical)
     except InstepError as error:
         notes.append(f"target {setup.target_name!r} cannot be read: {error}")
         return None
-    if rows != recorded:
+    if recorded is not None and rows != recorded:
         notes.append(f"the target holds {rows:,} rows, the ledger recorded {recorded:,}: run with --full-refresh")
     return rows

@@ -20,9 +20,6 @@ from instep.service.keeper import Keeper
 from instep.service.patience import Circuit, T, backoff, patiently
 from instep.service.setup import EntitySetup
 
-#: Slices in one claim at most, and so in work on one server: bounds the size of one commit and of what a
-#: crash can lose.
-MAX_CLAIM = 64
 #: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
 OUTAGE_SECONDS = 30.0
 #: Rows moved under a wave: it is run again on what is there now, so often at most.
@@ -96,7 +93,7 @@ class WaveRunner:
             self._part.ref,
             self._worker,
             work=wave_work(self._pace),
-            limit=min(MAX_CLAIM, fair_share(open_part.pending, open_part.workers)),
+            limit=min(self._setup.most_claims, fair_share(open_part.pending, open_part.workers)),
             after=self._after,
         )
         self._after = max((claim.rank for claim in claims), default=0)
@@ -174,7 +171,7 @@ class WaveRunner:
         if not claims:
             return
         wave = self._wave(claims)
-        tasks = self._engine.run(wave, self._setup.program(self._part, wave), progress)
+        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger), progress)
         outcomes = [outcome for task in tasks for outcome in task.slices]
         _check_complete(wave, outcomes)
         self._demand(claims)
@@ -260,7 +257,7 @@ def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_i
     The slices that are left over are in work here; they are cancelled with the part.
     """
     ledger.start_job(job_id)
-    while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=MAX_CLAIM):
+    while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=setup.most_claims):
         suspects = [claim for claim in claims if claim.fence > 1]
         if suspects:
             setup.target.fence(part.physical, part.epoch, _fences(suspects))

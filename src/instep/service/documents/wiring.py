@@ -16,6 +16,7 @@ from instep.engine.port import WaveProgram
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project import FilesSource as DeclaredFiles
 from instep.service.documents.setup import DocumentSetup
+from instep.service.partitions import upstream_refs
 from instep.service.revision import revision_of
 from instep.sources.files import FilesSource
 from instep.targets.port import DocumentTarget
@@ -67,7 +68,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Docum
         fingerprint=fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
         embedder=lambda: embedder_of(entity.embed),
         programs=program,
-        depends_on=tuple(PartitionRef(each) for each in dict.fromkeys(entity.depends_on)),
+        depends_on=upstream_refs(project, PartitionRef(name)),
     )
 
 

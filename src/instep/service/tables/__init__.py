@@ -1,0 +1,1 @@
+"""Table entities: what is declared becomes a setup, and what sets them apart from documents."""

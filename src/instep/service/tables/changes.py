@@ -1,0 +1,159 @@
+"""What needs work among the rows of a table: a window of watermarks, or all of it; and how that is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from instep.domain.cuts import (
+    Bin,
+    KeyRange,
+    KeySlice,
+    balanced_cuts,
+    cut_columns,
+    dominant_tenant,
+    even_cuts,
+    few_values,
+    slice_count,
+)
+from instep.domain.drift import drift
+from instep.domain.jobs import SlicePlan
+from instep.domain.rows import RowSlice, Selection, encode_row_slice
+from instep.domain.windows import Complete, window_of
+from instep.ledger.port import Checkpoint
+from instep.service.question import Found, Kind, Question, wanted_as_of_now
+
+if TYPE_CHECKING:
+    from instep.service.tables.setup import TableSetup
+
+#: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
+MICROS = 1_000
+
+#: So many places in the order of the keys are looked at, for each slice.
+_BINS_PER_SLICE = 40
+_BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
+
+
+def find_rows(setup: TableSetup, question: Question) -> Found:
+    """See `EntitySetup.find`."""
+    kind, checkpoint = question.kind, question.checkpoint
+    if kind is Kind.RESUME:
+        return Found(kind, question.why, "row")
+    asked = question.options.watermark or question.ledger.now()
+    if kind is not Kind.REFRESH or checkpoint is None:
+        return _whole(setup, kind, question.why, asked)
+    if question.options.retry_failures and question.ledger.count_failures(setup.ref, question.generation):
+        return _whole(setup, Kind.REBUILD, ["rows that failed are to be tried again"], asked)
+    if setup.rows.watermark is None:
+        if setup.source.state() is None:
+            return _whole(setup, Kind.REBUILD, ["it has no watermark, so all rows are read"], asked)
+        return _unchanged(setup, question, asked)
+    return _newer(setup, question, checkpoint, asked)
+
+
+def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
+    """Rows that have changed since the checkpoint."""
+    floor = checkpoint.watermark * MICROS
+    window = window_of(Complete(floor), asked * MICROS, lag=setup.lag * MICROS)
+    if window is None:
+        return Found(Kind.NOTHING, [], "row")
+    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
+        return _unchanged(setup, question, window.target // MICROS)
+    if differences := _drift(setup, checkpoint.physical):
+        return _whole(setup, Kind.REBUILD, differences, asked)
+    part = RowSlice(0, 1, window, (), KeyRange())
+    return Found(
+        kind=Kind.REFRESH,
+        why=[],
+        unit="row",
+        slices=[_slice_plan(setup, part, rows=setup.slicing.slice_rows)],
+        state=[f"rows above {floor}"],
+        target=window.target // MICROS,
+    )
+
+
+def _unchanged(setup: TableSetup, question: Question, target: int) -> Found:
+    why = wanted_as_of_now(question, setup.ref, now=target)
+    return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=target)
+
+
+def _drift(setup: TableSetup, physical: str) -> list[str]:
+    """How what is stored differs from what would be written now; nothing when it is gone, which a run says itself."""
+    if not setup.target.exists(physical):
+        return []
+    return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs).differences]
+
+
+def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Found:
+    """All rows, cut into slices."""
+    setup.tables()  # What is wrong with the declaration is said before anything is read.
+    window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if setup.rows.watermark else None
+    selection = Selection(setup.ref.scope, window)
+    cut_by, slices, warnings = _cut(setup, selection)
+    factor = setup.slicing.work_factor
+    plans = [
+        _slice_plan(
+            setup, RowSlice(index, len(slices), window, cut_by, each.range), rows=each.rows, work=each.work(factor)
+        )
+        for index, each in enumerate(slices)
+    ]
+    rows = sum(each.rows for each in slices)
+    return Found(
+        kind=kind,
+        why=[*why, *warnings],
+        unit="row",
+        slices=plans,
+        counts={"new": rows},
+        state=[f"{rows} rows"],
+        target=asked - setup.lag if window else None,
+    )
+
+
+def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int | None = None) -> SlicePlan:
+    return SlicePlan(
+        index=part.index,
+        bucket=0,
+        # Where it begins and ends is in the payload: bounds can be long, and nobody looks for slices by them.
+        lower="",
+        upper="",
+        units=max(1, rows),
+        work=work or max(1, rows),
+        priority=setup.priority,
+        payload=encode_row_slice(part),
+    )
+
+
+def _cut(setup: TableSetup, selection: Selection) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
+    """The columns that are cut by, the slices, and what is to be said of them."""
+    slicing, rows = setup.slicing, setup.rows
+    if slicing.slices == 1:
+        return (), [KeySlice(KeyRange(), slicing.slice_rows)], []
+    scope = (rows.scope,) if rows.scope else ()
+    columns = cut_columns(rows.sorted_by, scope, dominated=bool(scope) and not slicing.even)
+    wanted = min(max((slicing.slices or 0) * _BINS_PER_SLICE, _BINS_AT_LEAST), _BINS_AT_MOST)
+    found = setup.source.histogram(setup.spark, rows, selection, columns, bins=wanted)
+    count = slicing.slices or slice_count(found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor)
+    bins = list(found.bins)
+    if count == 1 or not bins:
+        return (), [KeySlice(KeyRange(), found.rows)], []
+    if slicing.even:
+        ends = setup.source.extremes(setup.spark, rows, selection, columns[-1])
+        return columns[-1:], even_cuts(*ends, count, rows=found.rows) if ends else [KeySlice(KeyRange(), 0)], []
+    if len(columns) > 1 and dominant_tenant(bins, len(scope), count) is None:
+        columns, bins = columns[-1:], _by_last_column(bins)
+    slices = balanced_cuts(bins, count)
+    warning = few_values(columns, values=len(bins), rows=found.rows, slices=count)
+    return (columns if len(slices) > 1 else ()), _scaled(slices, found.rows), [str(warning)] if warning else []
+
+
+def _by_last_column(bins: Sequence[Bin]) -> list[Bin]:
+    """The same rows in the order of what follows the scope: no tenant has so many that it would have to be cut."""
+    ordered = sorted((each.key.suffix(1), each.rows) for each in bins)
+    return [Bin(key, sum(rows for _, rows in group)) for key, group in groupby(ordered, key=lambda each: each[0])]
+
+
+def _scaled(slices: Sequence[KeySlice], rows: int) -> list[KeySlice]:
+    """Estimates that add up to all rows, those with nulls too."""
+    known = sum(each.rows for each in slices)
+    return [KeySlice(each.range, round(each.rows * rows / known)) for each in slices] if known else list(slices)

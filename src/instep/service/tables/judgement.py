@@ -1,0 +1,63 @@
+"""May what was built of a table be served? Not if rows are missing that were read, or too many are gone at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.jobs import Job, JobPart, SliceState
+from instep.domain.replacement import NEEDED, Judged
+from instep.ledger.port import Checkpoint, Ledger
+
+if TYPE_CHECKING:
+    from instep.service.tables.setup import TableSetup
+
+
+def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+    """See `EntitySetup.problem`."""
+    status = job.part(part.ref)
+    failed = status.slices.get(SliceState.FAILED, 0) + status.slices.get(SliceState.CANCELLED, 0)
+    if failed:
+        return f"{failed:,} of its slices are not done, so it is not further than it was"
+    if not part.fresh:
+        return None
+    counts = status.counts
+    if counts.read and counts.failed == counts.read:
+        return "every row failed; see `instep failures`"
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    verdict = Judged(counts.read - counts.deleted, counts.failed, "rows")
+    if checkpoint and not verdict.enough:
+        return f"{verdict}; what was served stays"
+    if setup.in_place:
+        return "no rows were read; what was served stays" if checkpoint and not counts.written else None
+    allowed = bool(job.configuration.get("allow_deletes"))
+    return _stored(setup, part, counts.written, checkpoint, allowed=allowed)
+
+
+def _stored(
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool
+) -> str | None:
+    """What is in the target against what was written, and against what is served."""
+    stored = setup.target.rows(part.physical)
+    if stored > written:
+        return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
+    if stored < NEEDED * written:
+        return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
+    return _lost(setup, checkpoint, stored, allowed=allowed) if checkpoint else None
+
+
+def _lost(setup: TableSetup, checkpoint: Checkpoint, stored: int, *, allowed: bool) -> str | None:
+    served = setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
+    lost = served - stored
+    if served and not stored:
+        return "the rebuild is empty; what was served stays"
+    if allowed or lost < setup.guard.floor or lost <= setup.guard.share * served:
+        return None
+    return (
+        f"{lost:,} of {served:,} rows are gone from the source; more than {setup.guard.share:.0%} at once is not left "
+        "out unasked (--allow-deletes)"
+    )
+
+
+def not_better(setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+    """See `EntitySetup.not_better`."""
+    return _lost(setup, served, setup.target.rows(checkpoint.physical), allowed=False)

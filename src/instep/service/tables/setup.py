@@ -1,0 +1,127 @@
+"""What the use cases need to know of a table entity in one scope."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from instep.domain.columns import Column
+from instep.domain.graph import GraphTable
+from instep.domain.jobs import Claim, Job, JobPart, JobState
+from instep.domain.manifest import DeleteGuard
+from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.waves import Wave, WaveSlice
+from instep.ledger.port import Checkpoint, Ledger
+from instep.service.question import Found, Question
+from instep.service.setup import EntitySetup, Size
+from instep.service.tables import changes, checks, judgement
+from instep.sources.tables.port import Sessions, TableSource
+from instep.tables.program import TableWave
+from instep.tables.routing import WaveRows
+from instep.tables.writing import RowWriter, needed_columns
+from instep.targets.partition import PartitionTarget
+from instep.targets.tables import TableSpec
+
+#: The part of a fingerprint that says which rows a table without a watermark had.
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """How rows become slices. `slices` is None for as many as the rows need."""
+
+    slices: int | None
+    even: bool
+    slice_rows: int
+    work_factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSetup(EntitySetup):
+    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds."""
+
+    target: PartitionTarget
+    source: TableSource
+    spark: Sessions
+    rows: RowColumns
+    slicing: Slicing
+    lag: int
+    guard: DeleteGuard
+    columns: Callable[[], tuple[Column, ...]]
+    tables: Callable[[], tuple[GraphTable, ...]]
+
+    @property
+    def in_place(self) -> bool:
+        return self.rows.scope is not None
+
+    @property
+    def most_claims(self) -> int:
+        """All slices of a wave are one scan, and have no entries in a commit but their counts."""
+        return MAX_SLICES_PER_ENTITY
+
+    @property
+    def specs(self) -> Sequence[TableSpec]:
+        return [TableSpec.of(table) for table in self.tables()]
+
+    def find(self, question: Question) -> Found:
+        return changes.find_rows(self, question)
+
+    def physical(self, instance: str, generation: str) -> str:
+        if not self.in_place:
+            return f"{self.alias}__{instance.replace('-', '')[:8]}"
+        # All partitions that are made in the same way share it, and no others.
+        made = {part: text for part, text in self.fingerprint.items() if part != ROWS}
+        text = repr((sorted(made.items()), self.tables(), generation))
+        return f"{self.alias}__{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def create(self, physical: str) -> None:
+        self.target.tables.create(physical, self.specs)
+
+    def wave_slice(self, claim: Claim) -> WaveSlice:
+        rows = decode_row_slice(claim.payload)
+        assert rows is not None, "a job on a table has slices of rows"
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows)
+
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> TableWave:
+        slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
+        first: RowSlice = slices[0][1]
+        selection = Selection(
+            self.ref.scope, first.window, first.cut_by, tuple(rows.range for _, rows in slices) if first.cut_by else ()
+        )
+        tables = self.tables()
+        writer = RowWriter(
+            tables=tables,
+            columns=needed_columns(self.columns(), tables, self.rows, first.cut_by),
+            rows=self.rows,
+            slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
+            cut_by=first.cut_by,
+            target=self.target.tables,
+            physical=part.physical,
+            base=wave.base,
+            ref=str(part.ref),
+            instance=part.instance,
+            epoch=part.epoch,
+            failing=frozenset(ledger.failed_versions(part.ref, part.generation)),
+            first=self.staged(part),
+        )
+        return TableWave(self.source, selection, writer, wave.work)
+
+    def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        return judgement.problem(self, part, ledger, job)
+
+    def remove_replaced(self, part: JobPart) -> None:
+        if part.fresh and self.in_place:
+            path = self.ref.scope.path
+            self.target.tables.sweep(part.physical, part.instance, epoch=part.epoch, prefix=path, scope=path)
+
+    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+        return judgement.not_better(self, checkpoint, served)
+
+    def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
+        return Size(None, None, 0)
+
+    def checks(self) -> Mapping[str, Callable[[], str]]:
+        return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}

@@ -21,7 +21,7 @@ from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
 from instep.service.documents.wiring import document_setup
 from instep.service.liveness import LockFiles
-from instep.service.partitions import all_refs, declared_refs, upstream_refs
+from instep.service.partitions import all_refs, all_upstream_refs, declared_refs
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from instep.engine.session import LazySpark, SparkSettings
     from instep.ledger.port import Ledger
     from instep.service.check import Finding
+    from instep.service.indexing import PartitionIndexer
     from instep.service.tables.catalog import Catalog
     from instep.service.tables.wiring import TableEntities
     from instep.targets.port import DocumentTarget
@@ -146,17 +147,16 @@ class Workshop:
 
     def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
         """What the partitions asked for are made from, directly or not, themselves aside."""
-        named = list(entities or ())
-        if not named:
-            return []
-        asked = declared_refs(named, self.project)
-        found = dict.fromkeys(asked)
-        pending = list(asked)
-        while pending:
-            above = [ref for ref in upstream_refs(self.project, pending.pop(0)) if ref not in found]
-            found |= dict.fromkeys(above)
-            pending += above
-        return self.setups_of(ref for ref in found if ref not in asked)
+        asked = declared_refs(entities or (), self.project)
+        return self.setups_of(all_upstream_refs(self.project, asked))
+
+    def indexer(self, context: Context, *, wait_seconds: float) -> PartitionIndexer:
+        """What handlers have their requests done by."""
+        from instep.service.indexing import PartitionIndexer
+
+        return PartitionIndexer(
+            self.setups_of, lambda ref: all_upstream_refs(self.project, [ref]), context, wait_seconds
+        )
 
     def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
         """Inline or Spark for this much work, and why."""

@@ -35,6 +35,17 @@ def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ..
     )
 
 
+def all_upstream_refs(project: Project, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
+    """What these are made from, directly or not, without themselves: the nearest first."""
+    asked = list(refs)
+    found, pending = dict.fromkeys(asked), list(asked)
+    while pending:
+        above = [ref for ref in upstream_refs(project, pending.pop(0)) if ref not in found]
+        found |= dict.fromkeys(above)
+        pending += above
+    return [ref for ref in found if ref not in asked]
+
+
 def _named(text: str, project: Project) -> Sequence[PartitionRef]:
     try:
         ref = PartitionRef.parse(text)

@@ -20,7 +20,8 @@ from instep.service.setup import EntitySetup, Size
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
     """One generation of a partition, its latest job and its part in that. `documents` is None for a table.
-    `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this one.
+    `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this
+    one.
     """
 
     ref: PartitionRef

@@ -1,0 +1,48 @@
+"""What handlers have done for a request: a run of its partition, up to the request's watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from instep.domain.jobs import JobState
+from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
+from instep.service.context import Context
+from instep.service.handlers import Indexed
+from instep.service.question import PlanOptions
+from instep.service.run import EntityResult, run_entities
+from instep.service.setup import EntitySetup
+
+#: Ends of a job that leave nothing to be done again. What failed by itself (a row, a document) is in the failure list.
+_GOOD = (None, JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionIndexer:
+    """Implements `handlers.Indexer`. `setups` makes those of some partitions, `upstream` names all that one is made
+    from. A job that others work on is joined, or waited for at most `wait_seconds`.
+    """
+
+    setups: Callable[[Iterable[PartitionRef]], Sequence[EntitySetup]]
+    upstream: Callable[[PartitionRef], Iterable[PartitionRef]]
+    context: Context
+    wait_seconds: float
+
+    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+        results = run_entities(
+            self.setups([ref]),
+            self.context,
+            PlanOptions(watermark=watermark // 1_000),
+            wait_seconds=self.wait_seconds,
+            upstream=self.setups(self.upstream(ref)),
+        )
+        return _indexed(next(each for each in results if each.plan.ref == ref))
+
+
+def _indexed(result: EntityResult) -> Indexed:
+    """By what the run ended with: nothing to do is as good as done, and a job that ended well but was not promoted is
+    not.
+    """
+    done = result.state in _GOOD and (result.state is None or result.promoted) and not result.held_back
+    return Indexed(IndexState.INDEXED if done else IndexState.ERROR, result.notes)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from instep.domain import graph
 from instep.domain.deliveries import Policy
-from instep.domain.refs import Scope
 from instep.domain.requests import Kind
 from instep.domain.rows import RowColumns
 from instep.project.models import Project
@@ -30,9 +29,9 @@ def row_columns(entity: TableEntity) -> RowColumns:
     return RowColumns(entity.key, entity.scope, entity.watermark, entity.deleted, entity.order)
 
 
-def policy_of(project: Project, scope: Scope) -> Policy:
-    """How requests of this kind of scope are tried."""
-    declared = project.handlers.get(Kind.of(scope).value)
+def policy_of(project: Project, kind: Kind) -> Policy:
+    """How requests of this kind are tried."""
+    declared = project.handlers.get(kind.value)
     if declared is None:
         return Policy()
     return Policy(declared.max_attempts, declared.backoff, declared.ack_wait, declared.group or "", declared.limit or 0)

@@ -265,7 +265,7 @@ class Flaky:
 
                 return made
 
-        return Consuming()  # type: ignore[return-value]  # its methods are made when they are called
+        return Consuming()
 
 
 def test_a_bus_that_is_away_for_a_while_is_waited_for(bus: Bus, work: Work) -> None:

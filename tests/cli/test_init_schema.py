@@ -12,6 +12,7 @@ import pytest
 from instep.cli import main
 from instep.cli.init import project_name
 from instep.project import json_schema, load_project
+from tests.project.declared import documents, files
 
 
 def test_the_file_written_is_a_project_that_works_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,7 +20,7 @@ def test_the_file_written_is_a_project_that_works_as_it_is(tmp_path: Path, capsy
     assert main(["init", str(folder)]) == 0
     project = load_project(folder)
     assert project.name == "My-docs-more"
-    assert project.resolved_source("Document").path == (str(folder),)
+    assert files(project).path == (str(folder),)
     assert project.ledger_url == f"sqlite:///{folder}/.instep/ledger.db"
     assert capsys.readouterr().out.splitlines()[-1] == f"next: instep run --project '{folder}'"
 
@@ -36,10 +37,13 @@ def test_what_it_comments_out_holds_too(tmp_path: Path) -> None:
     commented, after = rest.split("    embed: {type: hashing")
     uncommented = "".join(line.replace("    #   ", "    ", 1) + "\n" for line in commented.splitlines())
     text = f"{before}    embed:\n{uncommented}    # {after}"
+    assert "  # Commit:\n  #   source:" in text
+    text = re.sub(r"^  # (Commit:|  )", r"  \1", text, flags=re.MULTILINE)
     file.write_text(re.sub(r"^# (spark:|  )", r"\1", text, flags=re.MULTILINE))
     project = load_project(tmp_path, environment={"OPENAI_API_KEY": "k"})
-    assert project.entities["Document"].embed.type == "openai"
+    assert documents(project).embed.type == "openai"
     assert project.spark.config == {"spark.driver.memory": "2g"}
+    assert project.entities["Commit"].source.type == "spark"
 
 
 def test_the_default_of_dir_is_here(

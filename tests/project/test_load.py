@@ -10,6 +10,7 @@ from instep.errors import UserError
 from instep.project import InvalidProject, load_project
 
 from .conftest import BASE, Load, Reject
+from .declared import documents
 
 
 def test_a_file_in_the_shape_of_the_documentation_is_read(load: Load, tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ entities:
 """,
         {"OPENAI_API_KEY": "k: {1}"},
     )
-    entity = project.entities["Document"]
+    entity = documents(project)
     assert entity.embed.type == "openai"
     assert entity.embed.url == "http://localhost:1/v1"
     assert entity.embed.api_key is not None
@@ -249,7 +250,7 @@ def test_a_merge_key_shares_settings_between_entities(load: Load, reject: Reject
     text = (
         BASE.replace("Document:", "Document: &shared") + "    buckets: 4\n  More:\n    <<: *shared\n    priority: 7\n"
     )
-    more = load(text).entities["More"]
+    more = documents(load(text), "More")
     assert (more.buckets, more.priority, more.source.path) == (4, 7, ("docs",))
     assert reject(text + "    prioritty: 8\n").problems[0].line == 11
 
@@ -260,8 +261,8 @@ def test_variables_are_filled_in_after_parsing(load: Load) -> None:
     )
     project = load(text + '    buckets: "${BUCKETS}"\n', {"A": "x: [#", "B": "", "BUCKETS": "8"})
     assert project.name == "fallback"
-    assert project.entities["Document"].source.path == ("x: [#-b", "${A}", "$A")
-    assert project.entities["Document"].buckets == 8
+    assert documents(project).source.path == ("x: [#-b", "${A}", "$A")
+    assert documents(project).buckets == 8
 
 
 def test_a_variable_in_a_comment_is_not_needed(load: Load) -> None:

@@ -15,6 +15,8 @@ import instep
 from instep.project import Chunk, DocumentEntity, FilesSource, LanceTarget, OpenAIEmbed, Project, json_schema
 from instep.project.fields import parse_bytes
 
+from .declared import documents, files
+
 
 def project(root: Path = Path("/srv"), **settings: Any) -> Project:
     values: dict[str, Any] = {
@@ -32,7 +34,7 @@ def test_a_project_is_built_in_python_with_defaults() -> None:
         targets={"index": LanceTarget(uri="idx")},
         entities={"Document": DocumentEntity(source=FilesSource(path=("docs",)))},
     )
-    entity = built.entities["Document"]
+    entity = documents(built)
     assert (entity.buckets, entity.slice_rows, entity.priority, entity.work_factor) == (16, 10_000, 40, 1.0)
     assert (entity.chunk.size, entity.chunk.overlap) == (800, 0)
     assert (entity.embed.type, entity.embed.dimensions) == ("hashing", 384)
@@ -70,8 +72,8 @@ def test_paths_are_relative_to_the_root() -> None:
     assert built.state_dir == Path("/srv/.instep")
     assert built.resolved_target("index").uri == "/srv/idx"
     assert built.resolved_target("far").uri == "s3://bucket/idx"
-    assert built.resolved_source("Document").path == ("/srv/docs", "/abs", "memory://x")
-    assert built.entities["Document"].source.path == ("docs", "/abs", "memory://x")
+    assert files(built).path == ("/srv/docs", "/abs", "memory://x")
+    assert documents(built).source.path == ("docs", "/abs", "memory://x")
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,8 +150,10 @@ def test_secrets_are_neither_shown_nor_dumped() -> None:
     assert "hunter2" not in repr(built)
     assert "hunter2" not in str(built.model_dump(exclude={"ledger"}))
     assert built.ledger_label == "postgresql://host/db"
-    assert built.resolved_target("index").storage() == {"key": "hunter2"}
-    assert built.resolved_source("Document").storage() == {"client": {"secret": "hunter2"}}
+    target = built.resolved_target("index")
+    assert isinstance(target, LanceTarget)
+    assert target.storage() == {"key": "hunter2"}
+    assert files(built).storage() == {"client": {"secret": "hunter2"}}
 
 
 @pytest.mark.parametrize(

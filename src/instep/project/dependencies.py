@@ -32,18 +32,6 @@ def check_dependencies(entities: Mapping[str, Entity]) -> None:
         raise problem("circle", f"entities cannot wait for each other: {' → '.join(circle)}", path=path)
 
 
-def upstream_names(entities: Mapping[str, Entity], names: Sequence[str]) -> list[str]:
-    """All that these entities depend on, directly or not, without themselves: the nearest first."""
-    found = dict.fromkeys(names)
-    pending = list(names)
-    while pending:
-        for each in entities[pending.pop(0)].depends_on:
-            if each not in found:
-                found[each] = None
-                pending.append(each)
-    return [each for each in found if each not in names]
-
-
 def _circle(entities: Mapping[str, Entity]) -> list[str] | None:
     """Names that lead back to the first of them, which is also the last; None if there are none such."""
     done: set[str] = set()

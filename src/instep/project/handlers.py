@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from instep.domain.deliveries import Policy
+from instep.domain.durations import duration_text
 from instep.domain.refs import is_entity_name
 from instep.project.base import Model
 from instep.project.fields import Duration, Pause, Whole, problem
@@ -19,9 +20,13 @@ class Handler(Model):
 
     max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
     """Attempts before a request is given up as a dead letter."""
-    backoff: Annotated[tuple[Pause, ...], Field(min_length=1)] = _DEFAULT.backoff
+    backoff: tuple[Pause, ...] = Field(
+        default=_DEFAULT.backoff, min_length=1, json_schema_extra={"default": [*map(duration_text, _DEFAULT.backoff)]}
+    )
     """Pauses after the first attempt, the second and so on; the last one is made again and again."""
-    ack_wait: Duration = _DEFAULT.ack_wait
+    ack_wait: Duration = Field(
+        default=_DEFAULT.ack_wait, json_schema_extra={"default": duration_text(_DEFAULT.ack_wait)}
+    )
     """A worker that says nothing for so long is taken for dead, and its request is tried again."""
     group: str | None = None
     """Name of a group of handlers that share `limit`."""
@@ -35,5 +40,5 @@ class Handler(Model):
             raise problem("group", message, path=("group",))
         if (self.group is None) != (self.limit is None):
             missing = "limit" if self.limit is None else "group"
-            raise problem("missing", "is missing: `group` and `limit` go together", path=(missing,))
+            raise problem("required", "is missing: `group` and `limit` go together", path=(missing,))
         return self

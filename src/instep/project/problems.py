@@ -101,8 +101,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
 
 def _unknown_key(path: Path, document: Document) -> Problem:
     allowed = keys_allowed(path[:-1], document.data)
-    message = f"{_of_the_other_kind(path, document.data) or 'unknown key'}"
-    message += f"{_nearest(path[-1], allowed)}; allowed: {', '.join(allowed)}"
+    message = _of_the_other_kind(path, document.data) or f"unknown key{_nearest(path[-1], allowed)}"
+    message += f"; allowed: {', '.join(allowed)}"
     return Problem(_line_of(document, path), _dotted(path), message, allowed)
 
 

@@ -92,9 +92,9 @@ class SparkSource(Variant):
             if self.path:
                 raise problem("conflict", "a jdbc source has a `table`, not a path", path=("path",))
             if "url" not in {each.lower() for each in self.options}:
-                raise problem("missing", "needs `url: jdbc:…`, as `format` is jdbc", path=("options",))
+                raise problem("required", "needs `url: jdbc:…`, as `format` is jdbc", path=("options",))
         if not (self.path or self.table or self.options):
-            raise problem("missing", "must say what to read: `path`, `table`, or `options` of the format")
+            raise problem("required", "must say what to read: `path`, `table`, or `options` of the format")
         return self
 
     def reader_options(self) -> dict[str, str]:

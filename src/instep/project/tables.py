@@ -135,10 +135,9 @@ class TableEntity(EntityBase):
     global."""
     watermark: Text | None = None
     """Column with the time of a row's last change. Without it all rows are read whenever the table has changed."""
-    watermark_lag: Pause = 0
-    """How far behind the time of a request a run stays, such as `5m`. Raise it above the longest transaction (and what
-    clocks differ by) where others write while Instep reads, or rows that become visible late are missed; at `0s` none
-    may."""
+    watermark_lag: Pause = Field(default=0, json_schema_extra={"default": "0s"})
+    """How far behind the time of the request a run stays. Where others write while Instep reads, choose more than the
+    longest transaction lasts and clocks differ, such as `5m`: a row that becomes visible later than that is missed."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
     order: AnyColumns = ()
@@ -205,5 +204,6 @@ class TableEntity(EntityBase):
             for side, end in (("from", edge.start), ("to", edge.end)):
                 if not end.columns and (self.node is None or end.label != self.node.label):
                     message = "the row is no such node: name the `columns` that hold its key"
-                    raise problem("ends", message, path=("edges", index, side, "label"))
+                    own = [self.node.label] if self.node else []
+                    raise problem("ends", message, path=("edges", index, side, "label"), allowed=own)
         return self

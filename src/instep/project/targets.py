@@ -47,7 +47,7 @@ class ClickHouseTarget(Variant):
     def _servers_need_staging(self) -> Self:
         if self.staging is None and is_clickhouse_server(self.uri):
             message = "is missing: a ClickHouse server needs a folder or URL that all tasks reach"
-            raise problem("missing", message, path=("staging",))
+            raise problem("required", message, path=("staging",))
         return self
 
 

@@ -1,0 +1,95 @@
+"""What entities of one project have to do with each other, and with its targets and engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from instep.project import Project
+
+from .conftest import Reject
+from .declared import said
+
+TABLE: dict[str, Any] = {"source": {"type": "spark", "path": "x"}, "key": "id"}
+DOCUMENTS: dict[str, Any] = {"source": {"type": "files", "path": "docs"}}
+CLICKHOUSE = {"type": "clickhouse", "uri": "graph"}
+POSTGRES = {"type": "postgres", "uri": "postgresql://h/db"}
+LANCE = {"type": "lance", "uri": "index"}
+
+
+def project(target: dict[str, str] = LANCE, **entities: dict[str, Any]) -> Project:
+    return Project.model_validate({"name": "p", "targets": {"only": target}, "entities": entities})
+
+
+@pytest.mark.parametrize("target", [CLICKHOUSE, POSTGRES, LANCE])
+def test_every_target_takes_tables(target: dict[str, str]) -> None:
+    assert project(target, User=TABLE).target_of("User") == "only"
+
+
+@pytest.mark.parametrize("target", [CLICKHOUSE, POSTGRES])
+def test_documents_need_lance(target: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="documents need a target of the type lance"):
+        project(target, Notes=DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("target: index", "target: graph", "24 entities.Notes.target: documents need a target of the type lance"),
+        ("target: index", "target: graph", "found 'graph'; allowed: index"),
+        ("    target: index\n", "", "must say which target, as there is more than one; allowed: index"),
+        ("target: graph", "target: grph", "no such target; found 'grph'; allowed: graph, index (did you mean graph?)"),
+        ("label: Person}", "label: Commit}", "21 entities.Author.node.label: the entity Commit makes the nodes of"),
+        ("label: Person}", "label: commit}", "21 entities.Author.node.label: the entity Commit makes the nodes of"),
+        ("label: Person,", "label: Persn,", "found 'Persn'; allowed: Commit, Person (did you mean Person?)"),
+        ("label: Person,", "label: Notes,", "edges[0].from.label: no entity makes nodes of this label"),
+        ("  Author:", "  Author__x:", "17 entities.Author__x: the name of an entity of a table has no two underscores"),
+        ("  Author:", "  Author_:", "17 entities.Author_: the name of an entity of a table has no two underscores"),
+        ("  Author:", "  commit:", "17 entities.commit: differs from Commit in case only"),
+        ("name: git", "name: git\nengine: inline", "8 entities.Commit.source: a table needs Spark, and `engine` is"),
+    ],
+)
+def test_what_does_not_fit_together(reject: Reject, old: str, new: str, says: str) -> None:
+    assert says in said(reject, old, new)
+
+
+def test_a_plain_table_is_a_node_called_like_its_entity() -> None:
+    follows = {
+        "kind": "FOLLOWS",
+        "from": {"label": "User", "columns": "by"},
+        "to": {"label": "User", "columns": "whom"},
+    }
+    project(User=TABLE, Follow={**TABLE, "edges": [follows]})
+    with pytest.raises(ValidationError, match="the entity User makes the nodes of this label already"):
+        project(User=TABLE, Person={**TABLE, "node": {"label": "User"}})
+    with pytest.raises(ValidationError, match="the entity Person makes the nodes of this label already"):
+        project(Person={**TABLE, "node": {"label": "User"}}, User=TABLE)
+    # A join table has no node that an edge could lead to.
+    with pytest.raises(ValidationError, match="no entity makes nodes of this label"):
+        project(User=TABLE, Follow={**TABLE, "edges": [{**follows, "to": {"label": "Follow", "columns": "x"}}]})
+
+
+def test_a_document_entity_may_have_names_that_a_table_may_not() -> None:
+    assert list(project(My__Notes_=DOCUMENTS).entities) == ["My__Notes_"]
+
+
+GLOBAL = {**TABLE}
+NAMESPACED = {**TABLE, "scope": "path"}
+
+
+@pytest.mark.parametrize("upstream", [GLOBAL, NAMESPACED, DOCUMENTS])
+def test_namespaces_wait_for_namespaces_and_for_what_is_global(upstream: dict[str, Any]) -> None:
+    assert project(Up=upstream, Down={**NAMESPACED, "depends_on": ["Up"]}).entities["Down"].depends_on == ("Up",)
+
+
+@pytest.mark.parametrize("downstream", [GLOBAL, DOCUMENTS])
+def test_what_is_global_waits_for_what_is_global_only(downstream: dict[str, Any]) -> None:
+    assert project(Up=GLOBAL, Down={**downstream, "depends_on": ["Up"]}).entities["Down"].depends_on == ("Up",)
+    with pytest.raises(ValidationError, match="a global entity cannot wait for one that is indexed by namespaces"):
+        project(Up=NAMESPACED, Down={**downstream, "depends_on": ["Up"]})
+
+
+def test_a_scope_needs_no_namespaces() -> None:
+    assert project(Down=NAMESPACED).scopes == ()

@@ -1,0 +1,76 @@
+"""The bus, namespaces and policies of handlers, as a project declares them."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.domain.deliveries import Policy
+from instep.domain.refs import Scope
+from instep.domain.requests import Kind
+from instep.project.graph import policy_of
+
+from .conftest import BASE, Load, Reject
+from .declared import said
+
+
+def test_requests_are_kept_in_the_ledger_unless_a_bus_is_named(load: Load) -> None:
+    project = load(BASE)
+    assert (project.bus, project.bus_label) == (None, "the ledger")
+    named = load("bus: tls://ann:${PASSWORD}@one,two:4223/shop\n" + BASE, {"PASSWORD": "hunter2"})
+    assert named.bus == "tls://ann:hunter2@one,two:4223/shop"
+    assert named.bus_label == "tls://one,tls://two:4223/shop"
+    assert "hunter2" not in repr(named)
+
+
+def test_namespaces_are_kept_in_one_form(load: Load) -> None:
+    project = load('namespaces: [42/9970/, "42/9971", 7]\n' + BASE)
+    assert project.namespaces == ("42/9970", "42/9971", "7")
+    assert project.scopes == tuple(map(Scope.parse, ("42/9970", "42/9971", "7")))
+
+
+def test_policies_have_the_defaults_of_the_domain(load: Load) -> None:
+    project = load("handlers: {namespace: {}}\n" + BASE)
+    assert policy_of(project, Kind.GLOBAL) == policy_of(project, Kind.NAMESPACE) == Policy()
+
+
+def test_each_kind_of_request_has_its_policy(load: Load) -> None:
+    heavy = "{max_attempts: 2, backoff: [0s, 1m], ack_wait: 90s, group: heavy, limit: 3}"
+    project = load(f"handlers:\n  global: {heavy}\n  namespace: {{backoff: [1h]}}\n{BASE}")
+    assert policy_of(project, Kind.GLOBAL) == Policy(2, (0, 60_000), 90_000, "heavy", 3)
+    assert policy_of(project, Kind.NAMESPACE) == Policy(backoff=(3_600_000,))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("bus: nast://ann:hunter2@h", "1 bus: must look like nats://user:password@host:4222/prefix"),
+        ("bus: nats://ann:hunter2@h?tls_ca=x", "1 bus: has options for TLS, but does not begin with tls://"),
+        ("bus: nats://ann:${SECRET}@h:x", "found (not shown)"),
+        ("bus: 5", "1 bus: must be text (put it in quotes); found (not shown)"),
+        ("namespaces: [42, 42/9970]", "1 namespaces[1]: one namespace is inside another"),
+        ("namespaces: [42/9970, 42]", "1 namespaces[1]: one namespace is inside another"),
+        ("namespaces: [42/1, 42/1/]", "1 namespaces[1]: is named twice"),
+        ("namespaces: [global]", "1 namespaces[0]: must be a traversal path such as 42/9970: `global` is no namespace"),
+        ("namespaces: [a/b]", "1 namespaces[0]: must be a traversal path such as 42/9970; found 'a/b'"),
+        ("namespaces: [true]", "1 namespaces[0]: must be text"),
+        ("namespaces: [-1]", "1 namespaces[0]: must be a traversal path"),
+        ("namespaces: 42", "1 namespaces: must be a list; found 42"),
+        ("handlers: {glbal: {}}", "handlers.glbal: unknown key (did you mean global?); allowed: global, namespace"),
+        ("handlers: {global: {limt: 2}}", "handlers.global.limt: unknown key (did you mean limit?); allowed: max_att"),
+        ("handlers: {global: {limit: 2}}", "1 handlers.global.group: is missing: `group` and `limit` go together"),
+        ("handlers: {global: {group: x}}", "1 handlers.global.limit: is missing: `group` and `limit` go together"),
+        ("handlers: {global: {group: a b, limit: 1}}", "1 handlers.global.group: the name of a group is letters"),
+        ("handlers: {global: {group: a, limit: 0}}", "1 handlers.global.limit: must be at least 1"),
+        ("handlers: {global: {backoff: []}}", "1 handlers.global.backoff: must not be empty"),
+        ("handlers: {global: {backoff: [5]}}", "1 handlers.global.backoff[0]: must be a duration"),
+        ("handlers: {global: {ack_wait: 0s}}", "1 handlers.global.ack_wait: must be a duration above 0"),
+        ("handlers: {global: {max_attempts: 0}}", "1 handlers.global.max_attempts: must be at least 1"),
+        ("handlers: {global: 5}", "1 handlers.global: must be a mapping"),
+    ],
+)
+def test_what_is_refused(reject: Reject, line: str, says: str) -> None:
+    assert says in said(reject, "name: git", f"{line}\nname: git")
+
+
+def test_neighbours_that_begin_alike_are_not_nested(load: Load) -> None:
+    assert load("namespaces: [42/99, 42/997, 4]\n" + BASE).namespaces == ("42/99", "42/997", "4")

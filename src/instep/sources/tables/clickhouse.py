@@ -1,0 +1,280 @@
+"""Tables of ClickHouse, in this process (chdb) or on a server. Everything but the rows is asked without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
+from typing import TYPE_CHECKING
+
+from instep.clickhouse.place import Place
+from instep.clickhouse.session import Session, quoted, records
+from instep.domain.columns import Column
+from instep.domain.cuts import KeyRange, balanced_cuts, cut_columns
+from instep.domain.keys import Key
+from instep.domain.refs import Scope
+from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.errors import Away, UserError
+from instep.sources.tables import predicates
+from instep.sources.tables.clickhouse_dialect import ClickHouseDialect
+from instep.sources.tables.clickhouse_types import SourceColumn, source_column
+from instep.sources.tables.port import Sessions
+from instep.sources.tables.spark_types import as_ours, columns_of
+from instep.sources.tables.transforms import Transform, demand, transformed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from instep.sources.tables.clickhouse_reader import Question
+
+#: A frame has at most so many partitions: neighbouring ranges are read together.
+_PARTITIONS = 64
+
+#: When nobody cut its rows, a frame has a partition for each so many.
+_PARTITION_ROWS = 1_000_000
+
+#: A name that Spark knows a frame by is used again after so many others: Spark forgets none, nor what it stood for.
+_NAMES = 1_000
+_NUMBERS = count()
+
+_MERGING = re.compile(r"(Replacing|Collapsing|Summing|Aggregating|Coalescing)MergeTree\Z")
+
+
+@dataclass(frozen=True)
+class ClickHouseTable:
+    """`uri` is a folder (chdb), or `http://user:password@host:8123/database`; `table` is a name, or `database.name`. In
+    `sql`, a SELECT that runs in ClickHouse, the table is called `source`. The transform comes after everything: it
+    leaves alone the columns that say what a row is.
+
+    A table whose engine merges rows (ReplacingMergeTree and the like) is read with FINAL when all of it is read: a
+    version that a deleted one has replaced would come back otherwise. In an incremental window its versions come as
+    they are, which is a lot cheaper: the latest watermark wins where they are written.
+    """
+
+    uri: str = field(repr=False)
+    table: str
+    sql: str | None = None
+    transform: Transform | None = None
+    transform_name: str = "transform"
+
+    @property
+    def text(self) -> str:
+        return f"{self._place.shown}: {self.table}"
+
+    @property
+    def _place(self) -> Place:
+        return Place.of(self.uri)
+
+    @property
+    def _named(self) -> dict[str, str]:
+        """Database and table, as parameters."""
+        database, _, table = self.table.partition(".") if "." in self.table else (self._place.database, "", self.table)
+        return {"database": database, "table": table}
+
+    def columns(self, spark: Sessions) -> tuple[Column, ...]:
+        with self._place.session() as session:
+            columns = tuple(each.column for each in self._described(session).values())
+        if self.transform is None:
+            return columns
+        return columns_of(self._frame(spark, columns, []).schema)
+
+    def state(self) -> str | None:
+        """A digest of its parts. A merge changes it too, without need: then the table is read once more."""
+        if self.sql is not None:
+            return None
+        with self._place.session() as session:
+            engine, made = self._made(session)
+            if not engine.endswith("MergeTree"):
+                return None
+            sql = (
+                "SELECT toString(cityHash64(arraySort(groupArray(hash_of_all_files)), {made:String})) AS digest "
+                "FROM system.parts WHERE database = {database:String} AND table = {table:String} AND active"
+            )
+            (found,) = records(session, sql, **self._named, made=made)
+        return str(found["digest"])
+
+    def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
+        if rows.watermark is None:
+            return True
+        with self._place.session() as session:
+            asked = self._asked(session, rows, Selection(scope))
+            later = predicates.above(asked.dialect, rows.watermark, floor)
+            return bool(records(session, f"{asked.select('1', later)} LIMIT 1", **asked.dialect.values))
+
+    def histogram(
+        self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
+    ) -> Histogram:
+        """Versions that FINAL would hide are counted: they have to be read, and are evenly about."""
+        from instep.sources.tables.samples import KEYS_PER_BIN, binned
+
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection, columns)
+            keyed = " AND ".join(map(asked.dialect.keyed, columns))
+            (found,) = records(
+                session, asked.select(f"count() AS rows, countIf({keyed}) AS keyed"), **asked.dialect.values
+            )
+            # The same rows at every look: by a hash of what tells them apart.
+            every = max(1, found["keyed"] // (bins * KEYS_PER_BIN))
+            hashed = ", ".join(quoted(name) for name in dict.fromkeys((*rows.sorted_by, *rows.key)))
+            taken = [keyed] if every == 1 else [keyed, f"cityHash64({hashed}) % {every:d} = 0"]
+            wanted = [asked.columns[name] for name in columns]
+            sample = session.arrow(asked.select(_values(wanted), *taken), **asked.dialect.values)
+        return Histogram(found["rows"], binned(_in_our_types(wanted, sample), found["keyed"], bins))
+
+    def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
+        from instep.sources.tables.samples import keys
+
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection, (column,))
+            found = asked.columns[column]
+            ends = f"minOrNull({found.value}), maxOrNull({found.value})"
+            answer = session.arrow(asked.select(ends, asked.dialect.keyed(column)), **asked.dialect.values)
+        if answer.column(0).null_count:
+            return None
+        least, greatest = (keys(_in_our_types([found], answer.select([at])))[0] for at in range(2))
+        return least, greatest
+
+    def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
+        from instep.sources.tables.clickhouse_reader import Question
+
+        with self._place.session() as session:
+            columns = self._described(session)
+            final = _whole(selection) and _MERGING.search(self._made(session)[0]) is not None
+            relation = self._relation(final=final)
+            questions = []
+            cut_by, groups = self._groups(spark, rows, selection)
+            for group in groups:
+                asked = _Asked.of(relation, columns, rows, selection, cut_by, where=self.text)
+                condition = predicates.in_ranges(asked.dialect, cut_by, group)
+                sql = asked.select(_values(columns.values()), *filter(None, [condition]))
+                questions.append(Question(sql, asked.dialect.values))
+        found = self._frame(spark, tuple(each.column for each in columns.values()), questions)
+        if self.transform is not None:
+            demand(rows.named, found.columns, self.text, after=self.transform_name)
+        return found
+
+    def _groups(
+        self, spark: Sessions, rows: RowColumns, selection: Selection
+    ) -> tuple[tuple[str, ...], list[Sequence[KeyRange]]]:
+        """Ranges, of these columns, by the partitions that read them."""
+        cut_by, ranges = selection.cut_by, predicates.in_order(selection.ranges)
+        if _whole(selection) and set(ranges) <= {KeyRange()}:
+            cut_by = cut_columns(rows.key, (rows.scope,) if rows.scope else (), dominated=False)[:1]
+            found = self.histogram(spark, rows, replace(selection, cut_by=(), ranges=()), cut_by, bins=10 * _PARTITIONS)
+            parts = min(_PARTITIONS, 1 + found.rows // _PARTITION_ROWS)
+            ranges = [each.range for each in balanced_cuts(found.bins, parts)]
+        groups = max(1, min(_PARTITIONS, len(ranges)))
+        edges = [len(ranges) * at // groups for at in range(groups + 1)]
+        return cut_by, [ranges[first:after] for first, after in pairwise(edges)]
+
+    def _frame(self, spark: Sessions, columns: tuple[Column, ...], questions: Sequence[Question]) -> DataFrame:
+        from instep.sources.tables.clickhouse_reader import Asking, data_source
+
+        session = spark()
+        name = f"instep_clickhouse_{next(_NUMBERS) % _NAMES}"
+        session.dataSource.register(data_source(name, Asking(self._place, columns), questions))
+        frame = session.read.format(name).load()
+        if self.transform is None:
+            return frame
+        found = transformed(frame, self.transform, self.transform_name, self.text)
+        return found.selectExpr(*(as_ours(each.name, each.dataType) for each in found.schema.fields))
+
+    def _asked(self, session: Session, rows: RowColumns, selection: Selection, columns: Sequence[str] = ()) -> _Asked:
+        return _Asked.of(
+            self._relation(final=False), self._described(session), rows, selection, columns, where=self.text
+        )
+
+    def _relation(self, *, final: bool) -> tuple[str, str]:
+        """What comes before a SELECT, and what it is from."""
+        table = quoted(*self._named.values()) + (" FINAL" if final else "")
+        if self.sql is None:
+            return "", table
+        # On lines of its own: it may end with a comment.
+        return f"WITH source AS (SELECT * FROM {table}) ", f"(\n{self.sql.strip().rstrip(';')}\n)"
+
+    def _described(self, session: Session) -> dict[str, SourceColumn]:
+        before, relation = self._relation(final=False)
+        try:
+            found = records(session, f"DESCRIBE ({before}SELECT * FROM {relation})")
+        except UserError as error:
+            if isinstance(error, Away):
+                raise
+            raise UserError(error.what, where=self.text, hint="Look at `table` and `sql` of the source.") from None
+        columns: dict[str, SourceColumn] = {}
+        for each in found:
+            column = source_column(each["name"], each["type"])
+            if column is None:
+                raise UserError(
+                    f"column {each['name']!r} has the type {each['type']}, which is none of ours",
+                    where=self.text,
+                    hint="Leave it out, or convert it, with `sql`: SELECT toString(…) AS … FROM source",
+                )
+            if any(other.lower() == column.name.lower() for other in columns):
+                raise UserError(
+                    f"it has two columns called {column.name!r}",
+                    where=self.text,
+                    hint="Name them apart, with AS in `sql`.",
+                )
+            columns[column.name] = column
+        return columns
+
+    def _made(self, session: Session) -> tuple[str, str]:
+        """Engine and definition of the table; empty for what is none, such as a view of the server's own."""
+        found = records(
+            session,
+            "SELECT engine, create_table_query AS made FROM system.tables "
+            "WHERE database = {database:String} AND name = {table:String}",
+            **self._named,
+        )
+        return (found[0]["engine"], found[0]["made"]) if found else ("", "")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A question about selected rows, whatever their ranges."""
+
+    relation: tuple[str, str]
+    columns: Mapping[str, SourceColumn]
+    dialect: ClickHouseDialect
+    conditions: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        relation: tuple[str, str],
+        columns: Mapping[str, SourceColumn],
+        rows: RowColumns,
+        selection: Selection,
+        also: Sequence[str],
+        *,
+        where: str,
+    ) -> _Asked:
+        demand((*rows.named, *also), tuple(columns), where)
+        dialect = ClickHouseDialect(columns)
+        return cls(relation, columns, dialect, tuple(predicates.conditions(dialect, rows, selection)))
+
+    def select(self, what: str, *more: str) -> str:
+        before, relation = self.relation
+        where = " AND ".join(f"({each})" for each in (*self.conditions, *more)) or "1"
+        return f"{before}SELECT {what} FROM {relation} WHERE {where}"
+
+
+def _whole(selection: Selection) -> bool:
+    """Whether it is not only what has changed."""
+    return selection.window is None or selection.window.first
+
+
+def _values(columns: Iterable[SourceColumn]) -> str:
+    """Without names: one that is a column's too would be taken for it in conditions. Answers go by their order."""
+    return ", ".join(each.value for each in columns)
+
+
+def _in_our_types(columns: Sequence[SourceColumn], answer: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    from instep.sources.tables.clickhouse_reader import arrow_schema, as_ours
+
+    schema = arrow_schema([each.column for each in columns])
+    return pa.Table.from_batches([as_ours(each, schema) for each in answer.to_batches()], schema)

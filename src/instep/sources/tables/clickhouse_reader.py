@@ -1,0 +1,156 @@
+"""Rows of ClickHouse as a Spark Python Data Source: one input partition for each question, Arrow from end to end.
+
+A task reads its answer to the end into a file, and then hands it on. So an attempt that breaks is made again without a
+row coming twice, memory holds a few blocks, and in process (chdb, which one process at a time can open) the next task
+gets its turn while the rows of this one are being written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from instep.clickhouse.place import Place
+from instep.clickhouse.session import Overflow
+from instep.domain.columns import Column, ColumnType, TypeName
+from instep.errors import Away, Transient
+from instep.failures import packed
+
+#: Rows of a block; halved, down to the least, while the server says that they need too much memory.
+BLOCK_ROWS = 100_000
+LEAST_BLOCK_ROWS = 1_024
+
+#: Between one attempt and the next, for errors that pass.
+PAUSES = (0.1, 0.2, 0.4)
+
+_SPARK_TYPES = {TypeName.INT32: "int", TypeName.INT64: "bigint", TypeName.FLOAT32: "float", TypeName.FLOAT64: "double"}
+_ARROW_TYPES: Mapping[TypeName, pa.DataType] = {
+    TypeName.BOOL: pa.bool_(),
+    TypeName.INT32: pa.int32(),
+    TypeName.INT64: pa.int64(),
+    TypeName.FLOAT32: pa.float32(),
+    TypeName.FLOAT64: pa.float64(),
+    TypeName.STRING: pa.string(),
+    TypeName.BYTES: pa.binary(),
+    TypeName.DATE: pa.date32(),
+    TypeName.TIMESTAMP: pa.timestamp("us", "UTC"),
+}
+
+
+def _spark_type(kind: ColumnType) -> str:
+    return "binary" if kind.name is TypeName.BYTES else _SPARK_TYPES.get(kind.name, str(kind))
+
+
+def _arrow_type(kind: ColumnType) -> pa.DataType:
+    if kind.name is TypeName.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    return _ARROW_TYPES[kind.name]
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([pa.field(each.name, _arrow_type(each.type)) for each in columns])
+
+
+def ddl(columns: Sequence[Column]) -> str:
+    """Spark's schema for the same."""
+    names = ("`" + each.name.replace("`", "``") + "`" for each in columns)
+    return ", ".join(f"{name} {_spark_type(each.type)}" for name, each in zip(names, columns, strict=True))
+
+
+def as_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """An answer in our types. Whether text is text is looked at where it is written, row by row if need be."""
+    arrays = [
+        array.view(pa.string()) if array.type == pa.binary() and field.type == pa.string() else array.cast(field.type)
+        for array, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class Question(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
+    """A SELECT, and what is bound in it."""
+
+    def __init__(self, sql: str, values: Mapping[str, Any]) -> None:
+        self.sql = sql
+        self.values = dict(values)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What all questions of a frame have in common."""
+
+    place: Place
+    columns: tuple[Column, ...]
+
+    def read(self, question: Question) -> Iterator[pa.RecordBatch]:
+        with tempfile.TemporaryFile() as file:
+            self._spooled(question, file)
+            file.seek(0)
+            schema = arrow_schema(self.columns)
+            end = file.seek(0, 2)
+            file.seek(0)
+            while file.tell() < end:
+                for batch in pa.ipc.open_stream(file):
+                    yield as_ours(batch, schema)
+
+    def _spooled(self, question: Question, file: IO[bytes]) -> None:
+        rows, pauses = BLOCK_ROWS, iter(PAUSES)
+        while True:
+            file.seek(0)
+            file.truncate()
+            try:
+                with self.place.session() as session:
+                    return session.spool(question.sql, file, block_rows=rows, **question.values)
+            except Overflow:
+                if rows == LEAST_BLOCK_ROWS:
+                    raise
+                rows = max(LEAST_BLOCK_ROWS, rows // 2)
+            except (Transient, Away):
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+
+class TableReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no types for it
+    def __init__(self, asking: Asking, questions: Sequence[Question]) -> None:
+        self._asking = asking
+        self._questions = list(questions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark pickles the reader into every task; the task gets its own question beside it.
+        return TableReader, (self._asking, ())
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._questions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Question)
+        return packed(self._asking.read(partition))
+
+
+class TableSource(DataSource):  # type: ignore[misc]  # PySpark brings no types for it
+    """Base of the source that one frame registers; `data_source` puts its content in. It is no option of Spark's
+    reader: a plan shows those, and it has a password.
+    """
+
+    asking: Asking
+    questions: Sequence[Question]
+
+    def schema(self) -> str:
+        return ddl(self.asking.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TableReader(self.asking, self.questions)
+
+
+def data_source(name: str, asking: Asking, questions: Sequence[Question]) -> type[TableSource]:
+    """A data source that carries everything by value, to be registered under `name`."""
+    content = {"name": classmethod(lambda cls: name), "asking": asking, "questions": tuple(questions)}
+    return type("ThisTable", (TableSource,), content)

@@ -26,12 +26,13 @@ def _texts(values: pa.Array[Any]) -> pa.Array[Any]:
 
 def _in_hex(values: pa.Array[Any]) -> pa.Array[Any]:
     """All values at once: they lie behind each other, and each byte becomes two characters."""
-    rows = len(values)
+    rows, there = len(values), values.is_valid()
     values = values.fill_null(b"")
     _, places, content = values.buffers()
     assert places is not None
     offsets = np.frombuffer(memoryview(places), np.int32)[values.offset : values.offset + rows + 1]
-    text = b"" if content is None else content[int(offsets[0]) : int(offsets[-1])].hex()
-    return pa.Array.from_buffers(
-        pa.string(), rows, [None, pa.py_buffer((offsets - offsets[0]) * np.int32(2)), pa.py_buffer(text)]
-    )
+    text = content[int(offsets[0]) : int(offsets[-1])].to_pybytes().hex() if content else ""
+    starts = pa.py_buffer((offsets - offsets[0]) * np.int32(2))
+    found = pa.Array.from_buffers(pa.string(), rows, [None, starts, pa.py_buffer(text.encode())])
+    with_nulls: pa.Array[Any] = pc.if_else(there, found, pa.scalar(None, pa.string()))
+    return with_nulls

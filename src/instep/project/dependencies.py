@@ -6,7 +6,7 @@ global entity. A global entity cannot wait for namespaces.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep.project.fields import problem

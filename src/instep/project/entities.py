@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Discriminator, Tag
 
+from instep.domain.graph import MAX_NAME, is_table_name
 from instep.domain.refs import is_entity_name
 from instep.project.documents import DocumentEntity
 from instep.project.fields import problem
@@ -45,14 +46,20 @@ def check_names(entities: Mapping[str, Entity]) -> None:
         if not is_entity_name(name):
             message = "an entity's name is letters, digits and underscores, starting with a letter, at most 100"
             raise problem("entity_name", message, path=(name,))
-        if isinstance(entity, TableEntity) and ("__" in name or name.endswith("_")):
-            # `User__FOLLOWS` is the table of an edge of `User`.
-            message = "the name of an entity of a table has no two underscores in a row, and none at its end"
+        if isinstance(entity, TableEntity) and not _names_a_table(name):
+            message = (
+                f"names of tables have no two underscores in a row, none at the end, and at most {MAX_NAME} letters"
+            )
             raise problem("entity_name", message, path=(name,))
         if name.lower() in seen:
             # They share folders and tables, which may not tell the case apart.
             raise problem("entity_name", f"differs from {seen[name.lower()]} in case only", path=(name,))
         seen[name.lower()] = name
+
+
+def _names_a_table(name: str) -> bool:
+    """`User__FOLLOWS` is the table of an edge of `User`, and `User` the label of its node if it has no other."""
+    return is_table_name(name) and "__" not in name and not name.endswith("_")
 
 
 def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:

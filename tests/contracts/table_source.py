@@ -1,0 +1,290 @@
+"""What every source of tables must do. Inherit `TableSourceContract`, and provide `make` and `sessions`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+
+from instep.domain.cuts import KeyRange, balanced_cuts
+from instep.domain.keys import Key, key_of
+from instep.domain.refs import GLOBAL, Scope
+from instep.domain.rows import RowColumns, Selection
+from instep.domain.windows import Window
+from instep.errors import UserError
+from instep.sources.tables.port import Sessions, TableSource
+from tests.contracts.table_source_rows import (
+    COLUMNS,
+    INT64_MAX,
+    INT64_MIN,
+    ROWS,
+    START,
+    Row,
+    a_row,
+    cuts,
+    in_range,
+    micros,
+    selected,
+    some_rows,
+    table_of,
+)
+
+#: A new table with these rows. Made again with the same name it has other rows.
+Make: TypeAlias = Callable[..., TableSource]
+
+SCOPE = Scope("42/9970/")
+NOW = micros(START) + 1_000_000
+
+#: Columns to cut by; with the bounds of a range in their middle.
+CUT_BY: list[tuple[tuple[str, ...], Key, Key]] = [
+    (("id",), key_of(50), key_of(120)),
+    (("name",), key_of("a"), key_of("é")),
+    (("name",), key_of("''; DROP TABLE x; --"), key_of("\\'")),
+    (("number",), key_of(-10), key_of(20)),
+    (("day",), key_of(a_row(30)["day"]), key_of(a_row(130)["day"])),
+    (("updated",), key_of(a_row(40)["updated"]), key_of(a_row(90)["updated"])),
+    (("amount",), key_of(a_row(1)["amount"]), key_of(a_row(100)["amount"])),
+    (("data",), key_of(b"\x20"), key_of(b"\x80\x7f")),
+    (("path", "id"), key_of("42/9970/", 60), key_of("42/99700/", 30)),
+    (("path", "id"), key_of("42/9970/", 60), key_of("42/9970/", 150)),
+    (("path", "name", "id"), key_of("42/", "a", 10), key_of("42/9970/", "z")),
+]
+
+
+class TableSourceContract:
+    """`make(table, name=…)` puts a table of Arrow into the source, whose columns have the types of `SCHEMA`; `sessions`
+    gives Spark.
+    """
+
+    #: What a column may be called here.
+    odd_names: Sequence[str] = (
+        "plain",
+        "with space",
+        "with.dot",
+        "with`tick",
+        'with"quote',
+        "it's",
+        "ünïcode",
+        "select",
+    )
+
+    @pytest.fixture
+    def rows(self) -> list[Row]:
+        return some_rows()
+
+    @pytest.fixture
+    def source(self, make: Make, rows: list[Row]) -> TableSource:
+        return make(table_of(rows))
+
+    # -- columns and rows --------------------------------------------------------------------------
+
+    def test_columns_have_our_types(self, source: TableSource, sessions: Sessions) -> None:
+        assert source.columns(sessions) == COLUMNS
+
+    def test_all_rows_come_with_all_columns(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        frame = source.frame(sessions, ROWS, Selection())
+        assert frame.columns == [each.name for each in COLUMNS]
+        assert listed(frame) == comparable(rows)
+
+    def test_a_column_may_have_any_name(self, make: Make, sessions: Sessions) -> None:
+        names = tuple(self.odd_names)
+        source = make(pa.table({name: [f"{number}/" for number in range(10)] for name in names}))
+        assert [each.name for each in source.columns(sessions)] == list(names)
+        lower, upper = key_of(*["3/"] * len(names)), key_of(*["7/"] * len(names))
+        wanted = Selection(Scope("4/"), cut_by=names, ranges=(KeyRange(lower, upper),))
+        found = source.frame(sessions, RowColumns(key=names, scope=names[-1]), wanted).toArrow().to_pylist()
+        assert found == [dict.fromkeys(names, "4/")]
+        assert source.histogram(sessions, RowColumns(names), Selection(), names, bins=3).rows == 10
+        for name in names[2:4]:
+            assert source.extremes(sessions, RowColumns(names), Selection(), name) == (key_of("0/"), key_of("9/"))
+
+    def test_there_may_be_no_rows(self, make: Make, sessions: Sessions) -> None:
+        source = make(table_of([]))
+        assert source.columns(sessions) == COLUMNS
+        assert listed(source.frame(sessions, ROWS, Selection())) == []
+        assert source.histogram(sessions, ROWS, Selection(), ("id",), bins=10) == (0, [])
+        assert source.extremes(sessions, ROWS, Selection(), "id") is None
+        assert not source.changed(sessions, ROWS, GLOBAL, 0)
+
+    # -- scopes and windows ------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("path", ["42/9970/", "42/", "4/", "43/1/", "7/"])
+    def test_a_scope_holds_its_namespaces_and_no_neighbours(
+        self, source: TableSource, sessions: Sessions, rows: list[Row], path: str
+    ) -> None:
+        check_selected(source, sessions, rows, Selection(Scope(path)))
+
+    @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+    def test_a_window_is_exact_whatever_the_zone_of_the_session(
+        self, source: TableSource, sessions: Sessions, rows: list[Row], zone: str
+    ) -> None:
+        session = sessions()
+        before = session.conf.get("spark.sql.session.timeZone")
+        session.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            low, high = (micros(START + timedelta(microseconds=number)) for number in (50, 60))
+            for window in (Window(low, high), Window(None, high), Window(None, low - 1), Window(high, high + 1)):
+                check_selected(source, sessions, rows, Selection(window=window))
+            assert source.changed(sessions, ROWS, GLOBAL, micros(START) + 200)
+            assert not source.changed(sessions, ROWS, GLOBAL, micros(START) + 206)
+        finally:
+            session.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+    def test_the_first_window_has_rows_without_a_watermark_and_none_that_is_deleted(
+        self, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        check_selected(source, sessions, rows, Selection(window=Window(None, NOW)))
+
+    def test_a_later_window_has_deleted_rows(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        found = check_selected(source, sessions, rows, Selection(SCOPE, Window(micros(START) + 20, NOW)))
+        assert any(row["gone"] for row in found)
+
+    # -- ranges ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(("columns", "lower", "upper"), CUT_BY, ids=lambda each: str(each)[:40])
+    def test_every_row_comes_with_the_range_that_it_is_in(
+        self, source: TableSource, sessions: Sessions, rows: list[Row], columns: tuple[str, ...], lower: Key, upper: Key
+    ) -> None:
+        for one in cuts((lower, upper)):
+            wanted = Selection(SCOPE if "path" not in columns else GLOBAL, Window(None, NOW), columns, (one,))
+            found = source.frame(sessions, ROWS, wanted).toArrow().to_pylist()
+            must = {row["id"] for row in selected(rows, ROWS, wanted)}
+            assert must, "a range that holds nothing shows nothing"
+            assert must <= {row["id"] for row in found}
+            assert len(found) == len({row["id"] for row in found})
+
+    def test_many_ranges_come_at_once(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        every = cuts([key_of(number) for number in range(2, 200, 3)])
+        for ranges in (every[::2], every[1::2], every, every[10:20], tuple(reversed(every[5:9]))):
+            wanted = Selection(cut_by=("id",), ranges=ranges)
+            found = source.frame(sessions, ROWS, wanted).toArrow().column("id").to_pylist()
+            assert {row["id"] for row in selected(rows, ROWS, wanted)} <= set(found)
+            assert len(found) == len(set(found))
+
+    def test_rows_outside_a_range_are_not_read_for_nothing(
+        self, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        wanted = Selection(cut_by=("id",), ranges=(KeyRange(key_of(50), key_of(60)),))
+        found = source.frame(sessions, ROWS, wanted).toArrow().column("id").to_pylist()
+        assert sorted(found) == list(range(50, 60))
+
+    # -- histograms --------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("columns", [("id",), ("name",), ("day",), ("path", "id"), ("amount",), ("data",)])
+    def test_a_small_histogram_is_exact_and_in_our_order(
+        self, source: TableSource, sessions: Sessions, rows: list[Row], columns: tuple[str, ...]
+    ) -> None:
+        wanted = Selection(window=Window(None, NOW))
+        found = source.histogram(sessions, ROWS, wanted, columns, bins=1000)
+        chosen = selected(rows, ROWS, wanted)
+        keyed = [[row[name] for name in columns] for row in chosen]
+        counts = Counter(key_of(*values) for values in keyed if None not in values)
+        assert found.rows == len(chosen)
+        assert [(each.key, each.rows) for each in found.bins] == sorted(counts.items())
+
+    def test_a_histogram_has_about_as_many_bins_as_are_asked_for(self, make: Make, sessions: Sessions) -> None:
+        source = make(table_of([a_row(number) for number in range(4000)]))
+        found = source.histogram(sessions, ROWS, Selection(), ("id",), bins=20)
+        assert found.rows == sum(each.rows for each in found.bins) == 4000
+        assert 10 <= len(found.bins) <= 41
+        assert all(before.key < after.key for before, after in pairwise(found.bins))
+        largest = max(true_rows(cut.range, range(4000)) for cut in balanced_cuts(found.bins, 4))
+        assert largest <= 1500
+
+    def test_one_value_of_nearly_all_rows_is_one_bin(self, make: Make, sessions: Sessions) -> None:
+        """It has to be seen: nobody can cut it, and what is beside it can be cut."""
+        numbers = [number if number % 100 == 0 else 5000 for number in range(4000)]
+        source = make(table_of([a_row(at, number=number) for at, number in enumerate(numbers)]))
+        found = source.histogram(sessions, ROWS, Selection(), ("number",), bins=20)
+        assert found.rows == 4000
+        largest = max(found.bins, key=lambda each: each.rows)
+        assert largest.key == key_of(5000)
+        assert 3700 <= largest.rows <= 4000
+        assert len(found.bins) > 4
+
+    def test_rows_without_a_key_are_counted_and_in_no_bin(self, make: Make, sessions: Sessions) -> None:
+        source = make(table_of([a_row(number, name=None) for number in range(10)]))
+        assert source.histogram(sessions, ROWS, Selection(), ("name",), bins=10) == (10, [])
+        assert source.histogram(sessions, ROWS, Selection(), ("id", "name"), bins=10) == (10, [])
+        assert source.extremes(sessions, ROWS, Selection(), "name") is None
+
+    def test_the_ends_of_a_column(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        assert source.extremes(sessions, ROWS, Selection(), "id") == (key_of(INT64_MIN), key_of(INT64_MAX))
+        for column in ("day", "updated"):
+            values = [row[column] for row in selected(rows, ROWS, Selection(SCOPE)) if row[column] is not None]
+            found = source.extremes(sessions, ROWS, Selection(SCOPE), column)
+            assert found == (key_of(min(values)), key_of(max(values)))
+
+    # -- what has changed --------------------------------------------------------------------------
+
+    def test_something_changed_or_nothing(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        latest = max(row["updated"] for row in rows if row["updated"] is not None)
+        assert source.changed(sessions, ROWS, GLOBAL, micros(latest) - 1)
+        assert not source.changed(sessions, ROWS, GLOBAL, micros(latest))
+
+    def test_false_is_certain_in_a_scope_too(self, source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+        inside = [row["updated"] for row in selected(rows, ROWS, Selection(SCOPE)) if row["updated"] is not None]
+        assert source.changed(sessions, ROWS, SCOPE, micros(max(inside)) - 1)
+        assert not source.changed(sessions, ROWS, Scope("7/"), 0)
+
+    def test_its_state_differs_when_rows_have_changed(self, make: Make, rows: list[Row]) -> None:
+        before = make(table_of(rows), name="same").state()
+        after = make(table_of(rows[1:]), name="same").state()
+        assert before is None or before != after
+
+    def test_its_state_stays_when_nothing_changed(self, source: TableSource) -> None:
+        assert source.state() == source.state()
+
+    # -- what is wrong -----------------------------------------------------------------------------
+
+    def test_a_column_that_is_not_there(self, source: TableSource, sessions: Sessions) -> None:
+        with pytest.raises(UserError, match="updatet") as raised:
+            source.frame(sessions, RowColumns(key=("id",), watermark="updatet"), Selection())
+        assert "updated" in str(raised.value)
+        assert "amount" in str(raised.value)
+        with pytest.raises(UserError, match="'nothing'"):
+            source.histogram(sessions, ROWS, Selection(), ("nothing",), bins=10)
+
+    def test_a_watermark_has_to_be_a_timestamp(self, source: TableSource, sessions: Sessions) -> None:
+        with pytest.raises(UserError, match=r"'number'.*timestamp"):
+            source.frame(sessions, RowColumns(key=("id",), watermark="number"), Selection(window=Window(None, NOW)))
+
+    def test_floating_point_cannot_be_cut(self, source: TableSource, sessions: Sessions) -> None:
+        with pytest.raises(UserError, match="'score'"):
+            source.histogram(sessions, ROWS, Selection(), ("score",), bins=10)
+
+    def test_where_it_is_can_be_shown(self, source: TableSource) -> None:
+        assert source.text
+        assert not re.search(r"hunter2|s3cret|://[^/]*@", source.text + repr(source))
+
+
+def listed(frame: Any) -> list[str]:
+    return comparable(frame.toArrow().to_pylist())
+
+
+def comparable(rows: Sequence[Row]) -> list[str]:
+    """One text for each row: NaN is equal to nothing."""
+    return sorted(repr({name: _plain(value) for name, value in row.items()}) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def check_selected(source: TableSource, sessions: Sessions, rows: list[Row], wanted: Selection) -> list[Row]:
+    """Exactly these rows: there are no ranges."""
+    found: list[Row] = source.frame(sessions, ROWS, wanted).toArrow().to_pylist()
+    must = selected(rows, ROWS, wanted)
+    assert sorted(row["id"] for row in found) == sorted(row["id"] for row in must)
+    assert source.histogram(sessions, ROWS, wanted, ("id",), bins=10).rows == len(must)
+    return found
+
+
+def true_rows(one: KeyRange, values: Sequence[int]) -> int:
+    return sum(in_range([value], one) for value in values)

@@ -202,15 +202,11 @@ class EmbeddedSession:
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
         sql += f" SETTINGS output_format_arrow_string_as_string = 0, max_block_size = {block_rows:d}"
-        with (
-            self._explained(),
+        values = _all_bound(parameters)
+        with self._explained(), contextlib.closing(self._connection.send_query(sql, "ArrowStream", values)) as chunks:
             # Every chunk is a stream of its own.
-            contextlib.closing(
-                self._connection.send_query(sql, "ArrowStream", params=_all_bound(parameters))
-            ) as chunks,
-        ):
             for chunk in chunks:
-                file.write(chunk.get_memview())
+                file.write(chunk.bytes())
 
     def insert(self, table: str, rows: pa.Table) -> None:
         import pyarrow as pa

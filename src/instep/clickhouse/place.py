@@ -51,8 +51,6 @@ class Place:
             yield server.session(self._address, database=self.database)
             return
         if not Path(self.uri).is_dir():
-            raise UserError(
-                "there is no such folder", where=self.uri, hint="chdb keeps its tables in one."
-            )
+            raise UserError("there is no such folder", where=self.uri, hint="chdb keeps its tables in one.")
         with embedded.session(Path(self.uri), alone=False) as local:
             yield local

@@ -30,7 +30,14 @@ LEAST_BLOCK_ROWS = 1_024
 #: Between one attempt and the next, for errors that pass.
 PAUSES = (0.1, 0.2, 0.4)
 
-_SPARK_TYPES = {TypeName.INT32: "int", TypeName.INT64: "bigint", TypeName.FLOAT32: "float", TypeName.FLOAT64: "double"}
+_SPARK_TYPES = {
+    TypeName.BOOL: "boolean",
+    TypeName.INT32: "int",
+    TypeName.INT64: "bigint",
+    TypeName.FLOAT32: "float",
+    TypeName.FLOAT64: "double",
+    TypeName.BYTES: "binary",
+}
 _ARROW_TYPES: Mapping[TypeName, pa.DataType] = {
     TypeName.BOOL: pa.bool_(),
     TypeName.INT32: pa.int32(),
@@ -45,7 +52,7 @@ _ARROW_TYPES: Mapping[TypeName, pa.DataType] = {
 
 
 def _spark_type(kind: ColumnType) -> str:
-    return "binary" if kind.name is TypeName.BYTES else _SPARK_TYPES.get(kind.name, str(kind))
+    return _SPARK_TYPES.get(kind.name, str(kind))
 
 
 def _arrow_type(kind: ColumnType) -> pa.DataType:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
+from instep.handling import Handling
 from instep.project import Project, load_project
 from instep.service.compose import Workshop
 from instep.service.generations import built, checked_generation, generation_of, one_generation_of
@@ -59,7 +60,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep:
+class Instep(Handling):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -88,7 +89,7 @@ class Instep:
                     options,
                     generation_of(ledger, setup.ref, options.generation),
                     choose=workshop.choose,
-                    listing=_listing(watch, setup.ref.entity),
+                    listing=_listing(watch, setup.ref.label),
                 )
                 for setup in workshop.setups(entities)
             ]

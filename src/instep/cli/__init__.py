@@ -20,15 +20,20 @@ from instep import __version__
 from instep.cli import (
     cancel,
     check,
+    checkpoints,
+    dispatch,
     expire,
     failures,
     garbage,
+    handlers,
     history,
     init,
     job,
     jobs,
     ledger,
+    letters,
     lineage,
+    namespace,
     plan,
     promote,
     rebuild,
@@ -78,6 +83,8 @@ def instep(
       instep search "words"     ask the index
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
+      instep dispatch           ask for everything to be brought up to date, over the bus
+      instep serve-handlers     do what is asked
       instep want Document      have it built by whatever worker is free
       instep history Document   every build of it, and how it ended
       instep why Document URI   where a row comes from
@@ -110,6 +117,11 @@ app.add_typer(job.app)
 app.command("want")(want.want)
 app.command("wants")(wants.wants)
 app.command("cancel")(cancel.cancel)
+app.command("dispatch")(dispatch.dispatch)
+app.command("serve-handlers")(handlers.serve_handlers)
+app.add_typer(letters.app)
+app.command("checkpoints")(checkpoints.checkpoints)
+app.add_typer(namespace.app)
 app.command("history")(history.history)
 app.command("taint")(taint.taint)
 app.command("rebuild")(rebuild.rebuild)

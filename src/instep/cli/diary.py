@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TextIO
 
 from instep.cli.output import visible
-from instep.domain.amounts import amount
 
 
 class Diary:
-    """A line for each thing that happens, and every ten seconds one for the documents done since the last."""
+    """A line for each thing that happens, and every ten seconds one for what was done since the last."""
 
     EVERY_SECONDS = 10.0
 
@@ -32,7 +31,7 @@ class Diary:
 
     def listing(self, entity: str, found: int) -> None: ...
 
-    def begin(self, entity: str, total: int) -> None: ...
+    def begin(self, entity: str, total: int, unit: str) -> None: ...
 
     def advance(self, entity: str, units: int) -> None:
         with self._lock:
@@ -49,7 +48,7 @@ class Diary:
 
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
-            self._print(entity, f"{amount(units, 'document')} done")
+            self._print(entity, f"{units:,} done")
         self._done.clear()
         self._shown = self._monotonic()
 
@@ -68,10 +67,10 @@ class Records:
 
     def listing(self, entity: str, found: int) -> None: ...
 
-    def begin(self, entity: str, total: int) -> None: ...
+    def begin(self, entity: str, total: int, unit: str) -> None: ...
 
     def advance(self, entity: str, units: int) -> None:
-        self._write("done", entity, documents=units)
+        self._write("done", entity, units=units)
 
     def say(self, entity: str, message: str) -> None:
         self._write("say", entity, message=message)

@@ -23,6 +23,16 @@ EntitiesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ENTITY]...", help="Entities by name; all of them by default.", show_default=False),
 ]
+EntityOption = Annotated[
+    list[str] | None,
+    typer.Option("--entity", metavar="NAME", help="Only this entity; may be repeated.", show_default=False),
+]
+NamespaceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--namespace", metavar="PATH", help="A namespace, such as 42/9970; may be repeated.", show_default=False
+    ),
+]
 RefArgument = Annotated[
     str,
     typer.Argument(metavar="REF", help="A partition: Document, which is Document@global.", show_default=False),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from instep.domain.refs import PartitionRef
     from instep.service.progress import Progress
@@ -50,19 +51,32 @@ class Output:
 
     def table(self, title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Numbers are aligned right, with thousands separators. Cells are never read as markup."""
+        from rich.text import Text
+
+        cells = [list(row) for row in rows]
+        numeric = [any(_is_number(row[index]) for row in cells) for index in range(len(columns))]
+        self.texts(columns, ([Text(cell_text(cell)) for cell in row] for row in cells), title=title, right=numeric)
+
+    def texts(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Text]],
+        *,
+        title: str | None = None,
+        right: Sequence[bool] | None = None,
+    ) -> None:
+        """A table of texts that have styles of their own."""
         if self.as_json:
             return
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        cells = [list(row) for row in rows]
         table = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for index, name in enumerate(columns):
-            numeric = any(_is_number(row[index]) for row in cells)
-            table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(cell_text(cell)) for cell in row))
+            table.add_column(Text(name), justify="right" if right and right[index] else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
         self.console().print(table)
 
     def console(self) -> Console:

@@ -87,10 +87,10 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
             [
                 ref_text(each.ref, each.generation),
                 str(each.kind),
-                counts["new"],
-                counts["changed"] + counts["retried"],
-                counts["deleted"],
-                counts["unchanged"],
+                counts.get("new"),
+                counts["changed"] + counts["retried"] if "changed" in counts else None,
+                counts.get("deleted"),
+                counts.get("unchanged"),
                 len(each.slices),
                 each.work,
             ]

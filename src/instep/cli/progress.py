@@ -27,7 +27,7 @@ from instep.domain.amounts import amount
 
 
 class _Pace(ProgressColumn):
-    """Documents per second, and the time left."""
+    """Documents or rows per second, and the time left."""
 
     def render(self, task: Task) -> Text:
         if task.finished:
@@ -67,7 +67,7 @@ class Bars:
     def listing(self, entity: str, found: int) -> None:
         self._bars.update(self._task(entity), note=f"listing: {found:,} found")
 
-    def begin(self, entity: str, total: int) -> None:
+    def begin(self, entity: str, total: int, unit: str) -> None:
         task = self._task(entity)
         self._bars.reset(task, total=total)
         self._bars.update(task, note="")
@@ -99,6 +99,7 @@ class Bars:
 
 @dataclass(slots=True)
 class _Count:
+    unit: str
     total: int
     done: int
     began: float
@@ -118,11 +119,11 @@ class Lines:
 
     def listing(self, entity: str, found: int) -> None: ...
 
-    def begin(self, entity: str, total: int) -> None:
+    def begin(self, entity: str, total: int, unit: str) -> None:
         now = self._monotonic()
         with self._lock:
-            self._counts[entity] = _Count(total, 0, now, now)
-            self._print(entity, f"{amount(total, 'document')} to do")
+            self._counts[entity] = _Count(unit, total, 0, now, now)
+            self._print(entity, f"{amount(total, unit)} to do")
 
     def advance(self, entity: str, units: int) -> None:
         with self._lock:
@@ -152,7 +153,7 @@ class Lines:
 
 def _pace(count: _Count, now: float) -> str:
     seconds = now - count.began
-    text = f"{count.done:,} of {amount(count.total, 'document')}"
+    text = f"{count.done:,} of {amount(count.total, count.unit)}"
     if not count.done or seconds <= 0:
         return text
     rate = count.done / seconds

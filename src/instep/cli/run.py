@@ -108,7 +108,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
             ]
         )
     # Eight narrow columns: they fit in a terminal of 80.
-    out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "chunks", "time"], rows)
+    out.table(None, ["entity", "state", "written", "same", "deleted", "failed", "rows", "time"], rows)
     for each in results:
         for note in dict.fromkeys(each.notes):
             out.line(f"{generation_text(each.plan.ref, each.plan.generation)}: {note}")

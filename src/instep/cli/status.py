@@ -8,18 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption
+from instep.cli.matrix import show_matrix
+from instep.cli.options import (
+    EntitiesArgument,
+    EntityOption,
+    GenerationOption,
+    JsonOption,
+    NamespaceOption,
+    ProjectOption,
+)
 from instep.cli.output import Output, id_text, ref_text
 from instep.cli.times import moment_text, time_value
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
+    from instep.app import Instep
     from instep.service.lineage import Moment
+    from instep.service.status import EntityStatus
 
 
 def status(
     entities: EntitiesArgument = None,
+    only: EntityOption = None,
+    namespaces: NamespaceOption = None,
     at: Annotated[
         int | None,
         typer.Option(
@@ -39,43 +51,73 @@ def status(
 ) -> None:
     """What is served: state, size, age, failures, and what stands in the way. Or, with --at or --job, what was.
 
+    Of entities that have namespaces it shows how far each is in each namespace, as its handlers and runs told the bus.
+    What is together is as far as its worst part: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (which
+    cannot be read).
+
     \b
     Examples:
       instep status
       instep status Document --json
+      instep status --namespace 42/9970 --entity MergeRequest
       instep status --at 2026-01-31T12:00
       instep status --job 1f0c
     """
     from instep.app import load
 
+    names = [*(entities or ()), *(only or ())]
+    out = Output(as_json=as_json)
     if at is not None or job is not None:
         if generation is not None:
             raise UserError("--at and --job show all generations", hint="Leave --generation out.")
+        if namespaces:
+            raise UserError("--at and --job show all namespaces", hint="Leave --namespace out.")
         time = None if at is None else datetime.fromtimestamp(at / 1000, UTC)
-        _show_past(load(project).status_at(entities, at=time, job=job), Output(as_json=as_json))
+        _show_past(load(project).status_at(names, at=time, job=job), out)
         return
-    found = load(project).status(entities, generation=generation)
-    out = Output(as_json=as_json)
+    _show_now(load(project), names, namespaces or (), generation, out)
+
+
+def _show_now(
+    project: Instep, names: Sequence[str], namespaces: Sequence[str], generation: str | None, out: Output
+) -> None:
+    """What is indexed as a whole by the ledger, what is indexed by namespaces by its status keys."""
+    apart = set(project.namespaced) & set(names or project.namespaced)
+    if not apart and not namespaces:
+        found = project.status(names, generation=generation)
+        out.result([each.as_dict() for each in found], lambda: _show(out, found))
+        return
+    matrix = project.matrix(namespaces, names)
+    whole = [] if namespaces else [name for name in names or project.project.entities if name not in apart]
+    found = project.status(whole, generation=generation) if whole else []
 
     def show() -> None:
-        rows = [
-            [
-                ref_text(each.ref, each.generation),
-                str(each.state),
-                each.documents,
-                each.rows,
-                each.failures,
-                time_text(each.watermark),
-                str(each.job.state).lower().replace("_", " ") if each.job else None,
-            ]
-            for each in found
-        ]
-        out.table(None, ["entity", "state", "documents", "chunks", "failed", "as of", "last job"], rows)
-        for each in found:
-            for note in each.notes:
-                out.line(f"{generation_text(each.ref, each.generation)}: {note}")
+        if found:
+            _show(out, found)
+        show_matrix(out, matrix)
 
-    out.result([each.as_dict() for each in found], show)
+    from instep.service.matrix import matrix_dict
+
+    out.result({"entities": [each.as_dict() for each in found], "matrix": matrix_dict(matrix)}, show)
+
+
+def _show(out: Output, found: Sequence[EntityStatus]) -> None:
+    rows = [
+        [
+            ref_text(each.ref, each.generation),
+            str(each.state),
+            each.documents,
+            each.rows,
+            each.failures,
+            time_text(each.watermark),
+            str(each.job.state).lower().replace("_", " ") if each.job else None,
+        ]
+        for each in found
+    ]
+    out.table(None, ["entity", "state", "documents", "chunks", "failed", "as of", "last job"], rows)
+    for each in found:
+        for note in each.notes:
+            out.line(f"{generation_text(each.ref, each.generation)}: {note}")
 
 
 def _show_past(found: Sequence[Moment], out: Output) -> None:

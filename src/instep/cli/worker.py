@@ -40,7 +40,7 @@ def worker(
     """
     from instep.app import load
 
-    progress = _watch(as_json=as_json, quiet=quiet)
+    progress = watching(as_json=as_json, quiet=quiet)
     try:
         with terminate_like_ctrl_c():
             load(project).worker(entities, until_idle=until_idle, engine=engine, progress=progress)
@@ -49,7 +49,7 @@ def worker(
         progress.say("worker", "stopped; what it held went back, for others to go on with")
 
 
-def _watch(*, as_json: bool, quiet: bool) -> Progress:
+def watching(*, as_json: bool, quiet: bool) -> Progress:
     from instep.cli.diary import Diary, Records
     from instep.service.progress import Silent
 

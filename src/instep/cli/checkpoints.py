@@ -1,0 +1,56 @@
+"""`instep checkpoints`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from instep.cli.options import EntityOption, JsonOption, NamespaceOption, ProjectOption
+from instep.cli.output import Output, id_text
+from instep.cli.times import moment_text
+
+if TYPE_CHECKING:
+    from instep.service.checkpoints import CheckpointView
+
+
+def checkpoints(
+    entities: EntityOption = None,
+    namespaces: NamespaceOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Up to when each partition is indexed, and the slices of what is being built.
+
+    A checkpoint is called global.User or ns.42/9970.MergeRequest, and that of a slice ns.42/9970.MergeRequest.p3of5.
+
+    \b
+    Examples:
+      instep checkpoints
+      instep checkpoints --entity MergeRequest --namespace 42/9970 --json
+    """
+    from instep.app import load
+
+    found = load(project).checkpoints(entities, namespaces or ())
+    out = Output(as_json=as_json)
+    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+
+
+def _show(out: Output, found: Sequence[CheckpointView]) -> None:
+    if not found:
+        out.line("There are no checkpoints: nothing is indexed yet.")
+        return
+    rows = [
+        [
+            each.key,
+            each.state,
+            None if each.watermark is None else moment_text(each.watermark),
+            id_text(each.job_id),
+            each.generation or None,
+            each.error,
+        ]
+        for each in found
+    ]
+    columns = ["checkpoint", "state", "as of", "job", "generation", "error"]
+    # What nothing is in does not take room.
+    shown = [place for place in range(len(columns)) if place < 4 or any(row[place] is not None for row in rows)]
+    out.table(None, [columns[place] for place in shown], [[row[place] for place in shown] for row in rows])

@@ -1,0 +1,234 @@
+"""The part of the Python API that has to do with requests, handlers and namespaces."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from instep.domain.refs import GLOBAL, PartitionRef, RefError
+from instep.errors import Away, Conflict, InstepError, Transient, Unknown, UserError
+from instep.project import Project
+from instep.service.compose import Workshop
+from instep.service.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.bus.port import Bus, DeadLetter
+    from instep.domain.requests import Kind
+    from instep.domain.status import Matrix
+    from instep.service.checkpoints import CheckpointView
+    from instep.service.dispatch import Dispatched
+    from instep.service.handlers import Handler
+    from instep.service.namespaces import Deletion
+
+
+class Handling:
+    """Of one project; see `app.Instep`."""
+
+    project: Project
+    _spark: SparkSession | None
+
+    # Requests.
+
+    def dispatch(
+        self,
+        namespaces: Iterable[str] = (),
+        *,
+        global_entities: bool = False,
+        watermark: datetime | None = None,
+    ) -> list[Dispatched]:
+        """Ask handlers, wherever they are, to have these scopes fresh as of a time (now, if none is given). Returns at
+        once. By default all that is declared: the global entities, and all namespaces.
+        """
+        from instep.service.dispatch import dispatch, scopes_to_ask
+        from instep.service.namespaces import namespaces_of
+
+        kinds = self._kinds()
+        named = namespaces_of(namespaces)
+        scopes = scopes_to_ask(kinds, self.project.scopes, named=named, globals_too=global_entities)
+        workshop = Workshop(self.project)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            now = ledger.now()
+            wanted = now if watermark is None else round(watermark.timestamp() * 1_000)
+            return dispatch(workshop.bus(ledger), kinds, scopes, watermark=wanted, now=now)
+
+    def dispatch_every(
+        self,
+        pause: timedelta,
+        namespaces: Iterable[str] = (),
+        *,
+        global_entities: bool = False,
+        tell: Callable[[Sequence[Dispatched] | InstepError], None],
+    ) -> None:
+        """Dispatch again and again, until interrupted. `tell` is given what was asked, or why that did not work."""
+        named, clock = tuple(namespaces), Workshop(self.project).clock
+        while True:
+            began = clock.monotonic()
+            try:
+                tell(self.dispatch(named, global_entities=global_entities))
+            except (Transient, Unknown, Away) as error:
+                tell(error)  # The next one asks for more.
+            clock.sleep(max(0.0, began + pause.total_seconds() - clock.monotonic()))
+
+    def serve_handlers(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        until_idle: bool = False,
+        engine: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Index what is requested of these entities (all by default), until interrupted; or, with `until_idle`, until
+        nothing can be taken.
+        """
+        from instep.service.crew import Crew
+
+        handlers = self._handlers(entities)
+        watch = progress or Silent()
+        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            context = workshop.context(ledger, watch)
+            # Others are not waited for: while they are at it, the handler has something else to do.
+            indexer = workshop.indexer(context, wait_seconds=0.0)
+            with Crew(
+                handlers, workshop.bus(ledger), indexer, context, stopping=threading.Event(), until_idle=until_idle
+            ) as crew:
+                watch.say("handlers", f"ready for requests for {', '.join(each.entity for each in handlers)}")
+                crew.wait()
+
+    def letters(self, entities: Iterable[str] | None = None) -> list[DeadLetter]:
+        """Requests that were given up; of all entities by default."""
+        names = list(entities or ())
+        workshop = Workshop(self.project)
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            return [each for each in workshop.bus(ledger).dead_letters() if not names or each.entity in names]
+
+    def requeue_letters(self, refs: Iterable[str] | None = None) -> list[PartitionRef]:
+        """Have dead letters tried again, with all their attempts; by default all."""
+        return self._answer_letters(refs, lambda bus, ref: bus.requeue(ref.entity, ref.scope))
+
+    def drop_letters(self, refs: Iterable[str] | None = None) -> list[PartitionRef]:
+        """Forget dead letters; by default all."""
+        return self._answer_letters(refs, lambda bus, ref: bus.drop(ref.entity, ref.scope))
+
+    def _answer_letters(
+        self, refs: Iterable[str] | None, answer: Callable[[Bus, PartitionRef], None]
+    ) -> list[PartitionRef]:
+        there = [each.ref for each in self.letters()]
+        named = there if refs is None else list(dict.fromkeys(map(_letter, refs)))
+        missing = [str(ref) for ref in named if ref not in there]
+        if missing:
+            raise UserError(f"there is no dead letter of {', '.join(missing)}", hint="See `instep letters list`.")
+        if not named:
+            return []  # No ledger is made just to find that it is empty.
+        workshop = Workshop(self.project)
+        done = []
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            bus = workshop.bus(ledger)
+            for ref in named:
+                try:
+                    answer(bus, ref)
+                except Conflict:
+                    continue  # Somebody else has just done something about it.
+                done.append(ref)
+        return done
+
+    # What is there.
+
+    @property
+    def namespaced(self) -> list[str]:
+        """The entities that are indexed by namespaces."""
+        return [name for name, entity in self.project.entities.items() if entity.namespaced]
+
+    def matrix(self, namespaces: Iterable[str] = (), entities: Iterable[str] | None = None) -> Matrix:
+        """How far namespaced entities are in these namespaces; by default in those that are declared or known."""
+        from instep.service.matrix import status_matrix
+        from instep.service.namespaces import namespaces_of
+
+        named = namespaces_of(namespaces)
+        names = [name for name in self._names(entities) if name in self.namespaced]
+        if named and not names:
+            raise UserError("no such entity has a `scope`: it is in no namespace", hint="Leave --namespace out.")
+        workshop = Workshop(self.project)
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            return status_matrix(
+                lambda: workshop.bus(ledger).status, names, named or self.project.scopes, only=bool(named)
+            )
+
+    def checkpoints(
+        self, entities: Iterable[str] | None = None, namespaces: Iterable[str] = ()
+    ) -> list[CheckpointView]:
+        """Checkpoints of these entities (all by default) by their keys, and the slices of what is being built; in these
+        namespaces alone, if any are named.
+        """
+        from instep.service.checkpoints import checkpoint_views
+        from instep.service.namespaces import namespaces_of
+
+        named = namespaces_of(namespaces)
+        with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
+            views: list[CheckpointView] = []
+            for name in self._names(entities):
+                is_namespaced = self.project.entities[name].namespaced
+                if named and not is_namespaced:
+                    continue
+                scopes = (named or self.project.scopes) if is_namespaced else [GLOBAL]
+                views += checkpoint_views(ledger, name, scopes, only=bool(named))
+            return views
+
+    def deletion(self, namespace: str) -> Deletion:
+        """What `delete_namespace` would delete, besides rows."""
+        from instep.service.namespaces import deletion_of, namespace_of
+
+        scope = namespace_of(namespace)
+        workshop = Workshop(self.project)
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            return deletion_of(scope, self.namespaced, ledger, workshop.bus(ledger))
+
+    def delete_namespace(self, namespace: str, *, progress: Progress | None = None) -> Deletion:
+        """Delete everything of a namespace, and of those in it, in all entities: rows, checkpoints, status. After a
+        crash in the middle, the next call does the rest. Raises `UserError` while a job works on it.
+        """
+        from instep.service.namespaces import delete_namespace, namespace_of
+        from instep.service.stores import table_target
+
+        scope = namespace_of(namespace)
+        stores = {name: table_target(self.project, name) for name in map(self.project.target_of, self.namespaced)}
+        targets = {name: stores[self.project.target_of(name)] for name in self.namespaced}
+        workshop = Workshop(self.project, spark=self._spark)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            context = workshop.context(ledger, progress or Silent())
+            return delete_namespace(scope, targets, workshop.bus(ledger), context)
+
+    # Parts.
+
+    def _names(self, entities: Iterable[str] | None) -> list[str]:
+        """As they are declared; all of them, if none is named."""
+        named, declared = set(entities or ()), self.project.entities
+        for name in named:
+            if name not in declared:
+                raise UserError(f"no entity is named {name!r}", hint=f"Declared: {', '.join(declared)}.")
+        return [name for name in declared if not named or name in named]
+
+    def _kinds(self) -> dict[str, Kind]:
+        from instep.domain.requests import Kind
+
+        declared = self.project.entities.items()
+        return {name: Kind.NAMESPACE if entity.namespaced else Kind.GLOBAL for name, entity in declared}
+
+    def _handlers(self, entities: Iterable[str] | None) -> list[Handler]:
+        from instep.project.graph import policy_of
+        from instep.service.handlers import Handler
+
+        kinds = self._kinds()
+        return [Handler(name, kinds[name], policy_of(self.project, kinds[name])) for name in self._names(entities)]
+
+
+def _letter(text: str) -> PartitionRef:
+    try:
+        return PartitionRef.parse(text)
+    except RefError as error:
+        raise UserError(str(error)) from error

@@ -80,7 +80,7 @@ def test_what_happens_is_a_line_each_with_the_time(
     lines = err.splitlines()
     assert [line.partition(" ")[2] for line in lines] == [
         "Document: takes part in job 1f0c",
-        "Document: 42 documents done",
+        "Document: 42 done",
         "Document: job 1f0c: finished",
     ]
     assert all(time.strptime(line.partition(" ")[0], "%H:%M:%S") for line in lines)
@@ -94,7 +94,7 @@ def test_with_json_each_line_is_a_record(serving: Callable[[Serve], None], capsy
     records = [json.loads(line) for line in out.splitlines()]
     assert [each["event"] for each in records] == ["say", "done", "done", "say"]
     assert all(each["at"] > 1_700_000_000_000 and each["entity"] == "Document" for each in records)
-    assert records[1]["documents"] == 40
+    assert records[1]["units"] == 40
 
 
 def test_a_long_wave_is_heard_of_every_ten_seconds() -> None:
@@ -105,8 +105,8 @@ def test_a_long_wave_is_heard_of_every_ten_seconds() -> None:
         now[0] = float(second)
         diary.advance("Document", 1_000)
     assert stream.getvalue().splitlines() == [
-        "10 Document: 10,000 documents done",
-        "20 Document: 10,000 documents done",
+        "10 Document: 10,000 done",
+        "20 Document: 10,000 done",
     ]
 
 

@@ -62,6 +62,11 @@ class PartitionRef:
             raise RefError(f"{text!r} is not a reference: write Entity@global or Entity@42/9970")
         return cls(entity, Scope.parse(scope or "global"))
 
+    @property
+    def label(self) -> str:
+        """For people: `Document` for `Document@global`, since nobody who has no namespaces needs to read of them."""
+        return self.entity if self.scope.is_global else str(self)
+
     def __hash__(self) -> int:
         return hash((self.entity, self.scope.path))  # Without asking the scope: these are keys everywhere.
 

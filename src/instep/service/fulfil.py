@@ -74,5 +74,5 @@ class Fulfiller:
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
 
     def _leave_alone(self, ref: PartitionRef, generation: str, why: str) -> None:
-        self._context.progress.say(ref.entity, why)
+        self._context.progress.say(ref.label, why)
         self._later[ref, generation] = self._context.clock.monotonic() + self._context.timing.sweep / 1000

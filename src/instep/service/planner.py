@@ -38,7 +38,7 @@ class Planner:
             self.options,
             generation,
             choose=context.choose,
-            listing=lambda found: context.progress.listing(ref.entity, found),
+            listing=lambda found: context.progress.listing(ref.label, found),
         )
         digest = self.expected.get(str(ref))
         if digest is not None and not again and plan.digest != digest:

@@ -22,11 +22,11 @@ def finish(
     """End a part without open slices, and serve its instance if it may be served; None if another worker
     does. Returns notes for the user. Safe to repeat after a crash.
     """
-    ledger, target, entity = context.ledger, setup.target, setup.ref.entity
+    ledger, target = context.ledger, setup.target
     if not ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
     lease, part = _seal(setup, lease, context, keeper)
-    context.progress.say(entity, "bringing indexes up to date")
+    context.progress.say(setup.ref.label, "bringing indexes up to date")
     notes: list[str] = []
     try:
         target.maintain(part.physical)
@@ -205,7 +205,7 @@ def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str
     """After the part has ended well: a failure or Ctrl-C here loses nothing but time."""
 
     def begin() -> None:
-        context.progress.say(setup.ref.entity, "done, searches work; building the index that makes them quicker")
+        context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")
 
     try:
         setup.target.refine(part.physical, begin)

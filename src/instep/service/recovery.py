@@ -61,4 +61,4 @@ def fail_orphans(
         if isinstance(lease, Lease):
             part = ledger.adopt_part(lease)
             give_up(setups[ref], part, ledger, job_id=each.job_id, worker_id=worker_id, why=f"orphaned, and {why}")
-            context.progress.say(ref.entity, f"job {each.job_id[:8]} was given up: {why}")
+            context.progress.say(ref.label, f"job {each.job_id[:8]} was given up: {why}")

@@ -156,13 +156,14 @@ class _Run:
         for ref, job_id in start.taken.items():
             worker.choices[ref] = start.todo[ref].engine
             job = ledger.job(job_id)
-            progress.begin(ref.entity, job.part(ref).units if job else start.todo[ref].units)
+            units = job.part(ref).units if job else start.todo[ref].units
+            progress.begin(ref.label, units, self._planner.setups[ref].unit)
             worker.show(job_id, ref)
         try:
             worker.work({(job_id, ref) for ref, job_id in start.taken.items()}, self._prerequisites.begin)
         finally:
             for ref in (*self._prerequisites.taken, *start.taken):
-                progress.end(ref.entity)
+                progress.end(ref.label)
         for plan, job_id in self._prerequisites.ended():
             self._record(plan, job_id, worker)
         for ref, job_id in start.taken.items():

@@ -68,6 +68,11 @@ class EntitySetup(ABC):
         return part.fresh and not self.in_place
 
     @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What is read, written and counted: a `document`, or a `row`."""
+
+    @property
     def most_claims(self) -> int:
         """Slices in one claim at most, and so in work on one server: bounds the size of one commit and of what a crash
         can lose.

@@ -40,7 +40,7 @@ class Standing:
             self._put(key, state, {"state": state.value, "epoch": epoch, **_worded(details)})
         except (InstepError, StatusKeyError) as error:
             note = f"{key} could not be written: {cleaned(str(error))}"
-            self.progress.say(ref.entity, note)
+            self.progress.say(ref.label, note)
             return note
         return None
 

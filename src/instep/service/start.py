@@ -90,7 +90,7 @@ class Start:
         if context.clock.monotonic() >= self._deadline:
             raise Busy(held_text(holder), hint="Wait for it, or run again with a longer --wait.")
         if holder.ref not in self._told:
-            context.progress.say(holder.ref.entity, f"{held_text(holder)}; waiting")
+            context.progress.say(holder.ref.label, f"{held_text(holder)}; waiting")
             self._told.add(holder.ref)
         context.clock.sleep(context.timing.poll / 1000)
         bury_the_dead(context)
@@ -137,7 +137,7 @@ class Start:
             return False
         if misfit(self._planner.setups[holder.ref], status.part) or not self._worker.join(holder.job_id, status.part):
             return False
-        self._context.progress.say(holder.ref.entity, f"{held_text(holder)}; joining it")
+        self._context.progress.say(holder.ref.label, f"{held_text(holder)}; joining it")
         self.taken[holder.ref] = holder.job_id
         return True
 

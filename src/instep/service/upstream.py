@@ -140,8 +140,8 @@ class Waiting:
         if instance.waits and self._wants.get(key) != instance.waits:
             self._wants[key] = instance.waits
             names = dict.fromkeys(each for want in self.wants() if want.id in instance.waits for each in want.refs)
-            self._context.progress.say(ref.entity, f"waits for {', '.join(names)}")
+            self._context.progress.say(ref.label, f"waits for {', '.join(names)}")
         elif not instance.waits and key in self._wants:
             self.forget(key)
-            self._context.progress.say(ref.entity, "what it waited for is there")
+            self._context.progress.say(ref.label, "what it waited for is there")
         return None

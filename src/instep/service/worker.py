@@ -306,7 +306,7 @@ class Worker:
         self.refused += 1
         self._fenced_in_a_row += 1
         _, ref = key
-        self._context.progress.say(ref.entity, f"let go of what others took over: {error}")
+        self._context.progress.say(ref.label, f"let go of what others took over: {error}")
         self._forget(key)
         if self._fenced_in_a_row >= FENCED_IN_A_ROW:
             self._fenced_in_a_row = 0
@@ -348,7 +348,7 @@ class Worker:
         ref = each.part.ref
         if self._kind == "run":
             raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
-        self._context.progress.say(ref.entity, f"waiting: {error}")
+        self._context.progress.say(ref.label, f"waiting: {error}")
         desk = self._desks.get(each.key)
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
@@ -356,7 +356,7 @@ class Worker:
     def _set_aside(self, key: PartKey, error: UserError) -> None:
         """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""
         job_id, ref = key
-        self._context.progress.say(ref.entity, str(error))
+        self._context.progress.say(ref.label, str(error))
         self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
         for other in [each for each in self._desks if each[0] == job_id]:
             self._forget(other)
@@ -374,11 +374,11 @@ class Worker:
     def _tell(self, ref: PartitionRef, message: str) -> None:
         """A run shows bars, and says what it joins and resumes where it decides so."""
         if self._kind == "worker":
-            self._context.progress.say(ref.entity, message)
+            self._context.progress.say(ref.label, message)
 
     def _progress(self, key: PartKey, units: int) -> None:
         self._shown[key] = self._shown.get(key, 0) + units
-        self._context.progress.advance(key[1].entity, units)
+        self._context.progress.advance(key[1].label, units)
 
     def show(self, job_id: str, ref: PartitionRef) -> None:
         """Move the bar by what others have done, or what was done before we came."""

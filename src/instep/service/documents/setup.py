@@ -32,6 +32,10 @@ class DocumentSetup(EntitySetup):
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int], WaveProgram]
 
+    @property
+    def unit(self) -> str:
+        return "document"
+
     def find(self, question: Question) -> Found:
         return changes.find_documents(self, question)
 

@@ -66,6 +66,10 @@ class TableSetup(EntitySetup):
     def specs(self) -> Sequence[TableSpec]:
         return [TableSpec.of(table) for table in self.tables()]
 
+    @property
+    def unit(self) -> str:
+        return "row"
+
     def find(self, question: Question) -> Found:
         return changes.find_rows(self, question)
 

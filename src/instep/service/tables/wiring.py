@@ -80,11 +80,12 @@ def table_source(project: Project, name: str) -> TableSource:
 
         return SparkTable(
             format=declared.format,
-            path=declared.path,
+            path=declared.path or (),
             table=declared.table,
             options=declared.reader_options(),
             sql=declared.sql,
             transform=transform,
+            transform_name=entity.transform or "",
         )
     from instep.sources.tables.clickhouse import ClickHouseTable
 

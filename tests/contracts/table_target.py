@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -37,6 +38,9 @@ from tests.contracts.target import FailingTarget
 
 class TableTargetContract(MergingContract, TableWritersContract, TableScopesContract, TableServingContract):
     """Inherit, and provide the fixture `target`."""
+
+    #: Rows of every type that the target can hold.
+    odd_rows: ClassVar[Sequence[Mapping[str, Any]]] = ODD_ROWS
 
     # -- being there ---------------------------------------------------------------------------
 
@@ -126,13 +130,13 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         target.create("Odd__1", [ODD])
         assert list(target.drift("Odd__1", [ODD])) == []
         base = target.fence("Odd__1", 1)
-        part = target.writer("Odd__1", base).stage(iter([TableChange(OWN, batch(ODD, ODD_ROWS))]))
+        part = target.writer("Odd__1", base).stage(iter([TableChange(OWN, batch(ODD, self.odd_rows))]))
         target.commit("Odd__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
         names = [each.name for each in ODD.columns]
         found = target.read("Odd__1", columns=names).to_pylist()
-        order = [(each["select"], each["a b\"c'd\\e"]) for each in ODD_ROWS]
-        assert sorted(found, key=lambda row: order.index((row["select"], row["a b\"c'd\\e"]))) == list(ODD_ROWS)
-        for row in ODD_ROWS:
+        order = [(each["select"], each["a b\"c'd\\e"]) for each in self.odd_rows]
+        assert sorted(found, key=lambda row: order.index((row["select"], row["a b\"c'd\\e"]))) == list(self.odd_rows)
+        for row in self.odd_rows:
             stored = target.row("Odd__1", [row[name] for name in ODD.key])
             assert stored is not None
             assert {name: stored[name] for name in names} == row

@@ -1,0 +1,202 @@
+"""Connections to the server, transactions, and what errors mean. Everything else here speaks through a `Session`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from instep.domain.server_address import ServerAddress, server_address
+from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
+from instep.errors import InstepError, Transient, Unknown, UserError
+from instep.targets.postgres.pool import Connection, borrowed
+
+#: The name of what PostgreSQL names has at most so many bytes; it would cut off the rest.
+MAX_NAME: Final = 63
+
+#: libpq knows what a lost host looks like: nothing of what was sent arrives.
+_CONNECT: Final[dict[str, Any]] = {
+    "connect_timeout": 10,
+    "application_name": "instep",
+    "client_encoding": "utf8",
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+
+#: By statement: connection poolers between us and the server refuse most start-up options.
+_SESSION: Final = {
+    "client_min_messages": "warning",
+    "lock_timeout": "30s",
+    # A wave is as large as it is, and so is the statement that writes it.
+    "statement_timeout": "0",
+    # A process that hangs in mid-transaction must not keep others waiting for what it locked.
+    "idle_in_transaction_session_timeout": "60s",
+    # It is paid for before the first row, and there is nothing to compile in what is sent from here.
+    "jit": "off",
+}
+
+
+class Missing(UserError):
+    """A table or schema that is not there."""
+
+
+class Name(sql.Identifier):
+    """A quoted name in a statement that has parameters: there a % is doubled."""
+
+    def as_bytes(self, context: Any = None) -> bytes:
+        return super().as_bytes(context).replace(b"%", b"%%")
+
+
+def names(each: Iterator[str] | list[str] | tuple[str, ...]) -> sql.Composed:
+    """Several of them, with commas between."""
+    return sql.SQL(", ").join(Name(name) for name in each)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A schema of a database. Shows no secrets."""
+
+    uri: str = field(repr=False)
+    schema: str
+
+    @property
+    def address(self) -> ServerAddress:
+        return server_address(self.uri)
+
+    def demand_understood(self) -> None:
+        """Raises `UserError` for what cannot be an address or a schema."""
+        try:
+            address = self.address
+        except ValueError as error:
+            raise UserError(f"the address of a PostgreSQL target {error}") from None
+        if address.kind != "postgresql":
+            raise UserError(f"{address.label} is no address of PostgreSQL", hint="It begins with postgresql://")
+        if not self.schema or "\0" in self.schema or len(self.schema.encode()) > MAX_NAME:
+            raise UserError(f"{self.schema!r} cannot name a schema", where=address.label)
+
+    @property
+    def shown(self) -> str:
+        return self.address.label
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Session]:
+        """A connection of its own. Not shared between threads."""
+        with borrowed(self.uri, self._connect) as connection:
+            yield Session(connection, self)
+
+    def _connect(self) -> Connection:
+        address = self.address
+        ours: dict[str, Any] = {
+            "host": address.host or None,
+            "port": address.port,
+            "user": address.user,
+            "password": address.password,
+            "dbname": address.database,
+        }
+        settings = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = psycopg.connect(
+                    "", autocommit=True, prepare_threshold=None, **(_CONNECT | ours | dict(address.options))
+                )
+                stack.callback(connection.close)
+                connection.execute(f"SELECT {settings}", [part for pair in _SESSION.items() for part in pair])
+            except psycopg.Error as error:
+                raise explained(error, self.shown) from None
+            stack.pop_all()
+            return connection
+
+
+class Session:
+    """Values travel as parameters, never in the text; names are quoted. Without `transaction` each statement is one."""
+
+    def __init__(self, connection: Connection, place: Place) -> None:
+        self._connection = connection
+        self.place = place
+
+    def name(self, table: str) -> Name:
+        """A table or view in the schema."""
+        return Name(self.place.schema, table)
+
+    def run(self, statement: LiteralString, *values: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """Rows of its answer, if it has one; `parts` are what stands in braces."""
+        with self._understood():
+            # In binary: floating-point numbers as they are, and bytes half as long.
+            cursor = self._connection.cursor(binary=True)
+            cursor.execute(sql.SQL(statement).format(**parts), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def load(self, statement: LiteralString, pieces: list[bytes], **parts: sql.Composable) -> None:
+        """COPY … FROM STDIN."""
+        text = sql.SQL(statement).format(**parts).as_bytes(self._connection)
+        with self._understood(), self._connection.cursor().copy(text.replace(b"%%", b"%")) as copy:
+            for each in pieces:
+                copy.write(each)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing. Raises `Unknown` if the answer to COMMIT is lost."""
+        self.run("BEGIN ISOLATION LEVEL READ COMMITTED")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+        with self._understood(committing=True):
+            self._connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _understood(self, *, committing: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            # Without the driver's own error, which may repeat values of rows.
+            raise explained(error, self.place.shown, committing=committing) from None
+
+
+def explained(error: psycopg.Error, where: str, *, committing: bool = False) -> InstepError:
+    """What the server or its driver said, as an error of Instep."""
+    reason = postgres_reason(str(error))
+    trouble = postgres_trouble(error.sqlstate, str(error), operational=isinstance(error, psycopg.OperationalError))
+    match trouble:
+        case Trouble.LOST if committing:
+            return Unknown(f"{where}: the connection was lost before the server said whether it had committed")
+        case Trouble.LOST:
+            return Transient(f"{where}: the connection was lost ({reason})")
+        case Trouble.ABSENT:
+            return Transient(f"{where}: PostgreSQL cannot be reached ({reason})")
+        case Trouble.COLLISION | Trouble.BUSY:
+            return Transient(f"{where}: {reason}")
+        case None:
+            return _refused(error.sqlstate, reason, where)
+    what, hint = _MENDABLE[trouble]
+    return UserError(what.format(reason=reason), where=where, hint=hint)
+
+
+def _refused(sqlstate: str | None, reason: str, where: str) -> UserError:
+    if sqlstate in ("42P01", "3F000"):
+        return Missing(f"there is no such table or schema ({reason})", where=where, hint="Build it with: instep run")
+    if sqlstate == "2BP01":
+        return UserError(
+            f"it is in use: {reason}", where=where, hint="Drop the views that were made of it, then run again."
+        )
+    return UserError(f"PostgreSQL refused: {reason}", where=where)
+
+
+_MENDABLE: Final = {
+    Trouble.LOGIN: ("PostgreSQL refused the user or the password", "Check user and password of the target's address."),
+    Trouble.NO_DATABASE: ("there is no such database", "Create it first: CREATE DATABASE … ENCODING 'UTF8'"),
+    Trouble.RIGHTS: (
+        "the target's user may not do this ({reason})",
+        "Give it the right to create tables: GRANT USAGE, CREATE ON SCHEMA … TO …",
+    ),
+    Trouble.FULL: ("the disk of the server is full ({reason})", "Free some space there, then run again."),
+    Trouble.OPTION: ("an option of the target's address is not usable ({reason})", None),
+}

@@ -1,0 +1,160 @@
+"""Who wrote what into one physical index: epochs of its partitions, commits, fences and outcomes of slices.
+
+Each change takes the row of its partition's epoch and keeps it until it is committed. So what a fence did not find
+will be refused, and nothing comes between a check and what follows it. That row is taken last, after the rows of data:
+fences do not wait for the work of a commit, only for its last step, and nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from instep.domain.waves import Mark
+from instep.errors import Fenced
+from instep.targets.postgres.connection import Session
+from instep.targets.postgres.layout import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    session: Session
+    index: Index
+
+    def fence(self, scope: str, epoch: int, marks: Sequence[Mark]) -> int:
+        """See `DocumentTarget.fence`."""
+        with self.session.transaction():
+            self.take(scope, epoch)
+            self._refuse_slices(marks, since=0)
+            seq = self._next()
+            self._mark(seq, scope, epoch, [(mark.slice_id, mark.fence, None) for mark in marks])
+        return seq
+
+    def take(self, scope: str, epoch: int) -> None:
+        """From here to the end of the transaction nobody else changes anything of this partition.
+
+        Raises `Fenced` when a newer epoch was seen.
+        """
+        found = self.session.run(
+            "INSERT INTO {epochs} AS there (index_id, scope, epoch) VALUES (%s, %s, %s) "
+            "ON CONFLICT (index_id, scope) DO UPDATE SET epoch = greatest(there.epoch, excluded.epoch) "
+            "RETURNING epoch",
+            self.index.id,
+            scope,
+            epoch,
+            epochs=self.session.name(EPOCHS),
+        )
+        self._refuse_epoch(epoch, found[0][0])
+
+    def look(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int) -> None:
+        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen. Takes
+        nothing: it only spares the work of what would be refused in the end.
+        """
+        found = self.session.run(
+            "SELECT epoch FROM {epochs} WHERE index_id = %s AND scope = %s",
+            self.index.id,
+            scope,
+            epochs=self.session.name(EPOCHS),
+        )
+        if found:
+            self._refuse_epoch(epoch, found[0][0])
+        self._refuse_slices(marks, since=since)
+
+    def _refuse_epoch(self, epoch: int, newest: int) -> None:
+        if newest > epoch:
+            raise Fenced(f"{self.index.name}: epoch {epoch} was superseded by epoch {newest}")
+
+    def _refuse_slices(self, marks: Sequence[Mark], *, since: int) -> None:
+        found = self.session.run(
+            "SELECT slice, max(fence) FROM {marks} WHERE index_id = %s AND slice = ANY(%s) AND seq > %s GROUP BY slice",
+            self.index.id,
+            [mark.slice_id for mark in marks],
+            since,
+            marks=self.session.name(MARKS),
+        )
+        fences: dict[str, int] = dict(found)
+        for mark in marks:
+            if fences.get(mark.slice_id, mark.fence) > mark.fence:
+                raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+
+    def find(self, attempt: str) -> int | None:
+        """The version that this attempt made, if it is in."""
+        found = self.session.run(
+            "SELECT seq FROM {commits} WHERE index_id = %s AND attempt = %s",
+            self.index.id,
+            attempt,
+            commits=self.session.name(COMMITS),
+        )
+        return int(found[0][0]) if found else None
+
+    def commit(self, scope: str, epoch: int, attempt: str, marks: Sequence[Mark], *, base: int) -> int:
+        """Record it, once `take` has passed: in the same transaction as its rows."""
+        self._refuse_slices(marks, since=base)
+        seq = self._next()
+        self.session.run(
+            "INSERT INTO {commits} (index_id, attempt, scope, epoch, seq) VALUES (%s, %s, %s, %s, %s)",
+            self.index.id,
+            attempt,
+            scope,
+            epoch,
+            seq,
+            commits=self.session.name(COMMITS),
+        )
+        self._mark(seq, scope, epoch, marks)
+        return seq
+
+    def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
+        """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""
+        return dict(
+            self.session.run(
+                "SELECT DISTINCT ON (slice) slice, outcome FROM {marks} WHERE index_id = %s AND slice = ANY(%s) "
+                "AND seq > %s AND outcome IS NOT NULL ORDER BY slice, fence DESC, seq DESC",
+                self.index.id,
+                sorted(set(slice_ids)),
+                since,
+                marks=self.session.name(MARKS),
+            )
+        )
+
+    def forget(self, keep_seconds: float) -> None:
+        """Drop records of epochs that are over, once they are old."""
+        for table in (COMMITS, MARKS):
+            self.session.run(
+                "DELETE FROM {table} AS there WHERE index_id = %s "
+                "AND at < clock_timestamp() - make_interval(secs => %s) "
+                "AND EXISTS (SELECT 1 FROM {epochs} AS newest WHERE newest.index_id = there.index_id "
+                "AND newest.scope = there.scope AND newest.epoch > there.epoch)",
+                self.index.id,
+                keep_seconds,
+                table=self.session.name(table),
+                epochs=self.session.name(EPOCHS),
+            )
+
+    def _next(self) -> int:
+        """Versions are in the order of commits: who has taken one is the only one until the end of the transaction."""
+        found = self.session.run(
+            "UPDATE {indexes} SET seq = seq + 1, at = clock_timestamp() WHERE id = %s RETURNING seq",
+            self.index.id,
+            indexes=self.session.name(INDEXES),
+        )
+        if not found:
+            # Dropped since it was looked up, and perhaps made again under another id.
+            known(self.session, self.index.name)
+            raise Fenced(f"{self.index.name} was dropped and made again")
+        return int(found[0][0])
+
+    def _mark(self, seq: int, scope: str, epoch: int, marks: Sequence[tuple[str, int, bytes | None]]) -> None:
+        if marks:
+            slices, fences, outcomes = zip(*marks, strict=True)
+            self.session.run(
+                "INSERT INTO {marks} (index_id, scope, epoch, seq, slice, fence, outcome) "
+                "SELECT %s, %s, %s, %s, * FROM unnest(%s::text[], %s::bigint[], %b::bytea[])",
+                self.index.id,
+                scope,
+                epoch,
+                seq,
+                list(slices),
+                list(fences),
+                list(outcomes),
+                marks=self.session.name(MARKS),
+            )

@@ -1,0 +1,197 @@
+"""Where tasks put rows: through the server, since they may run anywhere, in tables that only a commit reads.
+
+All tasks that began at one version share one table for each kind, whose rows carry the number of their task: rows of
+a task that failed, or ran twice, are not among those that are committed. The tables are not logged, so they are quick,
+and empty after a crash of the server: a commit counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from psycopg import sql
+
+from instep.domain.columns import TypeName
+from instep.errors import Transient
+from instep.targets.postgres.connection import Missing, Name, Place, Session
+from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
+from instep.targets.postgres.layout import STAGED, Index, declared_type, lock
+from instep.targets.postgres.values import demand_fit
+from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TASK: Final = "_task"
+
+#: So many bytes wait in a task until they are sent, whatever tables they are for.
+_BUFFER: Final = 8 * 1024 * 1024
+
+
+class StagedRows(NamedTuple):
+    """What one task put into one table."""
+
+    kind: str
+    table: str
+    task: int
+    rows: int
+
+
+def encode(parts: Sequence[StagedRows]) -> bytes:
+    return json.dumps({"parts": parts}).encode()
+
+
+def decode(staged: bytes) -> list[StagedRows]:
+    return [StagedRows(*each) for each in json.loads(staged)["parts"]]
+
+
+@dataclass
+class PostgresTableWriter:
+    """See `TableWriter`."""
+
+    place: Place
+    index: Index
+    base: int
+
+    def stage(self, changes: Iterator[TableChange]) -> bytes:
+        schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
+        with contextlib.ExitStack() as stack:
+            output = _Output(self, stack)
+            for kind, rows in changes:
+                spec = spec_of(self.index.specs, kind)
+                if rows.num_rows:
+                    fitting = checked_rows(spec, schemas[kind], rows)
+                    demand_fit(spec, fitting)
+                    output.add(spec, fitting)
+            return output.finish()
+
+
+@dataclass
+class _Output:
+    """Not connected before there is something to send: many tasks have nothing."""
+
+    writer: PostgresTableWriter
+    stack: contextlib.ExitStack
+    task: int = field(default_factory=lambda: secrets.randbits(63))
+    _session: Session | None = None
+    _waiting: dict[str, list[bytes]] = field(default_factory=dict)
+    _size: int = 0
+    _rows: dict[str, int] = field(default_factory=dict)
+    _tables: dict[str, str] = field(default_factory=dict)
+
+    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
+        for piece in encoded(spec, rows, self.task):
+            self._waiting.setdefault(spec.kind, []).append(piece)
+            self._size += len(piece)
+            if self._size >= _BUFFER:
+                self._send()
+        self._rows[spec.kind] = self._rows.get(spec.kind, 0) + rows.num_rows
+
+    def finish(self) -> bytes:
+        self._send()
+        if self._session:
+            _touch(self._session, sorted(self._tables.values()))
+        return encode([StagedRows(kind, self._tables[kind], self.task, rows) for kind, rows in self._rows.items()])
+
+    def _send(self) -> None:
+        for kind, pieces in self._waiting.items():
+            session = self._connected()
+            table = self._tables.get(kind)
+            if table is None:
+                table = self._tables[kind] = make(session, self.writer.index, self.writer.base, kind)
+            try:
+                session.load(
+                    "COPY {table} FROM STDIN (FORMAT binary)", [HEADER, *pieces, TRAILER], table=session.name(table)
+                )
+            except Missing:
+                raise Transient(f"{session.place.shown}: rows staged by this task were removed meanwhile") from None
+        self._waiting, self._size = {}, 0
+
+    def _connected(self) -> Session:
+        if self._session is None:
+            self._session = self.stack.enter_context(self.writer.place.session())
+        return self._session
+
+
+def make(session: Session, index: Index, base: int, kind: str) -> str:
+    """The table of rows of this kind that were begun at this version, made by the first task that needs it."""
+    kinds = [each.kind for each in index.specs]
+    table = f"{STAGED}_{index.id}_{base}_{kinds.index(kind)}"
+    with session.transaction():
+        lock(session)
+        session.run(
+            "CREATE UNLOGGED TABLE IF NOT EXISTS {table} ({columns})",
+            table=session.name(table),
+            columns=_columns(spec_of(index.specs, kind)),
+        )
+        session.run(
+            "INSERT INTO {staged} (name, index_id) VALUES (%s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET at = clock_timestamp()",
+            table,
+            index.id,
+            staged=session.name(STAGED),
+        )
+    return table
+
+
+def _columns(spec: TableSpec) -> sql.Composed:
+    text = sql.SQL("text")
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}").format(
+            Name(each.name), text if each.type.name is TypeName.DECIMAL else declared_type(each.type)
+        )
+        for each in spec.all_columns
+    ) + sql.SQL(", {} bigint").format(Name(TASK))
+
+
+def _touch(session: Session, tables: Sequence[str]) -> None:
+    """They are in use: `sweep` leaves them alone."""
+    session.run(
+        "UPDATE {staged} SET at = clock_timestamp() WHERE name = ANY(%s)", list(tables), staged=session.name(STAGED)
+    )
+
+
+def count(session: Session, table: str, tasks: Sequence[int]) -> tuple[int, int]:
+    """Rows of these tasks, and of all."""
+    try:
+        found = session.run(
+            "SELECT count(*) FILTER (WHERE {task} = ANY(%s)), count(*) FROM {table}",
+            list(tasks),
+            task=Name(TASK),
+            table=session.name(table),
+        )
+    except Missing:
+        return 0, 0
+    return found[0][0], found[0][1]
+
+
+def remove(session: Session, tables: Sequence[str]) -> None:
+    """What somebody still uses is swept up later."""
+    for table in tables:
+        with contextlib.suppress(Transient), session.transaction():
+            session.run("SELECT set_config('lock_timeout', '1s', true)")
+            session.run("DROP TABLE IF EXISTS {table}", table=session.name(table))
+            session.run("DELETE FROM {staged} WHERE name = %s", table, staged=session.name(STAGED))
+
+
+def sweep(session: Session, keep_seconds: float) -> None:
+    """Remove what tasks of any index left that was never committed."""
+    found = session.run(
+        "SELECT name FROM {staged} WHERE at < clock_timestamp() - make_interval(secs => %s) ORDER BY name",
+        keep_seconds,
+        staged=session.name(STAGED),
+    )
+    remove(session, [each[0] for each in found])
+
+
+def of_index(session: Session, index: Index) -> list[str]:
+    """Its tables of staged rows."""
+    found = session.run(
+        "SELECT name FROM {staged} WHERE index_id = %s ORDER BY name", index.id, staged=session.name(STAGED)
+    )
+    return [each[0] for each in found]

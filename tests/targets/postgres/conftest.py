@@ -1,0 +1,30 @@
+"""A real server; each test has a schema of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from instep.targets.postgres import PostgresTarget
+from tests.servers.postgres import PostgresServer, running_postgres
+
+DATABASE = "tables"
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def server() -> PostgresServer:
+    server = running_postgres()
+    server.execute(f"CREATE DATABASE {DATABASE}")
+    return server
+
+
+@pytest.fixture
+def target(server: PostgresServer) -> Iterator[PostgresTarget]:
+    schema = f"schema {next(_numbers)}%s"
+    yield PostgresTarget(server.url(DATABASE), schema)
+    server.revive()
+    server.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE', database=DATABASE)

@@ -1,0 +1,16 @@
+"""What every target for tables promises, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from tests.contracts.table_rows import ODD_ROWS
+from tests.contracts.table_target import TableTargetContract
+
+
+class TestPostgres(TableTargetContract):
+    #: PostgreSQL has no U+0000 in text; `test_values` says what becomes of it.
+    odd_rows: ClassVar[Sequence[Mapping[str, Any]]] = tuple(
+        {**row, "select": row["select"].replace("\0", "\x01")} for row in ODD_ROWS
+    )

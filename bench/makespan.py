@@ -32,7 +32,7 @@ from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Lease, NewPart
-from instep.service.wave import MAX_CLAIM
+from instep.service.setup import MOST_CLAIMS
 
 WORKERS, SLICES = 10_000, 50_000
 GOAL = 1.1
@@ -200,7 +200,7 @@ class Simulation:
         if not part.pending:
             self._idle.append(worker)
             return
-        limit = min(MAX_CLAIM, fair_share(part.pending, part.workers))
+        limit = min(MOST_CLAIMS, fair_share(part.pending, part.workers))
         claims = self._ledger.claim(_JOB, _REF, worker.id, work=wave_work(worker.pace), limit=limit, after=worker.after)
         answered = self._statement()
         if not claims:

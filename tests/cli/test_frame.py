@@ -236,7 +236,7 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     now = [0.0]
     stream = io.StringIO()
     lines = Lines(stream, lambda: now[0])
-    lines.begin("Document", 1000)
+    lines.begin("Document", 1000, "document")
     for second in range(1, 25):
         now[0] = float(second)
         lines.advance("Document", 20)
@@ -252,7 +252,7 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
 def test_progress_is_silent_with_json_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     for out in (Output(as_json=True), Output(quiet=True)):
         with out.progress() as progress:
-            progress.begin("Document", 1)
+            progress.begin("Document", 1, "document")
             progress.advance("Document", 1)
             progress.end("Document")
     assert capsys.readouterr() == ("", "")
@@ -260,7 +260,7 @@ def test_progress_is_silent_with_json_and_quiet(capsys: pytest.CaptureFixture[st
 
 def test_without_a_terminal_progress_is_lines_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     with Output().progress() as progress:
-        progress.begin("Document", 2)
+        progress.begin("Document", 2, "document")
     out, err = capsys.readouterr()
     assert (out, err) == ("", "Document: 2 documents to do\n")
 
@@ -269,7 +269,7 @@ def test_bars_count_every_unit_from_many_threads() -> None:
     stream = io.StringIO()
     with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
         bars.listing("Document", 5)
-        bars.begin("Document", 4000)
+        bars.begin("Document", 4000, "document")
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: bars.advance("Document", 1), range(4000)))
         bars.say("Document", "[bold]indexing")

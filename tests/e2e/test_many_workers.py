@@ -67,7 +67,7 @@ class Meanwhile(InlineEngine):
         self._happens: Callable[[], None] | None = happens
 
     def run(
-        self, wave: Wave, program: WaveProgram, progress: Callable[[int], None] | None = None
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
         done = super().run(wave, program, progress)
         happens, self._happens = self._happens, None

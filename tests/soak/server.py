@@ -26,7 +26,7 @@ from instep.engine.choice import EngineChoice
 from instep.engine.port import Engine
 from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.port import Ledger
-from instep.service import wave as waves
+from instep.service import setup
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.keeper import Keeper
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options: Any = parser.parse_args(arguments)
     options.home.mkdir(parents=True, exist_ok=True)
     diary, lines = Diary(options.home / "diary"), _lines()
-    waves.MAX_CLAIM = options.claim
+    setup.MOST_CLAIMS = options.claim
     try:
         workshop = Workshop(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
         with closing(workshop), closing(workshop.ledger()) as ledger:

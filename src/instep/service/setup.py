@@ -14,6 +14,9 @@ from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
 from instep.targets.port import IndexTarget
 
+#: Bounds the size of one commit, and of what a crash can lose.
+MOST_CLAIMS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -74,10 +77,8 @@ class EntitySetup(ABC):
 
     @property
     def most_claims(self) -> int:
-        """Slices in one claim at most, and so in work on one server: bounds the size of one commit and of what a crash
-        can lose.
-        """
-        return 64
+        """Slices in one claim at most, and so in work on one server."""
+        return MOST_CLAIMS
 
     @abstractmethod
     def find(self, question: Question) -> Found:

@@ -26,20 +26,19 @@ TEXTS = ("", " ", "A", "B", "C", "Z", "a", "a ", "a  ", "aa", "b", "ab", "z", "Ã
 #: What would end a text in SQL, or stand for others in a pattern.
 SHARP = ("'", "''; DROP TABLE x; --", '"', "`", "\\", "\\'", "%", "_", "$$", "{0}", "\n", "\t", "?", ":name", "[")
 
-SCHEMA: pa.Schema = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("path", pa.string()),
-        ("name", pa.string()),
-        ("updated", pa.timestamp("us", "UTC")),
-        ("gone", pa.bool_()),
-        ("number", pa.int32()),
-        ("amount", pa.decimal128(12, 3)),
-        ("day", pa.date32()),
-        ("score", pa.float64()),
-        ("data", pa.binary()),
-    ]
-)
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("id", pa.int64()),
+    ("path", pa.string()),
+    ("name", pa.string()),
+    ("updated", pa.timestamp("us", "UTC")),
+    ("gone", pa.bool_()),
+    ("number", pa.int32()),
+    ("amount", pa.decimal128(12, 3)),
+    ("day", pa.date32()),
+    ("score", pa.float64()),
+    ("data", pa.binary()),
+]
+SCHEMA = pa.schema(_FIELDS)
 COLUMNS = tuple(
     Column(name, kind)
     for name, kind in zip(

@@ -81,7 +81,7 @@ class Instep(Handling):
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation))
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
-        with closing(workshop.ledger(read_only=True)) as ledger:
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
             return [
                 plan_entity(
                     setup,

@@ -44,12 +44,15 @@ def check(
     yield _ask("Spark", spark, else_=Health.PROBLEM if java_needed else Health.WARNING)
     yield _ask("ledger", open_ledger)
     checked: set[str] = set()
+    asked: set[str] = set()
     for setup in setups:
         if setup.target_name not in checked:
             checked.add(setup.target_name)
             yield _ask(f"target {setup.target_name}", partial(_target, setup))
-        for name, question in setup.checks().items():
-            yield _ask(f"{name} of {setup.ref.entity}", question)
+        if setup.ref.entity not in asked:  # Its other partitions are alike.
+            asked.add(setup.ref.entity)
+            for name, question in setup.checks().items():
+                yield _ask(f"{name} of {setup.ref.entity}", question)
 
 
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:

@@ -45,7 +45,7 @@ def test_handlers_go_on_when_nats_is_restarted_in_mid_run(server: NatsServer) ->
             server.restart()
             office.publish(ask(2))
             until(lambda: {("Issue@42/9970", 2), ("Note@42/9970", 2)} <= set(work.done), work.done, told.lines)
-            until(lambda: told.lines.count(("Issue", "42/9970: Indexed")) == 2, told.lines)
+            until(lambda: told.lines.count(("Issue@42/9970", "Indexed")) == 2, told.lines)
         assert work.doubled == []
         assert office.dead_letters() == []
         assert [each for each in work.asked if each[0].startswith("Issue")] == [

@@ -70,8 +70,8 @@ def test_what_was_done_by_who_died_before_it_said_so_is_delivered_again_and_done
     consumer.postpone(again)
     with crew(bus, work, handler("Issue"), told=told, until_idle=True) as mine:
         mine.wait()
-    assert ("Issue", "42/9970: in work, attempt 2") in told.lines
-    assert ("Issue", "42/9970: Indexed") in told.lines
+    assert ("Issue@42/9970", "in work, attempt 2") in told.lines
+    assert ("Issue@42/9970", "Indexed") in told.lines
     assert work.file.read_text() == "Issue@42/9970 1\n"
     assert consumer.next(0.05) is None
     assert bus.dead_letters() == []

@@ -121,7 +121,7 @@ def test_what_is_not_indexed_yet_is_not_done(bus: Bus, work: Work, state: IndexS
         until(lambda: (ISSUE, 1) in work.done, work.asked)
     assert work.asked == [(ISSUE, 1)] * 3
     assert bus.dead_letters() == []
-    assert ("Issue", f"42/9970: postponed: {state}; 2 of 5 slices are in work elsewhere") in told.lines
+    assert ("Issue@42/9970", f"postponed: {state}; 2 of 5 slices are in work elsewhere") in told.lines
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_who_stops_gives_back_what_it_has_at_once_and_unspent(buses: Callable[[]
         assert gate.reached.wait(PATIENCE)
     again = taken(buses().consumer("Issue", Kind.NAMESPACE, ONCE))
     assert (again.request, again.attempt) == (ask(1), 1)
-    assert ("Issue", "42/9970: given back") in told.lines
+    assert ("Issue@42/9970", "given back") in told.lines
     gate.open()
     until(lambda: any("let go" in line for _, line in told.lines), told.lines)
 

@@ -37,7 +37,7 @@ def checkpoints(
 
 def _show(out: Output, found: Sequence[CheckpointView]) -> None:
     if not found:
-        out.line("There are no checkpoints: nothing is indexed yet.")
+        out.line("No checkpoints: nothing of it is indexed.")
         return
     rows = [
         [

@@ -76,7 +76,7 @@ class Crew:
     def _reconcile(self) -> bool:
         try:
             for letter in self._bus.reconcile():
-                self._context.progress.say(letter.entity, f"{letter.ref} became a dead letter: {letter.reason}")
+                self._context.progress.say(letter.ref.label, f"became a dead letter: {letter.reason}")
         except (Transient, Unknown) as error:
             self._context.progress.say("bus", str(error))
         return True

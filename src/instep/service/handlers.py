@@ -219,5 +219,4 @@ class Loop:
         return f"failed for the last time, and is a dead letter now: {verdict.reason}"
 
     def _say(self, delivery: Delivery, message: str) -> None:
-        where = "" if delivery.request.scope.is_global else f"{delivery.request.scope}: "
-        self._context.progress.say(self.entity, f"{where}{message}")
+        self._context.progress.say(delivery.ref.label, message)

@@ -247,11 +247,14 @@ class _Asked:
         columns: Mapping[str, SourceColumn],
         rows: RowColumns,
         selection: Selection,
-        also: Sequence[str],
+        cut_by: Sequence[str],
         *,
         where: str,
     ) -> _Asked:
-        demand((*rows.named, *also), tuple(columns), where)
+        demand((*rows.named, *cut_by), tuple(columns), where)
+        for name in cut_by:
+            if not columns[name].column.type.keys:
+                raise UserError(f"{name!r} is {columns[name].stored}: rows cannot be cut by it", where=where)
         dialect = ClickHouseDialect(columns)
         return cls(relation, columns, dialect, tuple(predicates.conditions(dialect, rows, selection)))
 

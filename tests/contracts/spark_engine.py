@@ -12,6 +12,7 @@ import pytest
 from instep.engine.port import Engine
 from instep.errors import UserError
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
+from tests.contracts.table_waves import TableWavesContract
 
 
 def _with_column(frame: Any) -> Any:
@@ -88,8 +89,8 @@ RESHAPED: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-class SparkEngineContract(EngineContract):
-    """Transforms: which are run, and which are refused before anything ran."""
+class SparkEngineContract(EngineContract, TableWavesContract):
+    """Waves of tables; and transforms: which are run, and which are refused before anything ran."""
 
     def test_each_bucket_is_one_task(self, engine: Engine, tmp_path: Path) -> None:
         assert len(engine.run(a_wave(), RowFiles(tmp_path))) == 4

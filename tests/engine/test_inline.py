@@ -12,6 +12,8 @@ import pytest
 
 from instep.engine.inline import InlineEngine
 from instep.engine.port import Batches, Engine
+from instep.errors import UserError
+from instep.tables.program import TableWave
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
 
 
@@ -19,6 +21,11 @@ class TestInlineEngine(EngineContract):
     @pytest.fixture(params=[1, 2, 3])
     def engine(self, request: pytest.FixtureRequest) -> Engine:
         return InlineEngine(request.param)
+
+
+def test_a_table_is_refused() -> None:
+    with pytest.raises(UserError, match="tables are read by Spark"):
+        InlineEngine().run(a_wave(), TableWave(*[None] * 4))  # type: ignore[arg-type]  # nothing of it is looked at
 
 
 class Endless:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from instep.engine.port import Engine
+from instep.engine.port import Batches, Engine
 from instep.engine.session import LazySpark, SparkSettings
 from instep.engine.spark import SparkEngine
+from instep.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave
 from tests.contracts.spark_engine import SparkEngineContract
+from tests.contracts.table_waves import Changed, a_program, a_target, table_wave
 
 pytestmark = pytest.mark.spark
 
@@ -25,10 +28,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LazySpark]:
     lazy.close()
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """Tasks that say whose share of the cores they use."""
+
+    folder: Path
+    writer: RowWriter
+
+    def __call__(self, batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        (self.folder / "pool").write_text(context.getLocalProperty("spark.scheduler.pool") or "none")
+        yield from self.writer.write(batches)
+
+
 class TestSparkEngineOnClassic(SparkEngineContract):
     @pytest.fixture
     def engine(self, spark: LazySpark) -> Engine:
         return SparkEngine(spark)
+
+    def test_each_partition_has_its_own_share_of_the_cores(
+        self, engine: Engine, spark: LazySpark, tmp_path: Path
+    ) -> None:
+        program = a_program(a_target(tmp_path / "target"))
+        engine.run(table_wave("Number@42/7"), Changed(program, Pooled(tmp_path, program.writer)))
+        assert (tmp_path / "pool").read_text() == "Number@42/7"
+        assert spark.get().conf.get("spark.scheduler.mode") == "FAIR"
 
     def test_a_session_passed_in_is_used_and_not_stopped(self, spark: LazySpark, tmp_path: Path) -> None:
         session = spark.get()

@@ -29,12 +29,16 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How the project reaches Spark. `remote` (or SPARK_REMOTE) is a Connect address and wins over `master`."""
+    """How the project reaches Spark. `remote` (or SPARK_REMOTE) is a Connect address and wins over `master`.
+
+    `scans`: the project has tables, which Spark itself reads.
+    """
 
     master: str = "local[*]"
     remote: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
+    scans: bool = False
 
     @property
     def address(self) -> str | None:
@@ -45,14 +49,14 @@ class SparkSettings:
         return self.address is None and self.master.startswith("local") and not _submitted()
 
 
-def local_options(java_options: Sequence[str] = ()) -> dict[str, str]:
+def local_options(java_options: Sequence[str] = (), *, scans: bool = False) -> dict[str, str]:
     """What a local Spark is started with; the project's own settings come on top."""
     # Measured on 2 cores: serial collector 0.4 s less at the start, first-tier compiler only 1.2 s less (5.4 →
-    # 4.2 s). The second tier would pay in long scans, which document waves do not have: their work is in Python.
-    java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"]
+    # 4.2 s). The second tier pays in long scans, which document waves do not have: their work is in Python.
+    java = ["-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"]
+    java += [] if scans else ["-XX:TieredStopAtLevel=1"]
     java += [f'"{each}"' if " " in each else each for each in java_options]
     return {
-        "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -61,12 +65,30 @@ def local_options(java_options: Sequence[str] = ()) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         # To the Python workers without TCP: nobody else on the machine can connect, and a job takes 0.2 s less.
         "spark.python.unix.domain.socket.enabled": "true",
-        # Compiling a plan pays in long scans; the first job of a document wave takes 0.6 s less without.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        # Waves that run side by side share the cores evenly: a large one does not delay the others (see `sparkapi`).
+        "spark.scheduler.mode": "FAIR",
         "spark.log.level": "ERROR",
-    }
+    } | (_SCANS if scans else _DOCUMENTS)
+
+
+_DOCUMENTS = {
+    "spark.driver.memory": "1g",
+    # Compiling a plan pays in long scans; the first job of a document wave takes 0.6 s less without.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+# 5,000,000 rows of Parquet to Python and back, on 2 cores with other work on them: 6 to 8 s, and 22 s with the options
+# of documents. The parallel collector was not faster than the serial one.
+_SCANS = {
+    "spark.driver.memory": "2g",
+    # What has no zone is read as UTC, wherever the machine stands.
+    "spark.sql.session.timeZone": "UTC",
+    # A core that is free goes to who has least of them; one that is taken stays so until its task ends. So tasks are
+    # short: about a million rows.
+    "spark.sql.files.maxPartitionBytes": "32m",
+}
 
 
 class LazySpark:
@@ -197,7 +219,8 @@ def _local(settings: SparkSettings, archive_to: Path | None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = spark_home()
     conf = SparkConf(loadDefaults=False).setAppName("instep").setMaster(settings.master)
-    for key, value in (local_options(home.java_options(archive_to=archive_to)) | dict(settings.config)).items():
+    options = local_options(home.java_options(archive_to=archive_to), scans=settings.scans)
+    for key, value in {**options, **settings.config}.items():
         conf.set(key, value)
     log = settings.log or Path(tempfile.gettempdir()) / f"instep-spark-{os.getpid()}.log"
     with log.open("ab") as stream:

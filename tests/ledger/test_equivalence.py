@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from instep.domain.instances import Reason
-from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
+from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceStatus
 from instep.domain.refs import PartitionRef
+from instep.domain.rows import decode_row_slice
 from instep.domain.timing import TIMING
+from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
+from tests.contracts.ledger.row_slices import row_plan, written
 from tests.ledger.all_events import KINDS, About
 
 _NAMES = ["ann", "bob", "cid"]
@@ -110,11 +115,21 @@ class TwoLedgers(RuleBasedStateMachine):
         fresh=st.booleans(),
         stagger=st.booleans(),
         planned=st.sampled_from([True, True, True, False]),
+        rows=st.booleans(),
+        behind=st.sampled_from([None, 0, 5_000]),
     )
     def begin(
-        self, worker: str, slices: dict[PartitionRef, list[_Drawn]], fresh: bool, stagger: bool, planned: bool
+        self,
+        worker: str,
+        slices: dict[PartitionRef, list[_Drawn]],
+        fresh: bool,
+        stagger: bool,
+        planned: bool,
+        rows: bool,
+        behind: int | None,
     ) -> None:
-        self._begin(worker, slices, fresh=fresh, stagger=stagger, planned=planned)
+        target = None if behind is None else self.clock.now() - behind
+        self._begin(worker, slices, fresh=fresh, stagger=stagger, planned=planned, rows=rows, target=target)
 
     def _begin(
         self,
@@ -124,6 +139,8 @@ class TwoLedgers(RuleBasedStateMachine):
         fresh: bool = True,
         stagger: bool = False,
         planned: bool = True,
+        rows: bool = False,
+        target: int | None = None,
     ) -> None:
         job_id = f"job-{len(self.jobs) + 1}"
         self.jobs.append(job_id)
@@ -132,8 +149,8 @@ class TwoLedgers(RuleBasedStateMachine):
         for ref, some in slices.items():
             lease = self._acquire(ref, job_id, worker)
             if isinstance(lease, Lease):
-                part = part_of(lease, instance=self._instance(lease, fresh), fresh=fresh)
-                parts.append(NewPart(part, [_plan(index, each) for index, each in enumerate(some)]))
+                part = replace(part_of(lease, instance=self._instance(lease, fresh), fresh=fresh), target=target)
+                parts.append(NewPart(part, _row_plans(some) if rows else _plans(some)))
         if planned:
             self._plan(job_id, parts, stagger)
 
@@ -229,8 +246,11 @@ class TwoLedgers(RuleBasedStateMachine):
     @rule(data=st.data(), worker=_WORKERS, work=st.integers(0, 60), limit=st.integers(0, 4), after=st.integers(0, 5))
     def claim(self, data: st.DataObject, worker: str, work: int, limit: int, after: int) -> None:
         job_id, part = data.draw(st.sampled_from(self.parts[-3:]))
+        together = data.draw(st.booleans())
         self.claims += self.both(
-            lambda ledger: ledger.claim(job_id, part.ref, worker, work=work, limit=limit, after=after)
+            lambda ledger: ledger.claim(
+                job_id, part.ref, worker, work=work, limit=limit, after=after, together=together
+            )
         )
 
     def _drawn_claims(self, data: st.DataObject) -> list[Claim]:
@@ -241,7 +261,7 @@ class TwoLedgers(RuleBasedStateMachine):
     def complete(self, data: st.DataObject, worker: str, fail: list[int], version: int) -> None:
         claims = self._drawn_claims(data)
         _, part = data.draw(st.sampled_from(self.parts[-3:]))
-        outcomes = [outcome(claim, fail=fail, version=f"v{version}") for claim in claims]
+        outcomes = [_outcome(claim, fail, f"v{version}") for claim in claims]
         self.both(lambda ledger: ledger.complete(part, worker, outcomes, job_id=claims[0].job_id))
 
     @precondition(lambda self: self.claims)
@@ -257,20 +277,25 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.split(claim, worker))
 
     @precondition(lambda self: self.memory.open_parts([REF, OTHER]))
-    @rule(data=st.data(), worker=_WORKERS, how=st.sampled_from(["with failures", "badly", "split", "claim", "well"]))
-    def work(self, data: st.DataObject, worker: str, how: str) -> None:
+    @rule(
+        data=st.data(),
+        worker=_WORKERS,
+        how=st.sampled_from(["with failures", "badly", "split", "claim", "well"]),
+        together=st.booleans(),
+    )
+    def work(self, data: st.DataObject, worker: str, how: str, together: bool) -> None:
         """A turn at what there is to do, so that parts come to their end."""
         found = data.draw(st.sampled_from(self.memory.open_parts([REF, OTHER])))
         job_id, part = found.job_id, found.part
         self._join(job_id, worker)
-        claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=20, limit=3))
+        claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=20, limit=3, together=together))
         self.claims += claims
         if how == "badly":
             self.both(lambda ledger: ledger.give_back(claims, worker, error="out of memory", spent=True))
         elif how == "split" and claims:
             self.both(lambda ledger: ledger.split(claims[0], worker))
         elif how != "claim":
-            outcomes = [outcome(claim, fail=range(6) if "failures" in how else ()) for claim in claims]
+            outcomes = [_outcome(claim, range(6) if "failures" in how else ()) for claim in claims]
             self.both(lambda ledger: ledger.complete(part, worker, outcomes, job_id=job_id))
 
     # Parts.
@@ -334,6 +359,8 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.failures())
         for ref in (REF, OTHER):
             self._partition_is_the_same(ref)
+        for job_id, part in self.parts[-2:]:
+            self.both(partial(_slices, job_id=job_id, ref=part.ref))
         for instance in sorted({part.instance for _, part in self.parts[-4:]}):
             self._instance_is_the_same(instance)
 
@@ -366,9 +393,25 @@ class TwoLedgers(RuleBasedStateMachine):
         assert all(job.counts.balanced for job in self.memory.jobs())
 
 
-def _plan(index: int, drawn: _Drawn) -> SlicePlan:
-    documents, work, priority = drawn
-    return plan(index, documents, work=work, priority=priority)
+def _plans(drawn: Sequence[_Drawn]) -> list[SlicePlan]:
+    return [
+        plan(index, documents, work=work, priority=priority) for index, (documents, work, priority) in enumerate(drawn)
+    ]
+
+
+def _row_plans(drawn: Sequence[_Drawn]) -> list[SlicePlan]:
+    return [
+        row_plan(index, len(drawn), units=len(documents), work=work, priority=priority)
+        for index, (documents, work, priority) in enumerate(drawn)
+    ]
+
+
+def _outcome(claim: Claim, fail: Sequence[int], version: str = "v1") -> SliceOutcome:
+    return written(claim) if decode_row_slice(claim.payload) else outcome(claim, fail=fail, version=version)
+
+
+def _slices(ledger: Ledger, job_id: str, ref: PartitionRef) -> list[SliceStatus]:
+    return ledger.slices(job_id, ref)
 
 
 def _answer(call: Callable[[Ledger], Any], ledger: Ledger, *, reason: bool) -> Any:

@@ -89,7 +89,8 @@ class SlicePlan:
     """A slice as planned: what the ledger stores and no retry ever recomputes.
 
     `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning
-    open-ended; `payload` holds the document changes (see `manifest.encode_changes`).
+    open-ended; `payload` holds the document changes (see `manifest.encode_changes`), or says which rows are
+    in it, with their bounds (see `rows.encode_row_slice`; `lower` and `upper` are '' then).
     """
 
     index: int

@@ -315,7 +315,15 @@ class Ledger(Protocol):
     # Slices.
 
     def claim(
-        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+        self,
+        job_id: str,
+        ref: PartitionRef,
+        worker_id: str,
+        *,
+        work: int,
+        limit: int,
+        after: int = 0,
+        together: bool = False,
     ) -> list[Claim]:
         """Claim PENDING slices that are claimable now, in the order of rank, in one statement.
 
@@ -328,6 +336,9 @@ class Ledger(Protocol):
         A slice that ended badly twice is claimed alone, when no others are left: it may be what killed its
         workers. Those come first that have not been alone yet. One that is worn out is claimed so as well: not to
         be run, but to be looked up in the target, and completed if it is there; else it is given back `spent`.
+
+        `together`: nothing is claimed alone, as is right for slices that are read in one go. Those that ended badly
+        `MAX_ATTEMPTS` times are claimed when no others are left.
         """
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
@@ -346,13 +357,14 @@ class Ledger(Protocol):
     ) -> None:
         """Slices back to PENDING, claimable after `delay` milliseconds. `spent`: they have ended badly, with this
         `error` (None: the one before stays). A slice that was claimed worn out is then split in two or, when it
-        is a single unit, FAILED; its document is a failure for the last error. Slices that were taken over are left
-        alone.
+        is a single unit, FAILED; its document is a failure for the last error. If it is one of rows, it stays whole and
+        its job begins to stop (`request_stop`) with a reason that names it and the error; then no PENDING slice of the
+        part has attempts behind it any more. Slices that were taken over are left alone.
         """
 
     def split(self, claim: Claim, worker_id: str) -> bool:
         """A claimed slice that proves too long is cut in two PENDING halves, recorded as split from it.
-        False, and no change, for a slice of one unit or one that was taken over.
+        False, and no change, for a slice of one unit, one of rows, or one that was taken over.
         """
 
     def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:

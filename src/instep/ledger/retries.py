@@ -8,15 +8,22 @@ only if it was alone at two bad ends, which a single accident never is.
 Who was taken for dead may have committed before. So no slice is cut or FAILED when it is taken from somebody, or
 at the end of a try: it goes back PENDING, **worn out**. Who claims it next looks it up in the target, and gives
 it back spent if it is not there.
+
+Slices of rows are another matter. They are claimed together, since one scan reads them all, and are never cut nor
+FAILED: what is written up to their checkpoint would be taken for complete, and rows would be missing. One that is worn
+out stops its job, in words, and the run that resumes the job tries it from the beginning.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from instep.domain.checkpoint_keys import CheckpointKey
 from instep.domain.counts import Counts
 from instep.domain.jobs import MAX_ATTEMPTS, half_ids, tries_of
 from instep.domain.manifest import decode_changes, encode_changes
+from instep.domain.refs import PartitionRef
+from instep.domain.rows import decode_row_slice
 from instep.domain.waves import Failure, SliceOutcome
 
 #: After so many bad ends a slice is a suspect: it is claimed alone, after all others. When a worker
@@ -30,6 +37,9 @@ ATTEMPTS_OF_HALVES = SUSPECT_ATTEMPTS
 #: Suspects in the order in which they are claimed, as the fewest and the most attempts: first those that have not
 #: been alone yet. So the good half follows on the bad one, and nobody sees nothing but failures for long.
 SUSPECTS = ((SUSPECT_ATTEMPTS, SUSPECT_ATTEMPTS), (SUSPECT_ATTEMPTS + 1, tries_of(1)))
+
+#: The same of slices that are claimed together: first what is to be run, then what is to be looked up.
+TOGETHER = ((0, MAX_ATTEMPTS - 1), (MAX_ATTEMPTS, tries_of(1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +63,26 @@ class Poisoned:
     failures: tuple[Failure, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A slice that must not be given up: its job stops, for this reason."""
+
+    reason: str
+
+
 def demand_balance(outcome: SliceOutcome) -> None:
     if not outcome.counts.balanced:
         raise ValueError(f"slice {outcome.slice_id} does not add up: {outcome.counts}")
 
 
 def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
-    """Two slices with the same documents and bounds; None for a single document.
+    """Two slices with the same documents and bounds; None for a single document, and for rows.
 
     They keep the rank of their whole, and start with its fence: then the fence of their next claim is
     greater than any under which somebody may still write the whole.
     """
+    if decode_row_slice(whole.payload) is not None:
+        return None
     changes = decode_changes(whole.payload)
     if len(changes) < 2:
         return None
@@ -78,12 +97,20 @@ def halves(whole: SliceWork) -> tuple[SliceWork, SliceWork] | None:
     )
 
 
-def take_apart(whole: SliceWork, attempts: int, error: str | None) -> tuple[SliceWork, SliceWork] | Poisoned:
-    """Two halves, or the end of the line for a single document. `error` says what was wrong the last time."""
+def take_apart(
+    whole: SliceWork, ref: PartitionRef, attempts: int, error: str | None
+) -> tuple[SliceWork, SliceWork] | Poisoned | Stuck:
+    """What becomes of a slice that is worn out: two halves, or the end of the line for a single document. `error` says
+    what was wrong the last time.
+    """
+    how = f"ended badly {attempts} times" + (f"; the last time: {error}" if error else "")
+    rows = decode_row_slice(whole.payload)
+    if rows is not None:
+        return Stuck(f"{CheckpointKey(ref, rows.index, rows.count)} {how}")
     cut = halves(whole)
     if cut is not None:
         return cut
-    reason = f"its slice ended badly {attempts} times" + (f"; the last time: {error}" if error else "")
+    reason = f"its slice {how}"
     failures = tuple(
         Failure(each.document_id, each.uri, each.version, "wave", reason) for each in decode_changes(whole.payload)
     )

@@ -47,6 +47,7 @@ from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
 from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
+from tests.contracts.ledger.row_slices import RowSlices
 from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
@@ -103,6 +104,7 @@ class LedgerContract(
     Targets,
     Takeover,
     BadEnds,
+    RowSlices,
     Recovery,
     Events,
     Instances,

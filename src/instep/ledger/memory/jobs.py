@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from instep.domain.jobs import JOB_MOVES, Job, JobState, OpenPart
+from instep.domain.jobs import JOB_MOVES, Claim, Job, JobState, OpenPart
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -95,6 +95,14 @@ def request_stop(tables: Tables, job_id: str, reason: str | None) -> JobState:
     if job.state is JobState.STOPPING and not job.processing:
         moves.stop(tables, job)
     return job.state
+
+
+def give_back(
+    tables: Tables, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+) -> None:
+    stop = slices.give_back(tables, claims, worker_id, error=error, spent=spent, delay=delay)
+    for job_id, reason in stop.items():
+        request_stop(tables, job_id, reason)
 
 
 def newest(tables: Tables, limit: int) -> list[Job]:

@@ -172,10 +172,20 @@ class MemoryLedger:
     # Slices.
 
     def claim(
-        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+        self,
+        job_id: str,
+        ref: PartitionRef,
+        worker_id: str,
+        *,
+        work: int,
+        limit: int,
+        after: int = 0,
+        together: bool = False,
     ) -> list[Claim]:
         with self._lock:
-            return slices.claim(self._tables, job_id, ref, worker_id, work=work, limit=limit, after=after)
+            return slices.claim(
+                self._tables, job_id, ref, worker_id, work=work, limit=limit, after=after, together=together
+            )
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
         with self._lock:
@@ -189,7 +199,7 @@ class MemoryLedger:
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
         with self._lock:
-            slices.give_back(self._tables, claims, worker_id, error=error, spent=spent, delay=delay)
+            jobs.give_back(self._tables, claims, worker_id, error=error, spent=spent, delay=delay)
 
     def split(self, claim: Claim, worker_id: str) -> bool:
         with self._lock:

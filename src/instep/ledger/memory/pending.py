@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
+from instep.domain.jobs import MAX_ATTEMPTS
 from instep.ledger.retries import SUSPECT_ATTEMPTS
 
 
@@ -20,6 +22,18 @@ class _Slice(Protocol):
 
 
 SliceT = TypeVar("SliceT", bound=_Slice)
+
+
+def _run(entries: Sequence[tuple[int, str, SliceT]], work: int, limit: int, after: int) -> tuple[int, int]:
+    """From where to where one claim takes them: from a rank on, if there are any."""
+    start = bisect_left(entries, after, key=lambda entry: entry[0])
+    if start == len(entries):
+        start = 0
+    end, reached = start, 0
+    while end < len(entries) and end - start < limit and (reached < work or end == start):
+        reached += entries[end][-1].work
+        end += 1
+    return start, end
 
 
 class Pending(Generic[SliceT]):
@@ -40,24 +54,31 @@ class Pending(Generic[SliceT]):
     def add(self, each: SliceT) -> None:
         heappush(self._waiting, (each.claimable_at, each.rank, each.id, each))
 
-    def take(self, now: int, *, work: int, limit: int, after: int) -> list[SliceT]:
-        """Remove and return what one claim gets. A suspect goes alone, when nothing else is claimable."""
+    def take(self, now: int, *, work: int, limit: int, after: int, together: bool) -> list[SliceT]:
+        """Remove and return what one claim gets. A suspect goes alone, when nothing else is claimable; if not, all go
+        `together`, and those that ended badly most often last.
+        """
         self._ripen(now)
         if limit < 1:
             return []
+        if together:
+            return self._take_together(work, limit, after)
         if not self._ready:
             return [self._suspects.pop(0)[-1]] if self._suspects else []
-        start = bisect_left(self._ready, after, key=lambda entry: entry[0])
-        if start == len(self._ready):
-            start = 0
-        end = start + 1
-        reached = self._ready[start][-1].work
-        while end < len(self._ready) and end - start < limit and reached < work:
-            reached += self._ready[end][-1].work
-            end += 1
+        start, end = _run(self._ready, work, limit, after)
         taken = [entry[-1] for entry in self._ready[start:end]]
         del self._ready[start:end]
         return taken
+
+    def _take_together(self, work: int, limit: int, after: int) -> list[SliceT]:
+        suspects = [(each.rank, each.id, each) for *_, each in self._suspects]
+        to_run = sorted([*self._ready, *(entry for entry in suspects if entry[-1].attempts < MAX_ATTEMPTS)])
+        entries = to_run or sorted(suspects)
+        start, end = _run(entries, work, limit, after if to_run else 0)
+        taken = {entry[1]: entry[-1] for entry in entries[start:end]}
+        self._ready = [entry for entry in self._ready if entry[1] not in taken]
+        self._suspects = [entry for entry in self._suspects if entry[2] not in taken]
+        return list(taken.values())
 
     def head(self, now: int) -> SliceT | None:
         """What is claimed next, now or once its time has come."""

@@ -11,11 +11,12 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
 from instep.ledger.memory import documents
 from instep.ledger.memory.leases import demand_epoch, is_held_for
-from instep.ledger.memory.tables import SliceRow, Tables
+from instep.ledger.memory.tables import PartRow, SliceRow, Tables
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
     Poisoned,
     SliceWork,
+    Stuck,
     demand_balance,
     halves,
     take_apart,
@@ -32,7 +33,15 @@ def insert(tables: Tables, row: SliceRow) -> None:
 
 
 def claim(
-    tables: Tables, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int
+    tables: Tables,
+    job_id: str,
+    ref: PartitionRef,
+    worker_id: str,
+    *,
+    work: int,
+    limit: int,
+    after: int,
+    together: bool,
 ) -> list[Claim]:
     job, worker = tables.jobs.get(job_id), tables.workers.get(worker_id)
     if job is None or worker is None or job.state is not JobState.RUNNING or not is_held_for(tables, ref, job_id):
@@ -41,7 +50,7 @@ def claim(
     if part is None:
         return []
     now = tables.now()
-    rows = part.pending.take(now, work=work, limit=limit, after=after)
+    rows = part.pending.take(now, work=work, limit=limit, after=after, together=together)
     for row in rows:
         row.state, row.worker_id, row.fence, row.claimed_at = SliceState.PROCESSING, worker_id, row.fence + 1, now
         part.processing[row.id] = worker.slices[row.id] = row
@@ -96,6 +105,7 @@ def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[S
         rows.append(row)
     for row, outcome in zip(rows, new, strict=True):
         _leave_work(tables, row, SliceState.COMPLETED)
+        row.error = None
         tables.part_of(row).counts += outcome.counts
     documents.record(tables, part, job_id, new)
 
@@ -107,7 +117,9 @@ def _is_replay(tables: Tables, outcome: SliceOutcome, worker_id: str) -> bool:
 
 def give_back(
     tables: Tables, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
-) -> None:
+) -> dict[str, str]:
+    """Returns the jobs that have to stop, and why."""
+    stop: dict[str, str] = {}
     for each in claims:
         row = held(tables, each.slice_id, each.fence, worker_id)
         if row is None:
@@ -115,10 +127,13 @@ def give_back(
         if spent:
             row.error = error or row.error
         if spent and row.worn_out:
-            _take_apart(tables, row, delay=delay)
+            stuck = _take_apart(tables, row, delay=delay)
+            if stuck is not None:
+                stop.setdefault(row.job_id, stuck.reason)
             continue
         row.attempts += spent
         to_pending(tables, row, delay=delay)
+    return stop
 
 
 def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
@@ -146,14 +161,27 @@ def bad_end(tables: Tables, row: SliceRow, error: str) -> None:
     to_pending(tables, row)
 
 
-def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> None:
-    result = take_apart(_whole(row), row.attempts, row.error)
+def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> Stuck | None:
+    result = take_apart(_whole(row), row.ref, row.attempts, row.error)
+    if isinstance(result, Stuck):
+        to_pending(tables, row, delay=delay)
+        _begin_anew(tables.part_of(row))
+        return result
     if isinstance(result, Poisoned):
         _leave_work(tables, row, SliceState.FAILED)
+        row.error = result.error
         tables.part_of(row).counts += result.counts
         documents.record_failures(tables, tables.part_of(row).key, row.job_id, result.failures)
-        return
+        return None
     _replace_by(tables, row, result, attempts=ATTEMPTS_OF_HALVES, claimable_at=tables.now() + delay)
+    return None
+
+
+def _begin_anew(part: PartRow) -> None:
+    """Whatever is PENDING in the part."""
+    for row in part.pending.clear():
+        row.attempts = 0
+        part.pending.add(row)
 
 
 def cancel_open(tables: Tables, job_id: str, ref: PartitionRef) -> None:

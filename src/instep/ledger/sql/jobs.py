@@ -10,10 +10,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, case, delete, exists, insert, select
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JOB_MOVES, Job, JobPart, JobState, PartStatus, SliceState
+from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
 from instep.ledger.sql import leases, moves, workers
+from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PROCESSING
 from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
@@ -88,6 +89,17 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
         return state
     end(tx, job_id, JobState.STOPPED)
     return JobState.STOPPED
+
+
+def give_back(
+    tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+) -> None:
+    # Jobs are locked before slices.
+    for job_id in sorted({each.job_id for each in claims if spent and each.worn_out}):
+        moves.lock(tx, job_id)
+    stop = slice_rows.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay)
+    for job_id, reason in stop.items():
+        request_stop(tx, job_id, reason)
 
 
 # States.

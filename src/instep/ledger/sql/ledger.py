@@ -175,10 +175,19 @@ class SqlLedger:
     # Slices.
 
     def claim(
-        self, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int = 0
+        self,
+        job_id: str,
+        ref: PartitionRef,
+        worker_id: str,
+        *,
+        work: int,
+        limit: int,
+        after: int = 0,
+        together: bool = False,
     ) -> list[Claim]:
         return self._run(
-            self._single, lambda tx: slices.claim(tx, job_id, ref, worker_id, work=work, limit=limit, after=after)
+            self._single,
+            lambda tx: slices.claim(tx, job_id, ref, worker_id, work=work, limit=limit, after=after, together=together),
         )
 
     def holds(self, claims: Sequence[Claim], worker_id: str) -> bool:
@@ -194,7 +203,7 @@ class SqlLedger:
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
-        self._write(lambda tx: slices.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay))
+        self._write(lambda tx: jobs.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay))
 
     def split(self, claim: Claim, worker_id: str) -> bool:
         return self._write(lambda tx: slices.split(tx, claim, worker_id))

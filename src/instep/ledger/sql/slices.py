@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select, update
@@ -15,8 +15,10 @@ from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
     SUSPECT_ATTEMPTS,
     SUSPECTS,
+    TOGETHER,
     Poisoned,
     SliceWork,
+    Stuck,
     halves,
     take_apart,
 )
@@ -38,15 +40,26 @@ _HELD = select(slices.c.id, slices.c.fence).where(
 
 
 def claim(
-    tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str, *, work: int, limit: int, after: int
+    tx: Transaction,
+    job_id: str,
+    ref: PartitionRef,
+    worker_id: str,
+    *,
+    work: int,
+    limit: int,
+    after: int,
+    together: bool,
 ) -> list[Claim]:
     """Without a transaction of its own: at most one of the statements finds something."""
-    enough, text = max(1, work), str(ref)
-    requests = [ClaimRequest(job_id, text, worker_id, enough, limit, after, 0, SUSPECT_ATTEMPTS - 1)]
+    every = ClaimRequest(job_id, str(ref), worker_id, max(1, work), limit, 0, 0, SUSPECT_ATTEMPTS - 1)
+    alone = replace(every, enough=1, limit=min(1, limit))
+    requests = [replace(alone, least=least, most=most) for least, most in SUSPECTS]
+    if together:
+        every, last = (replace(every, least=least, most=most) for least, most in TOGETHER)
+        requests = [last]
+    requests.insert(0, every)
     if after > 0:
-        requests.append(ClaimRequest(job_id, text, worker_id, enough, limit, 0, 0, SUSPECT_ATTEMPTS - 1))
-    for least, most in SUSPECTS:
-        requests.append(ClaimRequest(job_id, text, worker_id, 1, min(1, limit), 0, least, most))
+        requests.insert(0, replace(every, after=after))
     for request in requests:
         if rows := tx.dialect.claim(tx.connection, request):
             claims = [Claim(row[0], job_id, ref, *row[1:]) for row in rows]
@@ -65,7 +78,8 @@ def holds(tx: Transaction, claims: Sequence[Claim], worker_id: str) -> bool:
 
 def give_back(
     tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
-) -> None:
+) -> dict[str, str]:
+    """Returns the jobs that have to stop, and why."""
     found = lock(tx, (each.slice_id for each in claims))
     held = [
         found[each.slice_id]
@@ -73,22 +87,21 @@ def give_back(
         if is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id)
     ]
     if not held:
-        return
+        return {}
     at = {"claimable_at": tx.now() + delay}
     if not spent:
         _back_to_pending(tx, held, at)
-        return
+        return {}
     tried, worn_out = _by_wear(held)
     _back_to_pending(tx, tried, at | _one_more(error))
-    for row in worn_out:
-        _take_apart(tx, row, error or row.error, at["claimable_at"])
+    return _take_apart(tx, worn_out, error, at["claimable_at"])
 
 
 def split(tx: Transaction, claim: Claim, worker_id: str) -> bool:
     row = lock(tx, [claim.slice_id]).get(claim.slice_id)
     if row is None or not is_in(SliceState.PROCESSING, row, claim.fence, worker_id):
         return False
-    cut = halves(_work_of(tx, row))
+    cut = halves(_works_of(tx, [row])[row.id])
     if cut is None:
         return False
     _replace(tx, row, cut, _HalfState(row.attempts, row.claimable_at, row.error))
@@ -148,11 +161,32 @@ def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[
         tx.connection.execute(back.values(state=SliceState.PENDING.value, worker_id=None, **values))
 
 
-def _take_apart(tx: Transaction, row: Row[Any], error: str | None, claimable_at: int) -> None:
-    result = take_apart(_work_of(tx, row), row.attempts, error)
-    if not isinstance(result, Poisoned):
-        _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, error))
-        return
+def _take_apart(tx: Transaction, rows: Sequence[Row[Any]], error: str | None, claimable_at: int) -> dict[str, str]:
+    """Returns the jobs that have to stop, and why."""
+    works, stop, stuck = _works_of(tx, rows), dict[str, str](), list[Row[Any]]()
+    for row in rows:
+        last = error or row.error
+        result = take_apart(works[row.id], PartitionRef.parse(row.ref), row.attempts, last)
+        if isinstance(result, Stuck):
+            stop.setdefault(row.job_id, result.reason)
+            stuck.append(row)
+        elif isinstance(result, Poisoned):
+            _fail(tx, row, result)
+        else:
+            _replace(tx, row, result, _HalfState(ATTEMPTS_OF_HALVES, claimable_at, last))
+    _back_to_pending(tx, stuck, {"claimable_at": claimable_at} | ({"error": error} if error else {}))
+    _begin_anew(tx, {(row.job_id, row.ref) for row in stuck})
+    return stop
+
+
+def _begin_anew(tx: Transaction, parts: Iterable[tuple[str, str]]) -> None:
+    """Whatever is PENDING in these parts of jobs."""
+    for job_id, ref in sorted(parts):
+        here = (slices.c.job_id == job_id, slices.c.ref == ref, PENDING, slices.c.attempts > 0)
+        tx.connection.execute(update(slices).where(*here).values(attempts=0))
+
+
+def _fail(tx: Transaction, row: Row[Any], result: Poisoned) -> None:
     values = {
         "state": SliceState.FAILED.value,
         "finished_at": tx.now(),
@@ -175,9 +209,16 @@ class _HalfState:
     error: str | None
 
 
-def _work_of(tx: Transaction, row: Row[Any]) -> SliceWork:
-    stored = tx.connection.execute(select(slice_work).where(slice_work.c.slice_id == row.id)).one()
-    return SliceWork(row.id, row.units, row.work, stored.lower_bound, stored.upper_bound, stored.payload)
+def _works_of(tx: Transaction, rows: Sequence[Row[Any]]) -> dict[str, SliceWork]:
+    found: dict[str, Row[Any]] = {}
+    for some in batches(row.id for row in rows):
+        stored = tx.connection.execute(select(slice_work).where(slice_work.c.slice_id.in_(some)))
+        found.update((each.slice_id, each) for each in stored)
+    works = ((row, found[row.id]) for row in rows)
+    return {
+        row.id: SliceWork(row.id, row.units, row.work, stored.lower_bound, stored.upper_bound, stored.payload)
+        for row, stored in works
+    }
 
 
 def _replace(tx: Transaction, whole: Row[Any], cut: Iterable[SliceWork], state: _HalfState) -> None:

@@ -66,6 +66,11 @@ def test_options_are_texts_and_secret() -> None:
             "path: x\n      options: {password: [hunter2]}",
             "10 entities.Commit.source.options.password: must be text (put it in quotes); found a list",
         ),
+        (
+            "path: data/commits",
+            "path: x\n      options: hunter2",
+            "10 entities.Commit.source.options: must be a mapping",
+        ),
         (", table: people", "", "18 entities.Author.source.table: is missing"),
         ("uri: data/store", "uri: ftp://h/db", "18 entities.Author.source.uri: must be a folder, or look like http://"),
         ("uri: data/store", "uri: http://ann:hunter2@@h/db", "as %-codes (@ is %40); found (not shown)"),

@@ -83,6 +83,8 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     context: dict[str, Any] = detail.get("ctx", {})
     kind = detail["type"]
     path = (*_path_in(document.data, detail["loc"]), *context.get("path", ()))
+    if isinstance(_value(document, path[:-1]), str):
+        path = path[:-1]  # One text stands for a list of one.
     if kind == "extra_forbidden" or detail["loc"][-1:] == ("[key]",):
         yield _unknown_key(path, document)
         return
@@ -182,7 +184,7 @@ _ABSENT = object()
 
 def _step_into(data: Any, step: str | int) -> Any:
     try:
-        return _ABSENT if isinstance(data, str) else data[step]
+        return data[step]
     except (KeyError, IndexError, TypeError):
         return _ABSENT
 

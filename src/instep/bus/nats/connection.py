@@ -50,12 +50,27 @@ _OUTAGES: Final = (
 _WRONG_REVISION: Final = (10071, 10164)
 
 
+class _Client(Client):
+    """Reads headers in a quarter of the time. Should the client's own way to do so be called otherwise one day, that is
+    taken again.
+    """
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        lines = (line.partition(b":") for line in raw.split(b"\r\n"))
+        return {_text(name): _text(value) for name, colon, value in lines if colon}
+
+
+def _text(part: bytes) -> str:
+    return part.strip().decode(errors="replace")
+
+
 class Connection:
     """May be shared by threads. `run` is for these, everything else for the loop."""
 
     def __init__(self, address: NatsAddress, *, patience: float = PATIENCE_SECONDS) -> None:
         self.address = address
-        self.client = Client()
+        self.client = _Client()
         self.requests = f"{address.prefix}_requests"
         self.deliveries = f"{address.prefix}_deliveries"
         self.status = f"{address.prefix}_status"

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from instep.bus.nats.connection import Connection, is_wrong_revision
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    data: bytes
-    revision: int
-
+from instep.bus.nats.found import Found
+from instep.bus.nats.listing import find
 
 #: What a key is to have, given what it has: None for no key, and the very same object for no change.
 Change = Callable[[Found | None], bytes | Found | None]
@@ -89,15 +83,7 @@ class Bucket:
         return await self._connection.patiently(lambda: self._find(pattern))
 
     async def _find(self, pattern: str) -> dict[str, Found]:
-        watcher = await (await self._bucket()).watch(pattern, ignore_deletes=True)
-        found: dict[str, Found] = {}
-        try:
-            # Until all that were there have come. (The library's methods have no types.)
-            while (entry := await watcher.updates(self._connection.timeout)) is not None:  # type: ignore[no-untyped-call]  # see above
-                found[entry.key] = Found(entry.value or b"", entry.revision)
-        finally:
-            await watcher.stop()  # type: ignore[no-untyped-call]  # see above
-        return found
+        return await find(self._connection, self._name, pattern)
 
     async def forget(self, pattern: str) -> None:
         """Remove keys with their history."""

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.keys import Bucket, Found
+from instep.bus.nats.found import Found
+from instep.bus.nats.keys import Bucket
 from instep.domain import deliveries
 from instep.domain.deliveries import Policy, Slot
 from instep.domain.refs import PartitionRef

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.keys import Bucket, Found
+from instep.bus.nats.found import Found
+from instep.bus.nats.keys import Bucket
 from instep.bus.port import StatusEntry
 from instep.bus.stored import demand_revision, entry_of
 from instep.domain import status_keys

@@ -217,14 +217,6 @@ class TableWavesContract:
         target.commit("Number__1", base=program.writer.base, epoch=1, attempt="1", staged=staged, marks=[])
         assert target.rows("Number__1") == 0
 
-    def test_names_of_columns_may_be_anything(self, engine: Engine, tmp_path: Path) -> None:
-        """The program renames them; a frame that comes with such names does as well."""
-        program = a_program(a_target(tmp_path))
-        odd = Changed(program, program.write)
-        names = ["a.b", "c`d", "e f"]
-        object.__setattr__(odd, "frame", lambda spark: program.frame(spark).toDF(*names))
-        assert the_slices(engine.run(table_wave(), odd))["s0"].counts.written == 100
-
     def test_a_column_that_is_gone_is_named(self, engine: Engine, tmp_path: Path) -> None:
         program = a_program(a_target(tmp_path), then=lambda frame: frame.drop("half`s"))
         with pytest.raises(UserError, match="numbers has no column 'half`s' any more"):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from instep.engine.inline import InlineEngine
 from instep.engine.port import Batches, Engine
 from instep.errors import UserError
-from instep.tables.program import TableWave
+from instep.sources.tables.port import Sessions
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
 
 
@@ -25,7 +26,19 @@ class TestInlineEngine(EngineContract):
 
 def test_a_table_is_refused() -> None:
     with pytest.raises(UserError, match="tables are read by Spark"):
-        InlineEngine().run(a_wave(), TableWave(*[None] * 4))  # type: ignore[arg-type]  # nothing of it is looked at
+        InlineEngine().run(a_wave(), Rows())
+
+
+class Rows:
+    """A program of a table, of which nothing is done."""
+
+    units = 1
+
+    def frame(self, spark: Sessions) -> Any:
+        raise AssertionError
+
+    def write(self, batches: Batches) -> Batches:
+        raise AssertionError
 
 
 class Endless:

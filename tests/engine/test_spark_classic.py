@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from instep.engine import sparkapi
 from instep.engine.port import Batches, Engine
 from instep.engine.session import LazySpark, SparkSettings
 from instep.engine.spark import SparkEngine
@@ -56,6 +57,10 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         engine.run(table_wave("Number@42/7"), Changed(program, Pooled(tmp_path, program.writer)))
         assert (tmp_path / "pool").read_text() == "Number@42/7"
         assert spark.get().conf.get("spark.scheduler.mode") == "FAIR"
+
+    def test_names_of_columns_may_be_anything(self, spark: LazySpark) -> None:
+        frame = spark.get().range(3).toDF("a.b`c d")
+        assert sparkapi.map_in_arrow(frame, lambda batches: batches, "n bigint").toArrow().num_rows == 3
 
     def test_a_session_passed_in_is_used_and_not_stopped(self, spark: LazySpark, tmp_path: Path) -> None:
         session = spark.get()

@@ -38,7 +38,9 @@ class TableProgram(Protocol):
         """How many rows are expected: what progress adds up to."""
 
     def frame(self, spark: Sessions) -> DataFrame:
-        """The rows of the wave, and perhaps others. Called once for a run, in the driver."""
+        """The rows of the wave, and perhaps others, in columns with plain names: Connect takes no others from us.
+        Called once for a run, in the driver.
+        """
 
     @property
     def write(self) -> Callable[[Batches], Batches]:

@@ -200,6 +200,9 @@ def check(state: State, before: State, changes: tuple[Change, ...]) -> None:
         assert (want.ended_at is None) == (not want.state.ended)
         assert (want.state in (WantState.UPSTREAM_BUILDING, WantState.UPSTREAM_FAILED)) == bool(want.upstream)
     assert state.open == expected
+    for key, uuid in state.served.items():
+        assert state.instances[uuid].key == key in state.canonical
+    assert {(ref, generation) for ref, generation in state.promoted.items()} <= state.served.keys()
     told = [*changes]
     for each in told:
         if isinstance(each, Instance):

@@ -24,7 +24,7 @@ def values_of(kind: type[e.Event]) -> st.SearchStrategy[e.Event]:
         "build": times, "job": texts, "watermark": times, "physical": texts, "revision": texts,
         "fingerprint": st.dictionaries(texts, texts, max_size=3), "instance": texts, "target": times, "floor": times,
         "inputs": many, "counts": counts, "error": texts, "retry": st.booleans(), "ttl": times, "instances": many,
-        "wants": many, "want": texts, "refs": many, "missing": many, "as_of": st.none() | times,
+        "wants": many, "generations": many, "want": texts, "refs": many, "missing": many, "as_of": st.none() | times,
         "fresh_within": st.none() | times,
     }  # fmt: skip
     return st.builds(kind, **{name: fields[name] for name in kind.__struct_fields__})
@@ -41,6 +41,7 @@ def test_kinds_are_named_once_and_for_ever() -> None:
         "instance.failed": 1, "instance.refreshing": 1, "instance.refreshed": 1, "instance.refresh-failed": 1,
         "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 1,
         "want.canceled": 1, "dependency.missed": 1, "generation.promoted": 1,
+        "partition.dropped": 1,
     }  # fmt: skip
 
 

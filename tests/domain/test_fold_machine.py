@@ -240,6 +240,16 @@ class Machine(RuleBasedStateMachine):
             self.model.next(ref, {"taint": "Tainted", "expire": "Expired"}.get(how, "Live"))
             self.model.settle()
 
+    @rule(ref=refs)
+    def drop(self, ref: str) -> None:
+        known = ref in self.model.builds or any(self.model.open(ref))
+        if self.emit(e.PartitionDropped(ref=ref, by="ann"), allowed=known):
+            for wish in list(self.model.open(ref)):
+                wish.state = "Canceled"
+            self.model.builds.pop(ref, None)
+            self.model.settle()
+            assert not {ref for ref, _ in self.book.state.served} & {ref}
+
     @rule(chosen=st.lists(refs, min_size=1, max_size=3, unique=True), needed=st.none() | st.integers(0, 110))
     def want(self, chosen: list[str], needed: int | None) -> None:
         id = self.name("w")
@@ -300,17 +310,17 @@ class Machine(RuleBasedStateMachine):
         self.forgotten_as_it_should_be(before, young | set(state.served.values()))
 
     def forgotten_as_it_should_be(self, before: dict[str, Instance], sure: set[str]) -> None:
-        """`sure`: what is canonical, served or young stays, and the one before each of these; of all that is there,
-        what it was made from; and nothing that is neither of these.
+        """`sure`: what is canonical, served or young stays, so does what waits for an open want, and the one before
+        each of these; of all that is there, what it was made from; and nothing that is neither of these.
         """
         state = self.book.state
         there = state.instances.keys()
         assert sure <= there
-        befores = {before[each].previous for each in sure} & before.keys()
+        waited_for = {each for want in state.wants.values() if not want.state.ended for each in want.blocks}
+        befores = {before[each].previous for each in sure | (waited_for & before.keys())} & before.keys()
         assert befores <= there
         inputs = {each for instance in state.instances.values() for each in instance.inputs}
         assert inputs <= there
-        waited_for = {each for want in state.wants.values() if not want.state.ended for each in want.blocks}
         assert there <= sure | befores | inputs | waited_for
 
     @rule()

@@ -36,6 +36,8 @@ def events(uuid: str) -> list[e.Event]:
         e.InstanceServed(instance=uuid),
         e.GenerationPromoted(ref=REF, generation=""),
         e.GenerationPromoted(ref=REF, generation="v2"),
+        e.PartitionDropped(ref=REF, by="ann"),
+        e.PartitionDropped(ref=REF, generations=("", "v2")),
         e.Collected(instances=(uuid,)),
         e.Collected(wants=("w",)),
         e.WantCreated(want="w", refs=(REF,)),

@@ -15,6 +15,7 @@ from instep.domain.events import (
     InstanceFailed,
     InstanceServed,
     InstanceTainted,
+    PartitionDropped,
     WantCanceled,
     WantCreated,
 )
@@ -49,6 +50,7 @@ KINDS: Mapping[str, Callable[[About], Event]] = {
     "generation": lambda it: InstanceCreated(ref=str(it.ref), reason=Reason.GENERATION, generation="v2"),
     "promote": lambda it: GenerationPromoted(ref=str(it.ref), generation="", by="ann"),
     "promote v2": lambda it: GenerationPromoted(ref=str(it.ref), generation="v2"),
+    "drop": lambda it: PartitionDropped(ref=str(it.ref), generations=("", "v2"), by="ann"),
     "build": lambda it: InstanceBuilding(instance=it.uuid, job=it.job_id, target=it.now, fingerprint={}),
     "fail": lambda it: InstanceFailed(instance=it.uuid, job=it.job_id, error="no \udcff such file"),
 }

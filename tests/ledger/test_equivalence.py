@@ -234,6 +234,13 @@ class TwoLedgers(RuleBasedStateMachine):
             if isinstance(lease, Lease):
                 self._adopt(lease)
 
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), unlikely=st.integers(0, 3))
+    def drop(self, data: st.DataObject, unlikely: int) -> None:
+        lease = data.draw(st.sampled_from(self.leases[-2:]))
+        if not unlikely:
+            self.both(lambda ledger: ledger.drop_partition(lease, by="cid"))
+
     def _adopt(self, lease: Lease) -> None:
         part = self.both(lambda ledger: ledger.adopt_part(lease))
         if isinstance(part, JobPart):

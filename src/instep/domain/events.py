@@ -170,6 +170,18 @@ class GenerationPromoted(Event, frozen=True, kw_only=True):
     by: str = ""
 
 
+class PartitionDropped(Event, frozen=True, kw_only=True):
+    """Nothing of the partition is indexed any more, in any of its `generations`: as if it had never been. What was
+    there is history.
+    """
+
+    KIND: ClassVar[str] = "partition.dropped"
+
+    ref: Text
+    generations: tuple[str, ...] = ("",)
+    by: str = ""
+
+
 class Collected(Event, frozen=True, kw_only=True):
     """Old instances that were left, and old wants that have ended, are forgotten: one batch of them."""
 
@@ -301,6 +313,7 @@ EVENTS = Catalogue(
         InstanceExpired,
         InstanceServed,
         GenerationPromoted,
+        PartitionDropped,
         Collected,
         WantCreated,
         WantCanceled,

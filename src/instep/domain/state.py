@@ -36,6 +36,13 @@ class Promoted(Struct, frozen=True, gc=False):
     generation: str
 
 
+class Dropped(Struct, frozen=True, gc=False):
+    """A change: nothing is canonical or served of these generations of a partition, and none is promoted any more."""
+
+    ref: str
+    generations: tuple[str, ...]
+
+
 class Forgotten(Struct, frozen=True, gc=False):
     """A change: these instances and wants are not in the state any more."""
 
@@ -44,7 +51,7 @@ class Forgotten(Struct, frozen=True, gc=False):
 
 
 #: What an event changed: the new values, in order. The same one may be there twice; the last is what it is now.
-Change = Instance | Want | Canonical | Served | Promoted | Forgotten
+Change = Instance | Want | Canonical | Served | Promoted | Dropped | Forgotten
 
 
 class Rejected(Struct, frozen=True, gc=False):

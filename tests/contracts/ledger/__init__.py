@@ -38,6 +38,7 @@ from tests.contracts.ledger.claims import Claims
 from tests.contracts.ledger.completing import Completing
 from tests.contracts.ledger.dependencies import Dependencies
 from tests.contracts.ledger.documents import Documents
+from tests.contracts.ledger.dropping import Dropping
 from tests.contracts.ledger.entities import Entities
 from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
@@ -110,6 +111,7 @@ class LedgerContract(
     Instances,
     Generations,
     Entities,
+    Dropping,
     Wants,
     Dependencies,
     Verifying,

@@ -10,6 +10,8 @@ The rules, beside which moves are allowed (`INSTANCE_MOVES`):
   generation takes them, and only from the job that works on it. What was left never changes again.
 * A taint, an expiry and a failure leave the instance and make the next one, Missing, in the same step: the
   canonical instance is always one that is Missing, Building, Live or Refreshing.
+* A partition that is dropped has no canonical instance, and nothing is served of it; wants on it are canceled. It may
+  be built for the first time again. An instance of before is not served again until then.
 * A rebuild needs a Live instance: a Missing one will be built anyway, one in work is to be waited for or stopped.
 * What is served is apart from what is canonical: any instance that is Live can be, so that an earlier one can be served
   again, and a taint changes nothing for readers until there is something better.
@@ -24,8 +26,8 @@ The rules, beside which moves are allowed (`INSTANCE_MOVES`):
   words, and so on. When it succeeds, they wait no more, and are made from what it succeeded by: the job can go on.
 * A dependency that would make an instance wait for itself is rejected.
 
-What each event does is in `fold.instances`, `fold.wants`, `fold.dependencies` and `fold.collecting`; what follows from
-that, in `fold.step`.
+What each event does is in `fold.instances`, `fold.wants`, `fold.dependencies`, `fold.dropping` and `fold.collecting`;
+what follows from that, in `fold.step`.
 """
 
 from __future__ import annotations
@@ -35,11 +37,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from instep.domain import events as e
-from instep.domain.fold import collecting, dependencies, instances, wants
+from instep.domain.fold import collecting, dependencies, dropping, instances, wants
 from instep.domain.fold.step import Refused, Rule, Step
 from instep.domain.state import Change, Rejected, State
 
-_RULES: Mapping[type[Any], Rule] = {**instances.RULES, **wants.RULES, **dependencies.RULES, **collecting.RULES}
+_RULES: Mapping[type[Any], Rule] = {
+    **instances.RULES,
+    **wants.RULES,
+    **dependencies.RULES,
+    **dropping.RULES,
+    **collecting.RULES,
+}
 
 
 def apply(state: State, recorded: e.Recorded) -> tuple[Change, ...] | Rejected:

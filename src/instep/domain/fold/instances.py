@@ -165,6 +165,8 @@ def _served(step: Step, event: e.InstanceServed) -> None:
         raise Refused("unknown-instance", f"no instance {event.instance} is known")
     if not instance.usable:
         raise Refused("not-allowed", f"instance {instance.uuid} of {instance.ref} is {instance.state}, and not Live")
+    if instance.key not in step.canonical:
+        raise Refused("not-allowed", f"{instance.ref} was dropped, and has not been built again")
     _serve(step, instance)
 
 

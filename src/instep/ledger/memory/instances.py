@@ -80,6 +80,13 @@ def failed(tables: Tables, job: JobRow, part: JobPart, error: str, *, retry: boo
     log.attempt(tables, [kind(instance=part.instance, job=job.id, error=error, retry=retry)])
 
 
+def dropped(tables: Tables, ref: PartitionRef, by: str) -> None:
+    state = tables.state
+    known = {generation for each, generation in (*state.canonical, *state.open) if each == str(ref)}
+    if known:
+        log.append(tables, [e.PartitionDropped(ref=str(ref), generations=tuple(sorted(known)), by=by)])
+
+
 def of(tables: Tables, ref: PartitionRef, limit: int) -> list[Instance]:
     return history(tables.state, str(ref))[:limit]
 

@@ -231,6 +231,10 @@ class MemoryLedger:
         with self._lock:
             return parts.indexes(self._tables, entity)
 
+    def drop_partition(self, lease: Lease, *, by: str = "") -> None:
+        with self._lock:
+            parts.drop_partition(self._tables, lease, by)
+
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         with self._lock:
             return documents.manifest(self._tables, instance)

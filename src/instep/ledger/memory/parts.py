@@ -108,6 +108,29 @@ def finish(
     return job.state
 
 
+def drop_partition(tables: Tables, lease: Lease, by: str) -> None:
+    if leases.held(tables, lease) is None:
+        raise Fenced(f"the lease of {lease.ref} was lost")
+    ref = lease.ref
+    for job in list(tables.open_parts.get(ref, {}).values()):
+        _fail_open(tables, job, job.parts[ref], f"{ref} was dropped")
+    for each in checkpoints(tables, ref):
+        tables.documents.pop(each.instance, None)
+        del tables.checkpoints[ref, each.generation]
+    for key in [each for each in tables.failures if each[0] == ref]:
+        del tables.failures[key]
+    instances.dropped(tables, ref, by)
+
+
+def _fail_open(tables: Tables, job: JobRow, row: PartRow, error: str) -> None:
+    """Nobody works on it; what became of its instance is said by another event."""
+    slices.cancel_open(tables, job.id, row.part.ref)
+    documents.forget_unserved(tables, row.part)
+    row.state, row.finished_at, row.error = JobState.FAILED, tables.now(), error
+    del tables.open_parts[row.part.ref][job.id]
+    _end_of_job(tables, job)
+
+
 def _demand_finish(
     tables: Tables, job: JobRow, row: PartRow, part: JobPart, state: JobState, *, worker_id: str, promote: bool
 ) -> None:

@@ -31,6 +31,7 @@ from instep.ledger.sql import (
     leases,
     log,
     manifest,
+    open_parts,
     projections,
     slices,
     snapshots,
@@ -125,7 +126,7 @@ class SqlLedger:
         return self._read(lambda tx: jobs.latest(tx, ref, generation))
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
-        return self._read(lambda tx: part_rows.open_parts(tx, refs))
+        return self._read(lambda tx: open_parts.find(tx, refs))
 
     # Leases.
 
@@ -227,6 +228,9 @@ class SqlLedger:
 
     def indexes(self, entity: str) -> set[str]:
         return self._read(lambda tx: part_rows.indexes(tx, entity))
+
+    def drop_partition(self, lease: Lease, *, by: str = "") -> None:
+        self._write(lambda tx: part_rows.drop_partition(tx, lease, by))
 
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))

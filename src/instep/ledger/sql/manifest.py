@@ -135,6 +135,14 @@ def drop_unserved(tx: Transaction, part: JobPart) -> None:
         _drop(tx, part.instance)
 
 
+def drop_partition(tx: Transaction, ref: PartitionRef) -> None:
+    """Checkpoints of all generations, their manifests, and failures."""
+    for each in all_checkpoints(tx, ref):
+        _drop(tx, each.instance)
+    for table in (checkpoints, failures):
+        tx.connection.execute(delete(table).where(table.c.ref == str(ref)))
+
+
 def _drop(tx: Transaction, instance: str) -> None:
     tx.connection.execute(delete(documents).where(documents.c.instance == instance))
 

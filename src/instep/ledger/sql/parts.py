@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import BindParameter, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Row, exists, insert, or_, select, update
 
-from instep.domain.jobs import JobPart, JobState, OpenPart, SliceState, end_of_job
+from instep.domain import events as e
+from instep.domain.jobs import JobPart, JobState, SliceState, end_of_job
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
 from instep.ledger.port import Lease, NewPart
-from instep.ledger.retries import SUSPECT_ATTEMPTS
-from instep.ledger.sql import builds, manifest, moves, workers
+from instep.ledger.sql import builds, log, manifest, moves, projections, workers
 from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql import leases as lease_rows
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PENDING, PROCESSING
-from instep.ledger.sql.transaction import Transaction, batches
+from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import (
     PART_ENDS,
     checkpoints,
     instances,
     job_parts,
-    job_workers,
     jobs,
-    leases,
     slice_work,
     slices,
 )
-
-_ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, JobState.STOPPING)]
-
 
 # Planning.
 
@@ -115,68 +110,7 @@ def _insert_slices(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagg
     tx.connection.execute(insert(slice_work), cold)
 
 
-# Looking for work.
-
-
-def _number(*conditions: Any) -> Any:
-    return select(func.count()).where(*conditions).scalar_subquery()
-
-
-def _open_parts() -> Select[Any]:
-    here = (slices.c.job_id == job_parts.c.job_id, slices.c.ref == job_parts.c.ref)
-    now: BindParameter[int] = bindparam("b_now")
-    pending = select(slices.c.work).where(*here, PENDING).limit(1)
-    claimable = pending.where(slices.c.claimable_at <= now).order_by(slices.c.rank, slices.c.id)
-    # What is claimed next: by rank, then suspects, then what still has to wait.
-    head = func.coalesce(
-        claimable.where(slices.c.attempts < SUSPECT_ATTEMPTS).scalar_subquery(),
-        claimable.where(slices.c.attempts == SUSPECT_ATTEMPTS).scalar_subquery(),
-        claimable.scalar_subquery(),
-        pending.order_by(slices.c.claimable_at, slices.c.rank, slices.c.id).scalar_subquery(),
-        0,
-    )
-    return (
-        select(
-            job_parts,
-            jobs.c.state.label("job_state"),
-            leases.c.expires_at,
-            head.label("head"),
-            _number(*here, PENDING).label("pending"),
-            _number(*here, PROCESSING).label("processing"),
-            _number(job_workers.c.job_id == job_parts.c.job_id).label("workers"),
-        )
-        .join(jobs, jobs.c.id == job_parts.c.job_id)
-        .outerjoin(leases, and_(leases.c.ref == job_parts.c.ref, leases.c.job_id == job_parts.c.job_id))
-        .where(
-            job_parts.c.ref.in_(bindparam("b_refs", expanding=True)),
-            job_parts.c.state.is_(None),
-            jobs.c.state.in_(_ACTIVE),
-        )
-    )
-
-
-_OPEN_PARTS = _open_parts()
-
-
-def open_parts(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
-    rows: list[Row[Any]] = []
-    for some in batches(sorted(map(str, set(refs)))):
-        rows += tx.connection.execute(_OPEN_PARTS, {"b_refs": some, "b_now": tx.now()}).all()
-    rows.sort(key=lambda row: (-row.priority, -row.head, row.ref, row.job_id))
-    return [
-        OpenPart(
-            job_id=row.job_id,
-            job_state=JobState(row.job_state),
-            part=job_rows.part_of(row),
-            priority=row.priority,
-            head=row.head,
-            pending=row.pending,
-            processing=row.processing,
-            held=row.expires_at is not None and tx.now() < row.expires_at and row.workers > 0,
-            workers=row.workers,
-        )
-        for row in rows
-    ]
+# Looking things up.
 
 
 def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
@@ -270,6 +204,34 @@ def finish(
     if not promote:
         builds.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
     return after
+
+
+def drop_partition(tx: Transaction, lease: Lease, by: str) -> None:
+    ref = str(lease.ref)
+    here = (job_parts.c.ref == ref, job_parts.c.state.is_(None))
+    before = {
+        job_id: moves.demand(tx, job_id)
+        for job_id in tx.connection.scalars(select(job_parts.c.job_id).where(*here).order_by(job_parts.c.job_id)).all()
+    }
+    lease_rows.demand(tx, lease)
+    for job_id, state in before.items():
+        row = _lock_open(tx, job_id, lease.ref)
+        if row is not None:
+            _fail_open(tx, row, f"{ref} was dropped", state)
+    manifest.drop_partition(tx, lease.ref)
+    log.lock(tx.connection)
+    generations = projections.known_generations(tx.connection, ref)
+    if generations:
+        builds.demand(tx, [e.PartitionDropped(ref=ref, generations=tuple(generations), by=by)])
+
+
+def _fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> None:
+    """Nobody works on it; what became of its instance is said by another event."""
+    part = job_rows.part_of(row)
+    _cancel(tx, row.job_id, part.ref)
+    manifest.drop_unserved(tx, part)
+    _update(tx, row.job_id, part.ref, state=JobState.FAILED.value, finished_at=tx.now(), error=error)
+    _end_job(tx, row.job_id, before)
 
 
 def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
-from instep.domain.state import Canonical, Change, Forgotten, Key, Promoted, Rejected, Served, State
+from instep.domain.state import Canonical, Change, Dropped, Forgotten, Key, Promoted, Rejected, Served, State
 from instep.domain.wants import Want, WantState
 from instep.errors import UserError
 from instep.ledger.sql.transaction import batches
@@ -170,6 +170,7 @@ class Changes:
         self._wants: dict[str, Want] = {}
         #: By which event each want changed first. Of a new one, that is what made it.
         self._since: dict[str, int] = {}
+        self._dropped: set[Key] = set()
         self._gone: list[str] = []
         self._wants_gone: list[str] = []
 
@@ -187,8 +188,18 @@ class Changes:
                     self._served[change.ref, change.generation] = (change.uuid, sequence)
                 case Promoted():
                     self._promoted[change.ref] = change.generation
+                case Dropped():
+                    self._drop(change)
                 case Forgotten():
                     self._forget(change)
+
+    def _drop(self, dropped: Dropped) -> None:
+        keys = [(dropped.ref, each) for each in dropped.generations]
+        for key in keys:
+            self._canonical.pop(key, None)
+            self._served.pop(key, None)
+        self._promoted.pop(dropped.ref, None)
+        self._dropped.update(keys)
 
     def _forget(self, forgotten: Forgotten) -> None:
         for uuid in forgotten.instances:
@@ -211,6 +222,14 @@ class Changes:
         _delete(connection, instances.c.uuid, self._gone)
         _delete(connection, wants.c.id, self._wants_gone)
         _delete(connection, want_refs.c.want_id, self._wants_gone)
+        for table in (canonical, served):
+            for ref, generation in sorted(self._dropped):
+                connection.execute(delete(table).where(table.c.ref == ref, table.c.generation == generation))
+        refs = {ref for ref, _ in self._dropped}
+        _delete(connection, promoted.c.ref, sorted(refs))
+        stored.canonical.deleted(self._dropped)
+        stored.served.deleted(self._dropped)
+        stored.promoted.deleted(refs)
         stored.instances.deleted(self._gone)
         stored.wants.deleted(self._wants_gone)
         found = {uuid: instance_row(each) for uuid, each in self._instances.items()}
@@ -301,6 +320,13 @@ def some_promoted(connection: Connection, refs: Collection[str]) -> dict[str, st
 
 def some_wants(connection: Connection, ids: Collection[str]) -> dict[str, Want]:
     return {row.id: want_of(row) for row in connection.execute(_WANTS, {"b_keys": list(ids)})}
+
+
+def known_generations(connection: Connection, ref: str) -> list[str]:
+    """Those of which there is something, or something is wanted."""
+    there = select(canonical.c.generation).where(canonical.c.ref == ref)
+    wanted = select(want_refs.c.generation).where(want_refs.c.ref == ref, want_refs.c.open == true())
+    return sorted({*connection.scalars(there), *connection.scalars(wanted)})
 
 
 def open_wants(connection: Connection, keys: Collection[Key]) -> dict[Key, dict[str, None]]:

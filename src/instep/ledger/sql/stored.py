@@ -7,7 +7,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from instep.domain.events import Event, GenerationPromoted, InstanceImported, InstanceServed, Unreadable
+from instep.domain.events import (
+    Event,
+    GenerationPromoted,
+    InstanceImported,
+    InstanceServed,
+    PartitionDropped,
+    Unreadable,
+)
 from instep.domain.instances import Instance
 from instep.domain.state import Key, State
 from instep.domain.wants import Want
@@ -18,7 +25,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 #: What these do depends on which generation is promoted.
-_SERVING = (InstanceImported, InstanceServed, GenerationPromoted)
+_SERVING = (InstanceImported, InstanceServed, GenerationPromoted, PartitionDropped)
 
 
 class Rows(dict[K, V]):
@@ -88,10 +95,10 @@ class Stored:
         for event in events:
             uuids += _named(event, "instance", "instances", "inputs")
             wants += _named(event, "want", "wants")
-            generation = getattr(event, "generation", "")
+            generations = _named(event, "generation", "generations") or [""]
             serving = serving or isinstance(event, _SERVING)
-            keys += [(ref, generation) for ref in _named(event, "ref")]
-            wanted += [(ref, generation) for ref in _named(event, "refs", "missing")]
+            keys += [(ref, each) for ref in _named(event, "ref") for each in generations]
+            wanted += [(ref, each) for ref in _named(event, "refs", "missing") for each in generations]
         self.instances.fetch(uuids)
         keys += [each.key for each in self.instances.values()]
         self.served.fetch(keys)

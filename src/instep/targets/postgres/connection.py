@@ -150,7 +150,10 @@ class Session:
                 self._connection.execute("ROLLBACK")
             raise
         with self._understood(committing=True):
-            self._connection.execute("COMMIT")
+            self._commit()
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def _understood(self, *, committing: bool = False) -> Iterator[None]:

@@ -60,7 +60,11 @@ def _plain(column: Column) -> sql.Composed:
         case TypeName.DATE:
             return sql.SQL("{} - DATE '1970-01-01'").format(name)
         case TypeName.TIMESTAMP:
-            return sql.SQL("CAST(extract(epoch FROM {}) * 1000000 AS bigint)").format(name)
+            # In two steps: the server rounds microseconds that are very far away.
+            return sql.SQL(
+                "CAST(extract(epoch FROM date_trunc('second', {0})) AS bigint) * 1000000 "
+                "+ CAST(extract(microseconds FROM {0}) AS bigint) %% 1000000"
+            ).format(name)
     return sql.Composed([name])
 
 

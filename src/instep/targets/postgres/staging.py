@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from psycopg import sql
 
 from instep.domain.columns import TypeName
-from instep.errors import Transient
+from instep.errors import Conflict, Transient
 from instep.targets.postgres.connection import Missing, Name, Place, Session
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
 from instep.targets.postgres.layout import STAGED, Index, declared_type, lock
@@ -157,7 +157,7 @@ def _touch(session: Session, tables: Sequence[str]) -> None:
 
 
 def count(session: Session, table: str, tasks: Sequence[int]) -> tuple[int, int]:
-    """Rows of these tasks, and of all."""
+    """Rows of these tasks, and of all. Nobody removes the table until the end of the transaction."""
     try:
         found = session.run(
             "SELECT count(*) FILTER (WHERE {task} = ANY(%s)), count(*) FROM {table}",
@@ -166,7 +166,7 @@ def count(session: Session, table: str, tasks: Sequence[int]) -> tuple[int, int]
             table=session.name(table),
         )
     except Missing:
-        return 0, 0
+        raise Conflict(f"{session.place.shown}: staged rows are gone: stage them again") from None
     return found[0][0], found[0][1]
 
 

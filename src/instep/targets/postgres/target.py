@@ -145,6 +145,12 @@ class PostgresTarget:
                     version = journal.commit(scope, epoch, attempt, marks, base=base)
             except _Landed as landed:
                 version = landed.version
+            except Conflict:
+                # Its staged rows are gone: because they are in, maybe.
+                found = journal.find(attempt)
+                if found is None:
+                    raise
+                version = found
             staging.remove(session, used)
         return version
 
@@ -248,7 +254,7 @@ def _merge(session: Session, index: Index, parts: Sequence[StagedRows]) -> list[
             tasks, expected = [part.task for part in own], sum(part.rows for part in own)
             found, all_found = staging.count(session, table, tasks)
             if found != expected:
-                raise Conflict(f"{index.name}: {expected} rows were staged, {found} are there: stage them again")
+                raise Conflict(f"{index.name}: {expected} rows were staged and {found} are there: stage them again")
             merging.merge(session, index.name, spec, table, tasks)
             if found == all_found:
                 done.append(table)

@@ -188,7 +188,7 @@ class Handling:
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
             return deletion_of(scope, self.namespaced, ledger, workshop.bus(ledger))
 
-    def delete_namespace(self, namespace: str, *, progress: Progress | None = None) -> Deletion:
+    def delete_namespace(self, namespace: str, *, by: str = "", progress: Progress | None = None) -> Deletion:
         """Delete everything of a namespace, and of those in it, in all entities: rows, checkpoints, status. After a
         crash in the middle, the next call does the rest. Raises `UserError` while a job works on it.
         """
@@ -201,7 +201,7 @@ class Handling:
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop), closing(workshop.ledger()) as ledger:
             context = workshop.context(ledger, progress or Silent())
-            return delete_namespace(scope, targets, workshop.bus(ledger), context)
+            return delete_namespace(scope, targets, workshop.bus(ledger), context, by=by)
 
     # Parts.
 

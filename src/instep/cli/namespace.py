@@ -9,6 +9,7 @@ import typer
 
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output
+from instep.cli.who import user_text
 from instep.domain.amounts import amount
 from instep.errors import UserError
 
@@ -49,7 +50,7 @@ def delete(
     if not yes and not _confirmed(opened.deletion(path)):
         raise typer.Abort
     with out.progress() as progress:
-        done = opened.delete_namespace(path, progress=progress)
+        done = opened.delete_namespace(path, by=user_text(), progress=progress)
     out.result(done.as_dict(), lambda: out.line(f"Namespace {done.scope} is deleted: {_amounts(done)}."))
     if any(scope.path.startswith(done.scope.path) for scope in opened.project.scopes):
         out.note(f"`namespaces:` still lists {done.scope} or one in it: the next run or dispatch indexes it again.")

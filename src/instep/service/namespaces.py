@@ -76,14 +76,16 @@ def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bu
     return Deletion(scope, sorted(ref for ref in refs if _lies_in(ref.scope, scope)), keys, letters)
 
 
-def delete_namespace(scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context) -> Deletion:
+def delete_namespace(
+    scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, *, by: str = ""
+) -> Deletion:
     """Delete the rows of a namespace, and of those in it, of each entity; then what the ledger knows of it; then what
     was said of it. After a crash at any step the same call does the rest. Raises `Busy`, and deletes nothing, while a
     job works on one of its partitions.
     """
     found = deletion_of(scope, targets, context.ledger, bus)
     partitions = sorted({*found.partitions, *(PartitionRef(entity, scope) for entity in targets)})
-    _Deletion(scope, targets, context).run(partitions)
+    _Deletion(scope, targets, context, by).run(partitions)
     for key in found.keys:
         bus.status.delete(key)
     for ref in found.letters:
@@ -107,10 +109,11 @@ def _lies_in(inner: Scope, outer: Scope) -> bool:
 class _Deletion:
     """Under the leases of all partitions: nobody builds any of them meanwhile."""
 
-    def __init__(self, scope: Scope, targets: Mapping[str, TableTarget], context: Context) -> None:
+    def __init__(self, scope: Scope, targets: Mapping[str, TableTarget], context: Context, by: str) -> None:
         self._scope = scope
         self._targets = targets
         self._context = context
+        self._by = by
 
     def run(self, partitions: Sequence[PartitionRef]) -> None:
         ledger, job_id = self._context.ledger, self._context.ids.new()
@@ -146,7 +149,7 @@ class _Deletion:
             worker.keeper.require(ref)
             target.delete_scope(physical, ref.scope.path, epoch=lease.epoch, scope=ref.scope.path)
         worker.keeper.require(ref)
-        ledger.drop_partition(lease)
+        ledger.drop_partition(lease, by=self._by)
         worker.keeper.drop(ref)
 
     def _indexes(self, entity: str, target: TableTarget) -> list[str]:

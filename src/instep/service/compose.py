@@ -192,8 +192,7 @@ class Workshop:
     def check(self) -> list[Finding]:
         from instep.service import check
 
-        declared = self.project.entities.values()
-        needed = any(entity.transform or isinstance(entity, TableEntity) for entity in declared)
+        needed = self._has_tables or any(entity.transform for entity in self.project.entities.values())
         return list(
             check.check(
                 self.setups(),
@@ -227,13 +226,17 @@ class Workshop:
         """The session, started if need be."""
         return self._lazy_spark.get()
 
+    @property
+    def _has_tables(self) -> bool:
+        return any(isinstance(each, TableEntity) for each in self.project.entities.values())
+
     def _spark_settings(self) -> SparkSettings:
         from instep.engine.session import SparkSettings
 
         spark = self.project.spark
         # A log in the state folder if that is there: looking (`check`) creates nothing.
         log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
-        return SparkSettings(spark.master, spark.remote, self.project.spark_config, log)
+        return SparkSettings(spark.master, spark.remote, self.project.spark_config, log, scans=self._has_tables)
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:

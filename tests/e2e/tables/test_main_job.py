@@ -1,0 +1,101 @@
+"""What a user of tables does every day: build, change, delete, move, and build anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from instep.domain.jobs import JobState
+from instep.service.question import Kind
+
+from .shop import Shop
+
+TARGETS = {"lance": "type: lance, uri: index", "clickhouse": "type: clickhouse, uri: index"}
+
+
+@pytest.fixture(params=TARGETS)
+def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    made = Shop(tmp_path / "shop", TARGETS[request.param])
+    made.declare()
+    made.fill()
+    return made
+
+
+def test_tables_become_a_graph_and_follow_every_change(any_shop: Shop) -> None:
+    shop = any_shop
+    built = shop.run()
+    assert {name: each.state for name, each in built.items()} == dict.fromkeys(
+        ["Person", "Ticket@1/2", "Ticket@1/3", "Like"], JobState.COMPLETED
+    )
+    assert shop.wrong() == {}
+    assert all(each.counts.balanced and not each.counts.deleted for each in built.values())
+
+    assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
+
+    shop.put("people", id=3, name="renamed")
+    shop.put("people", id=99, name="new")
+    shop.put("people", id=4, gone=True)
+    shop.put("tickets", id=1, author=5)  # another author: another edge
+    shop.put("tickets", id=2, author=None)  # none: no edge
+    shop.put("tickets", id=11, author=6)  # had none
+    shop.put("tickets", id=4, gone=True)
+    shop.put("tickets", id=13, gone=False)  # was deleted before it was ever indexed
+    shop.put("tickets", id=5, path="1/2/9/")  # moves to the other namespace
+    shop.put("likes", person=0, ticket=0, gone=True)
+    shop.save()
+    changed = shop.run()
+    assert shop.wrong() == {}
+    assert changed["Person"].counts.as_dict() | {"bytes_read": 0} == {
+        **dict.fromkeys(changed["Person"].counts.as_dict(), 0),
+        "read": 3,
+        "written": 2,
+        "deleted": 1,
+        "rows_written": 2,
+        "rows_deleted": 1,
+    }
+    assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
+
+
+def test_a_row_that_left_a_namespace_survives_what_is_done_there(any_shop: Shop) -> None:
+    shop = any_shop
+    shop.run()
+    shop.put("tickets", id=5, path="1/2/9/")
+    shop.save()
+    shop.run("Ticket@1/2")  # where it came to; where it came from has not looked yet
+    shop.run("Ticket@1/3", full_refresh=True)
+    assert shop.wrong("Ticket") == {}
+
+
+def test_a_rebuild_of_a_namespace_leaves_out_what_the_source_has_forgotten(any_shop: Shop) -> None:
+    shop = any_shop
+    shop.run()
+    shop.remove("tickets", 1)
+    shop.remove("tickets", 2)
+    shop.save()
+    assert shop.run()["Ticket@1/2"].plan.kind is Kind.NOTHING  # nothing says that a row was there
+    shop.run("Ticket", full_refresh=True)
+    assert shop.wrong() == {}
+
+
+def test_a_rebuild_of_the_whole_is_served_when_it_is_there(shop: Shop) -> None:
+    shop.run()
+    before = shop.setup("Person").target.served("Person")
+    shop.remove("people", 1)
+    shop.save()
+    result = shop.run("Person", full_refresh=True)["Person"]
+    assert result.promoted
+    assert shop.setup("Person").target.served("Person") != before
+    assert shop.wrong("Person") == {}
+
+
+def test_deleted_and_inserted_again_at_one_watermark_is_there(shop: Shop) -> None:
+    shop.run()
+    now = shop.now
+    shop.put("people", id=3, gone=True, at=now)
+    shop.save()
+    shop.run("Person")
+    shop.put("people", id=3, name="again", gone=False, at=now)
+    shop.save()
+    shop.run("Person", full_refresh=True)
+    assert shop.wrong("Person") == {}

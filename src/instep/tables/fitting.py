@@ -64,10 +64,9 @@ def _misfits(values: Values, column: Column) -> dict[int, str]:
 
 def _cast(values: Values, kind: ColumnType) -> Values:
     wanted = arrow_type(kind)
-    if kind.name is TypeName.STRING and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        # The way over bytes looks whether it is text: Spark takes any bytes for it.
-        return values.cast(pa.binary()).cast(wanted)
-    cast = values.cast(wanted)
+    if kind.name is TypeName.STRING:
+        values.validate(full=True)  # Spark takes any bytes for text.
+    cast = values if values.type == wanted else values.cast(wanted)
     if kind.name in _FIRST:
         extremes = pc.min_max(cast)
         first, last = (pa.scalar(each[kind.name], wanted) for each in (_FIRST, _LAST))

@@ -41,9 +41,9 @@ class WaveRows(NamedTuple):
 class Router:
     """Numbers rows by slices. Make it with `router`.
 
-    For each column of the cut: the values that bounds have in it, in order, and the bounds' first columns up to it, as
-    numbers that compare with the rows'. Between two neighbouring bounds all rows belong to one slice: `slices` says to
-    which.
+    For each column of the cut: the values that bounds have in it, in order. And for each after the first: the bounds'
+    columns up to it, as numbers that compare with the rows'. Between two neighbouring bounds all rows belong to one
+    slice: `slices` says to which.
     """
 
     columns: tuple[pa.Array[Any], ...]
@@ -52,8 +52,10 @@ class Router:
 
     def places(self, columns: Sequence[pa.Array[Any]], rows: int) -> Numbers:
         """For each row the slice it is in, or `NOWHERE`. `columns` are those of the cut, of their declared types."""
-        found = np.zeros(rows, np.int64)
-        for values, bounds, prefixes in zip(columns, self.columns, self.prefixes, strict=True):
+        if not columns:
+            return np.zeros(rows, np.int64)
+        found = _compared(columns[0], self.columns[0])
+        for values, bounds, prefixes in zip(columns[1:], self.columns[1:], self.prefixes, strict=True):
             found = _standing(_extended(found, _compared(values, bounds), len(bounds)), prefixes)
         # What equals a bound, or is after it, is behind it.
         places: Numbers = self.slices[(found + 1) // 2]
@@ -64,13 +66,13 @@ def router(slices: Sequence[KeyRange], types: Sequence[ColumnType]) -> Router:
     """For slices whose ranges do not overlap. Raises `UserError` for bounds of other types than the columns."""
     bounds = [bound for each in slices for bound in (each.lower, each.upper) if bound is not None]
     columns = tuple(_distinct(bounds, at, kind) for at, kind in enumerate(types))
-    numbers = np.zeros(len(bounds), np.int64)
+    numbers = _own_places(bounds, 0, columns[0]) if columns else np.zeros(0, np.int64)
     prefixes: list[Numbers] = []
-    for at, values in enumerate(columns):
+    for at, values in enumerate(columns[1:], 1):
         numbers = _extended(numbers, _own_places(bounds, at, values), len(values))
         prefixes.append(np.unique(numbers))
         numbers = _standing(numbers, prefixes[-1])
-    between = np.full(len(prefixes[-1]) + 1 if prefixes else 1, NOWHERE, np.int64)
+    between = np.full(len(np.unique(numbers)) + 1, NOWHERE, np.int64)
     behind = iter(((numbers + 1) // 2).tolist())
     for number, each in enumerate(slices):
         first = next(behind) if each.lower else 0
@@ -125,8 +127,7 @@ def _compared(values: pa.Array[Any], bounds: pa.Array[Any]) -> Numbers:
     within = bounds.slice(skipped, int(_true(pc.less_equal(bounds, extremes["max"])).sum()) - skipped)
     after = np.zeros(len(values), np.int64)
     if not len(within):
-        # Nulls are before all bounds, wherever the others are.
-        return after + 2 * skipped * _there(values)
+        return _nulls_first(after + 2 * skipped, values)
     step = 1 << (len(within).bit_length() - 1)
     while step:
         tried = np.minimum(after + step, len(within))
@@ -134,12 +135,14 @@ def _compared(values: pa.Array[Any], bounds: pa.Array[Any]) -> Numbers:
         after = np.where(passed, tried, after)
         step >>= 1
     equal = _true(pc.equal(within.take(np.maximum(after - 1, 0)), values)) & (after > 0)
-    return (2 * (after + skipped) - equal) * _there(values)
+    return _nulls_first(2 * (after + skipped) - equal, values)
 
 
 def _true(found: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def _there(values: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+def _nulls_first(standing: Numbers, values: pa.Array[Any]) -> Numbers:
+    if values.null_count:
+        standing[values.is_null().to_numpy(zero_copy_only=False)] = 0
+    return standing

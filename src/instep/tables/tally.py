@@ -24,6 +24,10 @@ class _Slice:
     removed: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
+    def outcome_counts(self) -> Counts:
+        written = self.counts["read"] - self.counts["deleted"] - self.counts["failed"]
+        return Counts.from_dict({**self.counts, "written": written})
+
 
 class Tally:
     """Counts of rows by the place of their slice in the wave, the failures, and what failed before and did not now."""
@@ -33,17 +37,17 @@ class Tally:
         self._slices: dict[int, _Slice] = {}
         self._failed = 0
 
-    def count(self, name: str, places: Numbers) -> None:
-        """One more of `name` for each row, by the place of its slice."""
-        for place, rows in enumerate(np.bincount(places, minlength=1).tolist()):
-            if rows:
-                self._at(place).counts[name] += rows
+    def read(self, places: Numbers, size: int) -> None:
+        """A batch: the place of each row's slice, and its bytes, which are shared out among the rows."""
+        for place, rows in _counted(places):
+            counts = self._at(place).counts
+            counts["read"] += rows
+            counts["bytes_read"] += size * rows // len(places)
 
-    def count_bytes(self, size: int, places: Numbers) -> None:
-        """The size of a batch, shared out among its rows."""
-        shares = np.bincount(places, minlength=1) * size // max(1, len(places))
-        for place in np.unique(places).tolist():
-            self._at(place).counts["bytes_read"] += int(shares[place])
+    def count(self, name: str, places: Numbers, weights: Numbers | None = None) -> None:
+        """For each row one more of `name`, or as many as its weight."""
+        for place, number in _counted(places, weights):
+            self._at(place).counts[name] += number
 
     def fail(self, failures: Iterable[tuple[int, Failure]]) -> None:
         """Failures by the place of their slice. Raises `UserError` when there are too many."""
@@ -64,13 +68,18 @@ class Tally:
         self._at(place).removed.append(row_id)
 
     def outcomes(self) -> list[bytes]:
-        """Of the slices that the task met."""
+        """Of the slices that the task met. What was read, not deleted and did not fail is written."""
         return [
-            encode_outcome(
-                SliceOutcome(self._ids[place], 0, Counts.from_dict(each.counts), (), each.removed, each.failures)
-            )
+            encode_outcome(SliceOutcome(self._ids[place], 0, each.outcome_counts(), (), each.removed, each.failures))
             for place, each in sorted(self._slices.items())
         ]
 
     def _at(self, place: int) -> _Slice:
         return self._slices.setdefault(place, _Slice())
+
+
+def _counted(places: Numbers, weights: Numbers | None = None) -> list[tuple[int, int]]:
+    """How many rows are at each place."""
+    found = np.bincount(places, weights)
+    at = np.flatnonzero(found)
+    return list(zip(at.tolist(), found[at].astype(np.int64).tolist(), strict=True))

@@ -102,6 +102,8 @@ class _Task:
         ]
         self._keys = [writer.column(name) for name in writer.rows.key]
         self._wanted = list(dict.fromkeys([*self._keys, *wanted, *self._marks()]))
+        self._repeated: list[Values] = []
+        self._longest = 0
 
     def _marks(self) -> Iterator[Column]:
         if self._writer.rows.watermark:
@@ -114,8 +116,7 @@ class _Task:
         for batch in batches:
             rows = self._of_the_wave(dict(zip(names, batch.columns, strict=True)), batch.num_rows)
             if len(rows.places):
-                self._tally.count("read", rows.places)
-                self._tally.count_bytes(sum(each.nbytes for each in rows.columns.values()), rows.places)
+                self._tally.read(rows.places, sum(each.nbytes for each in rows.columns.values()))
                 yield from self._written(*self._good(rows))
 
     def _of_the_wave(self, columns: Mapping[str, Values], rows: int) -> _Rows:
@@ -170,19 +171,28 @@ class _Task:
         self._recover(rows, values)
         deleted = self._deleted(rows, values)
         self._tally.count("deleted", rows.places[deleted])
-        self._tally.count("written", rows.places[~deleted])
-        bookkeeping = self._bookkeeping(rows, values)
+        version = self._versions(rows, values)
+        left = np.zeros(len(rows.places), np.int64)
         for table, schema in zip(self._writer.tables, self._schemas, strict=True):
             own = {column.name: values[Column(table.sources[column.name], column.type)] for column in table.columns}
             gone = deleted_rows(table, own, deleted)
-            self._tally.count("rows_written", rows.places[~gone])
-            staged = pa.RecordBatch.from_arrays([*own.values(), *bookkeeping, pa.array(gone)], schema=schema)
-            if not self._writer.first:
-                self._tally.count("rows_deleted", rows.places[gone])
-            elif gone.any():
-                staged = staged.filter(pa.array(~gone))
-            if staged.num_rows:
+            left += ~gone
+            if staged := self._staged(schema, [*own.values(), version], gone):
                 yield TableChange(table.kind, staged)
+        self._tally.count("rows_written", rows.places, left)
+        if not self._writer.first:
+            self._tally.count("rows_deleted", rows.places, len(self._writer.tables) - left)
+
+    def _staged(self, schema: pa.Schema, columns: Sequence[Values], gone: Flags) -> pa.RecordBatch | None:
+        """The rows of a table with their bookkeeping: those to delete too, if they may be there."""
+        if self._writer.first and gone.any():
+            kept = pa.array(~gone)
+            columns = [each.filter(kept) for each in columns]
+            gone = gone[~gone]
+        if not len(gone):
+            return None
+        *own, version = columns
+        return pa.RecordBatch.from_arrays([*own, *self._names(len(gone)), version, pa.array(gone)], schema=schema)
 
     def _recover(self, rows: _Rows, values: Mapping[Column, Values]) -> None:
         """Note which rows failed before."""
@@ -197,14 +207,19 @@ class _Task:
         name = self._writer.rows.deleted
         return _true(values[Column(name, BOOL)]) if name else np.zeros(len(rows.places), bool)
 
-    def _bookkeeping(self, rows: _Rows, values: Mapping[Column, Values]) -> list[Values]:
-        count, watermark = len(rows.places), self._writer.rows.watermark
-        if watermark:
-            # Nothing is known of when it changed: any version that is known is newer.
-            version = values[Column(watermark, TIMESTAMP)].cast(pa.int64()).fill_null(0)
-        else:
-            version = pa.repeat(pa.scalar(self._writer.epoch, pa.int64()), count)
-        return [pa.repeat(self._writer.ref, count), pa.repeat(self._writer.instance, count), version]
+    def _versions(self, rows: _Rows, values: Mapping[Column, Values]) -> Values:
+        watermark = self._writer.rows.watermark
+        if watermark is None:
+            return pa.repeat(pa.scalar(self._writer.epoch, pa.int64()), len(rows.places))
+        # Nothing is known of when it changed: any version that is known is newer.
+        return values[Column(watermark, TIMESTAMP)].cast(pa.int64()).fill_null(0)
+
+    def _names(self, count: int) -> list[Values]:
+        """Ref and instance of so many rows: the same for all, so they are made once."""
+        if count > self._longest:
+            self._repeated = [pa.repeat(each, count) for each in (self._writer.ref, self._writer.instance)]
+            self._longest = count
+        return [each.slice(0, count) for each in self._repeated]
 
 
 def deleted_rows(table: GraphTable, columns: Mapping[str, Values], deleted: Flags) -> Flags:

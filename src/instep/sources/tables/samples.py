@@ -14,6 +14,8 @@ from instep.domain.keys import Key, key_of
 
 #: Keys that are taken for each bin. With 25 of them for each of 4,000 bins, four slices differ by less than a percent.
 KEYS_PER_BIN = 25
+#: And no fewer than these: of so many rows all keys are taken.
+FEWEST_KEYS = 10_000
 
 
 def binned(sample: pa.Table, rows: int, bins: int) -> list[Bin]:

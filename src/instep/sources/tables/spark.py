@@ -18,7 +18,7 @@ from instep.sources.tables import parquet
 from instep.sources.tables.folders import Folder, digest, folders, shown
 from instep.sources.tables.port import Sessions
 from instep.sources.tables.predicates import above, conditions, in_ranges
-from instep.sources.tables.samples import KEYS_PER_BIN, binned, keys
+from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
 from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_reading import over_source, told
 from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
@@ -91,13 +91,13 @@ class SparkTable:
             session = spark()
             read = self._rows(session, rows, selection, columns)
             self._demand_keys(read.schema, columns)
-            keyed = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in columns)
-            counted = read.selectExpr("count(*) AS rows", f"count_if({keyed}) AS keyed").toArrow()
-            number, with_key = (counted.column(name)[0].as_py() for name in ("rows", "keyed"))
-            wanted = bins * KEYS_PER_BIN
-            sample = read.where(keyed).selectExpr(*(as_ours(name, read.schema[name].dataType) for name in columns))
-            if with_key > wanted:
-                sample = sample.sample(fraction=wanted / with_key, seed=0)
+            number, with_key = self._counted(session, read, rows, selection, columns)
+            share = max(bins * KEYS_PER_BIN, FEWEST_KEYS) / max(with_key, 1)
+            if share < 1:
+                read = self._rows(session, rows, selection, columns, share=share)
+            sample = read.where(_keyed(columns)).selectExpr(
+                *(as_ours(name, read.schema[name].dataType) for name in columns)
+            )
             return Histogram(number, binned(sample.toArrow(), with_key, bins))
 
     def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
@@ -125,9 +125,15 @@ class SparkTable:
         return self.format.lower() == "jdbc"
 
     def _rows(
-        self, session: SparkSession, rows: RowColumns | None, selection: Selection, columns: Sequence[str] = ()
+        self,
+        session: SparkSession,
+        rows: RowColumns | None,
+        selection: Selection,
+        columns: Sequence[str] = (),
+        *,
+        share: float = 1,
     ) -> DataFrame:
-        """What is selected, before the transform. `columns` are needed beside those of `rows`."""
+        """What is selected, or a share of it, before the transform. `columns` are needed beside those of `rows`."""
         if self._in_database:
             table = JdbcTable.of(self.options, self.table, self.sql)
             read = _by_bytes(table.frame(session))
@@ -135,7 +141,8 @@ class SparkTable:
                 return read
             self._demand(read, rows, columns)
             asked = table.asked(session, read.schema, rows, selection)
-            read = _by_bytes(table.frame(session, asked.parts))
+            read = _by_bytes(table.frame(session, asked.parts(share)))
+            share = 1 if asked.exact else share
         else:
             read = _by_bytes(self._files_or_table(session))
             if rows is None:
@@ -144,7 +151,21 @@ class SparkTable:
         dialect = SparkDialect(read.schema)
         found = conditions(dialect, rows, selection)
         ranges = in_ranges(dialect, selection.cut_by, selection.ranges)
-        return reduce(lambda frame, each: frame.where(each), [*found, *([ranges] if ranges else [])], read)
+        read = reduce(lambda frame, each: frame.where(each), [*found, *([ranges] if ranges else [])], read)
+        return read if share >= 1 else read.sample(fraction=share, seed=0)
+
+    def _counted(
+        self, session: SparkSession, read: DataFrame, rows: RowColumns, selection: Selection, columns: Sequence[str]
+    ) -> tuple[int, int]:
+        """How many rows are selected, and how many of them have a value in all of the columns."""
+        found = None
+        if self._in_database:
+            table = JdbcTable.of(self.options, self.table, self.sql)
+            found = table.counted(session, table.asked(session, read.schema, rows, selection), columns)
+        if found is None:
+            found = read.selectExpr("count(*) AS number", f"count_if({_keyed(columns)}) AS keyed")
+        number, keyed = found.collect()[0]
+        return number, keyed
 
     def _files_or_table(self, session: SparkSession) -> DataFrame:
         reader = session.read.options(**self.options)
@@ -218,6 +239,10 @@ class SparkTable:
             return False
         found = self._parquet()
         return found is not None and bool(found[1]) and not parquet.alike(found[1])
+
+
+def _keyed(columns: Sequence[str]) -> str:
+    return " AND ".join(f"{quoted(name)} IS NOT NULL" for name in columns)
 
 
 def _by_bytes(read: DataFrame) -> DataFrame:

@@ -29,6 +29,16 @@ _OURS = frozenset({"url", "dbtable", "query", "pushdownpredicate", "partitioncol
 _EVERYTHING = "1 = 1"
 #: PostgreSQL's driver would hold all rows at once.
 _FETCH = "10000"
+#: Java finds the driver of a jar that is named in the settings only when it is told the class.
+_DRIVERS = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "sqlite": "org.sqlite.JDBC",
+    "duckdb": "org.duckdb.DuckDBDriver",
+}
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
@@ -58,6 +68,8 @@ class JdbcTable:
         others = {key: value for key, value in options.items() if key.lower() not in _OURS}
         # A timestamp without a zone is one in UTC; else it would be one in the zone of the Java that reads it.
         own = {"pushDownPredicate": "false", "preferTimestampNTZ": "true", "fetchsize": _FETCH}
+        driver = _DRIVERS.get(_server(given["url"]))
+        own |= {"driver": driver} if driver else {}
         own = {key: value for key, value in own.items() if key.lower() not in {each.lower() for each in others}}
         source = named[0]
         if sql is not None:
@@ -75,10 +87,18 @@ class JdbcTable:
         )
         return found
 
-    def answer(self, session: SparkSession, columns: Sequence[str], conditions: Sequence[str]) -> DataFrame:
-        """What the database says to a query."""
-        where = " AND ".join(conditions) or _EVERYTHING
-        query = f"(SELECT {', '.join(columns)} FROM {self.table} WHERE {where}) AS instep_answer"
+    def counted(self, session: SparkSession, asked: Asked, columns: Sequence[str]) -> DataFrame | None:
+        """The database's own count of rows, and of those with a value in all columns. None if Spark has to count."""
+        dialect = asked.dialect
+        if dialect is None or not asked.exact:
+            return None
+        try:
+            keyed = " AND ".join(f"{dialect.column(name)} IS NOT NULL" for name in columns)
+        except NotExact:
+            return None
+        where = " AND ".join(asked.conditions) or _EVERYTHING
+        count = f"count(*) AS number, count(CASE WHEN {keyed} THEN 1 END) AS keyed"
+        query = f"(SELECT {count} FROM {self.table} WHERE {where}) AS instep_count"
         return JdbcTable(self.url, query, self.options).frame(session)
 
     def asked(self, session: SparkSession, schema: StructType, rows: RowColumns, selection: Selection) -> Asked:
@@ -86,7 +106,7 @@ class JdbcTable:
         return Asked.of(dialect, rows, selection)
 
     def _dialect(self, session: SparkSession, schema: StructType, names: set[str]) -> _Flavour | None:
-        server = self.url.lower().removeprefix("jdbc:").partition(":")[0]
+        server = _server(self.url)
         if server == "postgresql":
             return self._postgres(session, [each for each in schema.names if each in names])
         if server in ("mysql", "mariadb"):
@@ -128,10 +148,12 @@ class Asked:
         ranges = _tried(lambda: [in_range(dialect, selection.cut_by, one) or "" for one in in_order(selection.ranges)])
         return cls(conditions, tuple(filter(None, ranges or ())), None not in asked, dialect)
 
-    @property
-    def parts(self) -> list[str]:
-        """A condition for each partition."""
-        always = " AND ".join(self.conditions)
+    def parts(self, share: float = 1) -> list[str]:
+        """A condition for each partition; of a share of the rows, if there is nothing for Spark to filter."""
+        conditions = list(self.conditions)
+        if share < 1 and self.exact and self.dialect is not None:
+            conditions.append(f"{self.dialect.random} < {share!r}")
+        always = " AND ".join(conditions)
         if not self.ranges:
             return [always] if always else []
         return [f"{always} AND ({one})" if always else one for one in self.ranges]
@@ -142,6 +164,10 @@ def _tried(condition: Callable[[], list[str]]) -> list[str] | None:
         return condition()
     except NotExact:
         return None
+
+
+def _server(url: str) -> str:
+    return url.lower().removeprefix("jdbc:").partition(":")[0]
 
 
 def _query(query: str | None) -> str | None:

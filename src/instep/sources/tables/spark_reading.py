@@ -19,6 +19,7 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _PARAMETERS = re.compile(r"(?<=[^\s'\"])([?;&](?:[\w.-]+)=)[^\s'\"&;]*")
 _NOT_FOUND = re.compile(r"data source:? '?([\w.$-]+)|ClassNotFoundException: ([\w.$]+)", re.IGNORECASE)
 _NOISE = re.compile(r"^(?:An error occurred while calling .*|: )|(?:SQLSTATE: \w+)$")
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z][\w$]*(?:Exception|Error)\b)")
 
 _JARS = "Name its jar under `spark: {jars: […]}`"
@@ -42,7 +43,8 @@ def told(where: str, options: Mapping[str, str]) -> Iterator[None]:
 
 def as_told(error: Exception, where: str, options: Mapping[str, str]) -> UserError:
     text = str(error)
-    first = without_secrets(_first_line(text), options)
+    causes = _CAUSE.findall(text)
+    first = without_secrets(_first_line(causes[-1] if causes else text), options)
     if "PATH_NOT_FOUND" in text or "Path does not exist" in text:
         return UserError(f"there is nothing at {where}", hint="Check the path of the source.")
     if "No suitable driver" in text:

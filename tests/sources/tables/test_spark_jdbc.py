@@ -1,0 +1,161 @@
+"""A real PostgreSQL over JDBC."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from instep.domain.keys import key_of
+from instep.domain.refs import Scope
+from instep.domain.rows import RowColumns, Selection
+from instep.domain.windows import Window
+from instep.errors import UserError
+from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.tables.spark import SparkTable
+from tests.contracts.table_source import Make, TableSourceContract
+from tests.contracts.table_source_rows import ROWS, SHARP, TEXTS, cuts, some_rows, table_of
+from tests.servers.jars import jar
+from tests.servers.postgres import PostgresServer, running_postgres
+from tests.sources.tables.databases import options, put
+from tests.sources.tables.sessions import session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def server() -> PostgresServer:
+    jar("postgresql").needed()
+    return running_postgres()
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return session
+
+
+class TestPostgres(TableSourceContract):
+    @pytest.fixture
+    def sessions(self) -> Sessions:
+        return session
+
+    @pytest.fixture
+    def make(self, server: PostgresServer) -> Make:
+        def made(table: pa.Table, *, name: str = "table") -> TableSource:
+            put(server, f"a {name}", table)
+            return SparkTable("jdbc", table=f'"a {name}"', options=options(server))
+
+        return made
+
+
+def arrived(server: PostgresServer, table: str) -> int:
+    """Rows that have been read of a table since it was made, by the database's own count."""
+    server.execute("SELECT pg_stat_force_next_flush()")
+    found = server.execute(
+        f"SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = '{table}'"
+    )
+    return int(str(found[0][0]))
+
+
+@pytest.mark.parametrize("text", ["text", "varchar(80)", "char(24)"])
+def test_text_is_compared_by_its_bytes(server: PostgresServer, sessions: Sessions, text: str) -> None:
+    table = pa.table({"id": list(range(len(TEXTS + SHARP))), "name": list(TEXTS + SHARP)})
+    put(server, "texts", table, text=text)
+    source = SparkTable("jdbc", table="texts", options=options(server))
+    rows = RowColumns(("name", "id"))
+    bins = source.histogram(sessions, rows, Selection(), ("name",), bins=100).bins
+    if not text.startswith("char("):
+        assert [each.key for each in bins] == sorted(key_of(each) for each in TEXTS + SHARP)
+    found: list[int] = []
+    for one in cuts([each.key for each in bins[::4]]):
+        came = source.frame(sessions, rows, Selection(cut_by=("name",), ranges=(one,))).toArrow()
+        assert all(one.holds(key_of(name)) for name in came.column("name").to_pylist())
+        found += came.column("id").to_pylist()
+    assert sorted(found) == table.column("id").to_pylist()
+
+
+def test_each_range_is_a_partition_and_only_its_rows_arrive(server: PostgresServer, sessions: Sessions) -> None:
+    put(server, "pushed", table_of(some_rows(1000)))
+    server.execute("CREATE INDEX ON pushed (id)")
+    server.execute("ANALYZE pushed")
+    source = SparkTable("jdbc", table="pushed", options=options(server))
+    ranges = cuts([key_of(100), key_of(110), key_of(120), key_of(130)])[1:4]
+    frame = source.frame(sessions, ROWS, Selection(cut_by=("id",), ranges=ranges))
+    before = arrived(server, "pushed")
+    assert len(frame.toArrow()) == 30
+    assert frame.rdd.getNumPartitions() == 3
+    assert arrived(server, "pushed") - before <= 100
+
+
+def test_scope_and_window_are_asked_of_the_database(server: PostgresServer, sessions: Sessions) -> None:
+    put(server, "indexed", table_of(some_rows(5000)))
+    server.execute("CREATE INDEX ON indexed (updated)")
+    server.execute("ANALYZE indexed")
+    source = SparkTable("jdbc", table="indexed", options=options(server))
+    low = 1709294400123456 + 4000
+    frame = source.frame(sessions, ROWS, Selection(Scope("42/"), Window(low, low + 20)))
+    before = arrived(server, "indexed")
+    assert 0 < len(frame.toArrow()) <= 20
+    assert arrived(server, "indexed") - before <= 40
+
+
+def test_a_query_runs_in_the_database(server: PostgresServer, sessions: Sessions) -> None:
+    put(server, "queried", table_of(some_rows(20)))
+    sql = "WITH few AS (SELECT * FROM source WHERE number < 0) SELECT id, one.n AS n FROM few, (SELECT 7 AS n) AS one;"
+    source = SparkTable("jdbc", table="queried", options=options(server), sql=sql)
+    assert [str(each) for each in source.columns(sessions)] == ["id int64", "n int32"]
+    assert source.extremes(sessions, RowColumns(("id",)), Selection(), "n") == (key_of(7), key_of(7))
+
+
+def test_types_of_the_database(server: PostgresServer, sessions: Sessions) -> None:
+    server.execute(
+        "DROP TABLE IF EXISTS kinds; CREATE TABLE kinds "
+        "(id uuid, small smallint, at timestamp, attz timestamptz, doc jsonb, tags text[]); "
+        "INSERT INTO kinds SELECT gen_random_uuid(), 3, '2024-03-31 02:30:00.000001', "
+        "'2024-03-31 02:30:00.000001+00', '{\"a\": 1}', ARRAY['x'] FROM generate_series(1, 50)"
+    )
+    source = SparkTable("jdbc", table="kinds", options=options(server))
+    assert {each.name: str(each.type) for each in source.columns(sessions)} == {
+        "id": "string",
+        "small": "int32",
+        "at": "timestamp",
+        "attz": "timestamp",
+        "doc": "string",
+        "tags": "string",
+    }
+    rows = RowColumns(("id",), watermark="at")
+    bins = source.histogram(sessions, rows, Selection(), ("id",), bins=100).bins
+    came = [
+        source.frame(sessions, rows, Selection(cut_by=("id",), ranges=(one,))).toArrow() for one in cuts([bins[20].key])
+    ]
+    assert [len(each) for each in came] == [20, 30]
+    row = came[0].to_pylist()[0]
+    assert row["at"] == row["attz"]
+    assert row["tags"] == '["x"]'
+    moment = 1711852200_000001
+    assert source.changed(sessions, rows, Scope(), moment - 1)
+    assert not source.changed(sessions, rows, Scope(), moment)
+
+
+def test_a_password_is_in_no_message(server: PostgresServer, sessions: Sessions) -> None:
+    wrong = {**options(server), "password": "s3cret-and-wrong"}
+    wrong["url"] += "?password=hunter3&sslpassword=hunter4"
+    for table in ("nothing", "select broken"):
+        for given in (wrong, options(server)):
+            source = SparkTable("jdbc", table=table, options=given)
+            with pytest.raises(UserError) as raised:
+                source.frame(sessions, ROWS, Selection())
+            said = f"{raised.value}{source!r}"
+            assert "127.0.0.1" in said
+            assert "\n\tat " not in said
+            assert not any(each in said for each in ("s3cret", "hunter"))
+
+
+def test_a_driver_that_is_not_there(sessions: Sessions) -> None:
+    source = SparkTable("jdbc", table="t", options={"url": "jdbc:nosuch://host/db"})
+    with pytest.raises(UserError, match="no JDBC driver for nosuch://host/db") as raised:
+        source.columns(sessions)
+    assert "jars" in (raised.value.hint or "")
+    named = SparkTable("jdbc", table="t", options={"url": "jdbc:nosuch://host/db", "driver": "com.nosuch.Driver"})
+    with pytest.raises(UserError, match=r"com\.nosuch\.Driver") as raised:
+        named.columns(sessions)
+    assert "jars" in (raised.value.hint or "")

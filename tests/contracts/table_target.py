@@ -190,6 +190,23 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
         assert nodes(target, index) == {n: f"{n % 20}" for n in range(60)}
         assert edges(target, index) == {n: n % 20 for n in range(60)}
 
+    def test_rows_of_many_partitions_and_instances_keep_theirs(self, target: TableTarget, index: str) -> None:
+        """In one file of many batches, each with values of its own."""
+        base = target.fence(index, 1)
+        expected = {n: (f"Node@{n // 7 % 3}", f"instance {n // 7}" if n % 7 else f"only {n}") for n in range(100)}
+        rows = [
+            batch(NODES, [{"id": n, "_ref": expected[n][0], "_instance": expected[n][1]} for n in range(at, at + 5)])
+            for at in range(0, 100, 5)
+        ]
+        part = target.writer(index, base).stage(TableChange(OWN, each) for each in rows)
+        target.commit(index, base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        for upkeep in (False, True):
+            if upkeep:
+                target.maintain(index, full=True)
+            found = target.read(index, columns=["id", "_ref", "_instance"]).to_pylist()
+            assert {each["id"]: (each["_ref"], each["_instance"]) for each in found} == expected
+        assert target.read(index, where={"_instance": "only 7"}, columns=["id"]).to_pylist() == [{"id": 7}]
+
     def test_an_error_while_staging_stays_itself_and_changes_nothing(self, target: TableTarget, index: str) -> None:
         def changes() -> Iterator[TableChange]:
             yield from change([Node(1, "one", 1)])

@@ -53,7 +53,7 @@ def slip_in(target: ClickHouseTarget, base: int, *rows: Node) -> None:
     """What a zombie does on a server when it was not stopped: an insert after whatever came meanwhile."""
     (file,) = staging.decode(staged(target, "Node__1", base, *rows))
     with target.session() as session:
-        sql = target._insert("Node__1", NODES, file.path)
+        sql = target._insert_sql("Node__1", NODES, file.path)
         session.load(sql, layout.staged_structure(NODES), file.path, **guard_values("", 2**40, base, ()))
 
 

@@ -10,6 +10,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget
+from instep.targets.tables import encode_specs
 from tests.contracts.table_rows import NODES, Node, nodes, put
 from tests.contracts.table_target import TableTargetContract
 
@@ -34,10 +35,11 @@ def versions(target: LanceTableTarget) -> list[int]:
 def test_an_index_with_one_epoch_for_all_is_still_read(target: LanceTableTarget) -> None:
     """As they were made when every partition had an index of its own."""
     dataset = lance.dataset(f"{target.uri}/Node__1.lance")
-    dataset.update_schema_metadata({"instep.epoch": "7", "instep.since": "2"})
+    old = {"instep.tables": encode_specs([NODES]), "instep.epoch": "7", "instep.since": "2"}
+    dataset.update_schema_metadata(old, replace=True)
     with pytest.raises(Fenced):
         target.fence("Node__1", 6)
-    put(target, "Node__1", Node(1, "one", 1), epoch=7, attempt="1")
+    put(target, "Node__1", Node(1, "one", 1), Node(3, None, 1, deleted=True), epoch=7, attempt="1")
     put(target, "Node__1", Node(2, "two", 1), epoch=1, attempt="2", scope="1/")
     with pytest.raises(Fenced):
         target.fence("Node__1", 6)

@@ -41,6 +41,8 @@ JOURNAL = "instep"
 
 #: What every row has beside its own columns. `_version` is the watermark in microseconds, or the epoch of who wrote it.
 REF, INSTANCE, VERSION, DELETED = "_ref", "_instance", "_version", "_deleted"
+#: The condition of rows that a reader finds.
+THERE = f"NOT {DELETED}"
 BOOKKEEPING = (Column(REF, STRING), Column(INSTANCE, STRING), Column(VERSION, INT64), Column(DELETED, BOOL))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from instep.errors import UserError
+from instep.targets.clickhouse.layout import REPEATED
 from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
@@ -47,12 +48,19 @@ class ClickHouseTableWriter:
                 spec = spec_of(self.specs, kind)
                 schema = schemas.setdefault(kind, arrow_schema(spec))
                 if rows.num_rows:
-                    output.add(kind, checked_rows(spec, schema, rows))
+                    output.add(kind, _with_dictionaries(checked_rows(spec, schema, rows)))
             output.close()
         except BaseException:
             output.abandon()
             raise
         return encode(output.files)
+
+
+def _with_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    for name in REPEATED:
+        column = rows.column(name).dictionary_encode()
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows
 
 
 @dataclass
@@ -91,8 +99,8 @@ class _Output:
         path = f"{self.folder}/{uuid.uuid4().hex}.arrow"
         file = _opened(path)
         self.files.append(StagedFile(kind, path))
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        return _Open(path, file, pa.ipc.new_stream(file, schema, options=options))
+        # Not compressed: it lies there for a moment only, and the engine takes half as long again to unpack it.
+        return _Open(path, file, pa.ipc.new_stream(file, schema))
 
     def _finish(self, kind: str) -> None:
         there = self._open.pop(kind)

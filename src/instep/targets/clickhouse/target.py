@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +19,7 @@ from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
+from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
 from instep.targets.tables import JOURNAL, OWN, Drift, TableSpec, TableWriter, alias_owns, spec_of
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 #: A table of more parts is merged when its engine has no time of its own for it: in process, where it is open only
 #: while somebody works with it.
 _PARTS = 12
+
+#: Inserts at once: each may take some hundred MB.
+_INSERTS = 4
 
 #: An insert is one block, whatever the file's batches: so it becomes one part, whole or not at all. Rows of one key in
 #: it are left to merges and FINAL: looking for them here takes as long again as writing (1,000,000 rows, 2 cores: 2.2
@@ -147,17 +153,34 @@ class ClickHouseTarget:
             version = journal.find(attempt)
             if version is None:
                 journal.refuse(scope, epoch, marks, since=base)
-                specs = self._specs(session, physical)
-                values = guard_values(scope, epoch, base, marks)
-                for file in files:
-                    spec = spec_of(specs, file.kind)
-                    sql = self._insert(physical, spec, f"{attempt}/{file.path.rpartition('/')[2]}")
-                    session.load(sql, layout.staged_structure(spec), file.path, **values)
+                self._insert(
+                    self._specs(session, physical), physical, attempt, files, guard_values(scope, epoch, base, marks)
+                )
                 version = journal.commit(scope, epoch, attempt, marks)
         staging.remove(files)
         return version
 
-    def _insert(self, physical: str, spec: TableSpec, token: str) -> str:
+    def _insert(
+        self,
+        specs: Sequence[TableSpec],
+        physical: str,
+        attempt: str,
+        files: Sequence[StagedFile],
+        values: Mapping[str, Any],
+    ) -> None:
+        """One insert works on one core most of the time: several at once."""
+
+        def insert(file: StagedFile) -> None:
+            spec = spec_of(specs, file.kind)
+            sql = self._insert_sql(physical, spec, f"{attempt}/{file.path.rpartition('/')[2]}")
+            with self.session() as session:
+                session.load(sql, layout.staged_structure(spec), file.path, **values)
+
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, _INSERTS)) as pool:
+            for _ in pool.map(insert, files):
+                pass
+
+    def _insert_sql(self, physical: str, spec: TableSpec, token: str) -> str:
         """A repeated commit is recognised by `token`, file by file."""
         columns = ", ".join(quoted(each.name) for each in spec.all_columns)
         return (

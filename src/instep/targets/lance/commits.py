@@ -30,12 +30,25 @@ _OUTCOMES = "instep.outcomes"
 _DATASET = "instep.dataset"
 _SINCE = "instep.since"
 _EPOCHS = "instep.epochs"
+
+#: How many rows only remember what was deleted; datasets of documents have none, and do not say it.
+DELETIONS = "instep.deletions"
 _FRAGMENT = "instep.fragment"
 _BESIDE = "instep.beside"
 
-#: What a commit makes of the dataset's present state, given the first fragment id that is free: all fragments as they
-#: are afterwards, and those to add, numbered from that id.
-Change: TypeAlias = "Callable[[Any, int], tuple[list[Any], list[Any]]]"
+
+class Changed(NamedTuple):
+    """All fragments as they are afterwards, and those to add, numbered from the first id that is free; and how many
+    more rows there are that only remember what was deleted.
+    """
+
+    fragments: list[Any]
+    added: list[Any]
+    deletions: int = 0
+
+
+#: What a commit makes of the dataset's present state, given the first fragment id that is free.
+Change: TypeAlias = "Callable[[Any, int], Changed]"
 
 #: One of the committers always wins, so this many losses in a row mean that something else is wrong.
 _TRIES = 200
@@ -51,20 +64,23 @@ class Reign(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What every version of a dataset says: who writes it, by scope, and in `fragment` the smallest fragment id never
-    used (indexes name rows by fragment id).
+    """What every version of a dataset says: who writes it, by scope, in `fragment` the smallest fragment id never
+    used (indexes name rows by fragment id), and in `deletions` how many rows only remember what was deleted, if that
+    is counted.
     """
 
     dataset: str
     reigns: Mapping[str, Reign]
     fragment: int
+    deletions: int | None
 
     @classmethod
     def of(cls, dataset: Any) -> State:
         stored = dataset.schema_metadata
         highest = max((each.fragment_id for each in dataset.get_fragments()), default=-1)
         fragment = max(highest + 1, int(stored.get(_FRAGMENT, 0)))
-        return cls(stored.get(_DATASET, ""), _reigns(stored), fragment)
+        deletions = int(stored[DELETIONS]) if DELETIONS in stored else None
+        return cls(stored.get(_DATASET, ""), _reigns(stored), fragment, deletions)
 
     def reign(self, scope: str) -> Reign:
         return self.reigns.get(scope, Reign(0, 0, 0))
@@ -86,11 +102,16 @@ class State:
         since = before.since if before.since and before.epoch == epoch else version
         return replace(self, reigns={**self.reigns, scope: Reign(epoch, since, version)})
 
+    def with_change(self, change: Changed) -> State:
+        deletions = None if self.deletions is None else self.deletions + change.deletions
+        return replace(self, fragment=self.fragment + len(change.added), deletions=deletions)
+
     def metadata(self) -> dict[str, str]:
         return {
             _DATASET: self.dataset,
             _EPOCHS: json.dumps(self.reigns, separators=(",", ":")),
             _FRAGMENT: str(self.fragment),
+            **({} if self.deletions is None else {DELETIONS: str(self.deletions)}),
         }
 
 
@@ -168,11 +189,10 @@ def commit(
             return int(head.version)
         state = State.of(head).under(scope, epoch, head.version + 1)
         with place.understood():
-            fragments, added = change(head, state.fragment)
-        state = replace(state, fragment=state.fragment + len(added))
+            changed = change(head, state.fragment)
         try:
             with place.understood():
-                landed = _land(head, fragments + added, state, properties)
+                landed = _land(head, changed.fragments + changed.added, state.with_change(changed), properties)
         except Preempted:
             time.sleep(_pause(tried))
             continue

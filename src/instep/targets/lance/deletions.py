@@ -1,4 +1,4 @@
-"""Deleting rows by address: `fragment << 32 | offset`, as `_rowaddr` gives it."""
+"""Deleting rows: by address (`fragment << 32 | offset`, as `_rowaddr` gives it), or by where they belong."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.errors import Conflict
+from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.place import Place, lance_library
+from instep.targets.tables import INSTANCE, THERE, TableSpec, checked_prefix
 
 
 def delete_rows(place: Place, physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
@@ -69,3 +72,25 @@ def with_deletions(place: Place, physical: str, head: Any, metadata: Any, rows: 
         session.upload_file(str(file), f"_deletions/{metadata.id}-{head.version}-{number}.arrow")
     metadata.deletion_file = DeletionFile(head.version, number, "array", len(rows), None)
     return metadata
+
+
+def deletion(place: Place, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
+    """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays."""
+    scope = checked_prefix(spec, prefix) if prefix else None
+    columns = [*([scope] if scope else []), INSTANCE]
+
+    def change(head: Any, _: int) -> Changed:
+        addresses = []
+        for batch in head.scanner(columns=columns, filter=THERE, with_row_address=True).to_batches():
+            found = batch.filter(pc.starts_with(batch.column(scope), prefix)) if scope else batch
+            if but is not None:
+                found = found.filter(pc.invert(same(found.column(INSTANCE), but, pa.string())))
+            addresses.append(found.column("_rowaddr"))
+        return Changed(delete_rows(place, table, head, addresses), [])
+
+    return change
+
+
+def same(column: pa.Array[Any], value: Any, kind: pa.DataType) -> pa.Array[Any]:
+    """Which values are this one, or null if it is None."""
+    return pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, kind))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.targets.lance.commits import Changed
 from instep.targets.lance.deletions import delete_rows, with_deletions
 from instep.targets.lance.keys import KEY
 from instep.targets.lance.place import Place, lance_library
@@ -31,12 +32,18 @@ _LEAST_SLOTS, _MOST_SLOTS = 2**16, 2**27
 
 _ORDER, _ROW = "_order", "_row"
 
+#: Types of columns where no row comes.
+_TYPES_OF_NONE = {KEY: pa.uint64(), DELETED: pa.bool_()}
+
 
 class Losers(NamedTuple):
-    """Rows that do not stay: of those that are there by address, of those that come by place."""
+    """Rows that do not stay: of those that are there by address, of those that come by place; and how many of them only
+    remember what was deleted.
+    """
 
     there: npt.NDArray[np.uint64]
     coming: npt.NDArray[np.int64]
+    deletions: int
 
 
 @dataclass(frozen=True)
@@ -48,19 +55,20 @@ class Merge:
     spec: TableSpec
     written: Sequence[str]
 
-    def __call__(self, head: Any, first: int) -> tuple[list[Any], list[Any]]:
+    def __call__(self, head: Any, first: int) -> Changed:
         coming = _Coming(self.place, self.table, decode_fragments(self.written))
-        losers = self._losers(head, coming)
+        found = coming.read([KEY, DELETED])
+        losers = self._losers(head, coming, found[KEY].to_numpy())
         fragments = delete_rows(self.place, self.table, head, [pa.array(losers.there)])
-        return fragments, coming.without(head, losers.coming, first)
+        deletions = int(pc.sum(found[DELETED]).as_py() or 0) - losers.deletions
+        return Changed(fragments, coming.without(head, losers.coming, first), deletions)
 
-    def _losers(self, head: Any, coming: _Coming) -> Losers:
-        numbers = coming.read([KEY])[KEY].to_numpy()
-        addresses, theirs = _same_numbers(head, numbers)
+    def _losers(self, head: Any, coming: _Coming, numbers: Numbers) -> Losers:
         ordered = np.sort(numbers)
+        addresses, theirs = _same_numbers(head, ordered)
         doubtful = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], theirs)
         if not len(doubtful):
-            return Losers(np.empty(0, np.uint64), np.empty(0, np.int64))
+            return Losers(np.empty(0, np.uint64), np.empty(0, np.int64), 0)
         columns = [*self.spec.key, VERSION, DELETED]
         rows = np.flatnonzero(np.isin(numbers, doubtful))
         mine = coming.read(columns).take(pa.array(rows, pa.int64()))
@@ -68,18 +76,23 @@ class Merge:
         return _decide(self.spec, mine, rows, there, addresses)
 
 
-def _same_numbers(head: Any, numbers: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
-    """Addresses and key numbers of rows that are there and have one of these numbers."""
-    slots = min(max(_LEAST_SLOTS, 1 << (len(numbers) * _SLOTS).bit_length()), _MOST_SLOTS)
+def _same_numbers(head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
+    """Addresses and key numbers of rows that are there and have one of these numbers.
+
+    A scan of all numbers that are there costs less than an index of them would: with 5,000,000 rows a tenth of a second
+    (2 cores), and nothing for rows that come.
+    """
+    addresses, found = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    if not len(ordered) or not head.get_fragments():
+        return addresses[0], found[0]
+    slots = min(max(_LEAST_SLOTS, 1 << (len(ordered) * _SLOTS).bit_length()), _MOST_SLOTS)
     mask = np.uint64(slots - 1)
     taken = np.zeros(slots, np.bool_)
-    taken[(numbers & mask).astype(np.int64)] = True
-    addresses, found = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    ordered = np.sort(numbers)
+    taken[(ordered & mask).astype(np.int64)] = True
     for batch in head.scanner(columns=[KEY], with_row_address=True, batch_size=131_072).to_batches():
         theirs = batch.column(KEY).to_numpy()
         maybe = np.flatnonzero(taken[(theirs & mask).astype(np.int64)])
-        if len(maybe) and len(ordered):
+        if len(maybe):
             at = np.minimum(np.searchsorted(ordered, theirs[maybe]), len(ordered) - 1)
             same = maybe[ordered[at] == theirs[maybe]]
             addresses.append(batch.column("_rowaddr").to_numpy()[same])
@@ -119,8 +132,9 @@ def _decide(
         column = ordered.column(name).combine_chunks()
         again &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
     lost = np.flatnonzero(again) + 1
-    order, row = (ordered.column(name).to_numpy()[lost] for name in (_ORDER, _ROW))
-    return Losers(row[order < 0].astype(np.uint64), np.sort(row[order >= 0].astype(np.int64)))
+    order, row, deleted = (ordered.column(name).to_numpy()[lost] for name in (_ORDER, _ROW, DELETED))
+    there_lost, coming_lost = row[order < 0].astype(np.uint64), np.sort(row[order >= 0].astype(np.int64))
+    return Losers(there_lost, coming_lost, int(np.count_nonzero(deleted)))
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -147,7 +161,7 @@ class _Coming:
             options = dict(self._place.storage_options) or None
             reader = LanceFileReader(path, storage_options=options, columns=list(columns))
             found.append(reader.read_all(batch_size=65_536).to_table().select(columns))
-        empty = pa.table({name: pa.array([], pa.uint64() if name == KEY else pa.null()) for name in columns})
+        empty = pa.table({name: pa.array([], _TYPES_OF_NONE.get(name, pa.null())) for name in columns})
         return pa.concat_tables(found).combine_chunks() if found else empty
 
     def without(self, head: Any, rows: npt.NDArray[np.int64], first: int) -> list[Any]:

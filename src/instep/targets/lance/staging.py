@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.targets.lance.commits import Change
+from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.place import Place, lance_library
 from instep.targets.port import ChunkChanges, existing_schema
@@ -62,9 +62,9 @@ def numbered(fragments: Sequence[Any], first: int) -> list[Any]:
 def replacement(place: Place, physical: str, staged: Sequence[Staged]) -> Change:
     """Put in what was written, and delete by address."""
 
-    def change(head: Any, first: int) -> tuple[list[Any], list[Any]]:
+    def change(head: Any, first: int) -> Changed:
         fragments = delete_rows(place, physical, head, [each.deleted for each in staged])
-        return fragments, numbered([fragment for each in staged for fragment in each.fragments()], first)
+        return Changed(fragments, numbered([fragment for each in staged for fragment in each.fragments()], first))
 
     return change
 
@@ -129,7 +129,8 @@ class FragmentOutput:
         self._error: BaseException | None = None
 
     def add(self, rows: pa.RecordBatch) -> None:
-        rows = rows.select(self._schema.names).cast(self._schema)
+        if not rows.schema.equals(self._schema):
+            rows = rows.select(self._schema.names).cast(self._schema)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="instep-lance-writer", daemon=True)
             self._thread.start()

@@ -21,17 +21,13 @@ from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.lance.target import LanceTarget
 from instep.targets.names import checked_name
 from instep.targets.tables import (
-    DELETED,
-    INSTANCE,
     OWN,
+    THERE,
     Drift,
-    TableChange,
     TableSpec,
     TableWriter,
     alias_owns,
     arrow_schema,
-    checked_prefix,
-    checked_rows,
     checked_specs,
     decode_specs,
     encode_specs,
@@ -41,11 +37,8 @@ from instep.targets.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instep.targets.lance.commits import Change
-    from instep.targets.lance.staging import FragmentOutput
 
 _SPECS = "instep.tables"
-_THERE = f"NOT {DELETED}"
 
 
 @dataclass(frozen=True)
@@ -87,13 +80,15 @@ class LanceTableTarget:
             )
 
     def _create(self, physical: str, spec: TableSpec, specs: Sequence[TableSpec]) -> None:
+        from instep.targets.lance.commits import DELETIONS
+
         lance = lance_library()
         place, table = self._place, spec.table(physical)
         if place.has(table):
             return
         if odd := [each.name for each in spec.columns if "." in each.name or "`" in each.name]:
             raise UserError(f"{spec}: column {odd[0]!r}", hint="Lance takes no '.' and no '`' in names: rename it.")
-        metadata = {"instep.dataset": uuid.uuid4().hex}
+        metadata = {"instep.dataset": uuid.uuid4().hex, DELETIONS: "0"}
         if spec.kind == OWN:
             metadata[_SPECS] = encode_specs(specs)
         schema = _stored_schema(spec).with_metadata(metadata)
@@ -145,6 +140,8 @@ class LanceTableTarget:
         return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside)
 
     def writer(self, physical: str, base: int) -> TableWriter:
+        from instep.targets.lance.writing import LanceTableWriter
+
         return LanceTableWriter(self._place, physical, self.specs(physical))
 
     def commit(
@@ -218,9 +215,13 @@ class LanceTableTarget:
         return self._datasets.served(alias)
 
     def rows(self, physical: str, kind: str = OWN) -> int:
+        from instep.targets.lance.commits import State
+
         dataset, _ = self._open(physical, kind)
+        deletions = State.of(dataset).deletions
         with self._place.understood():
-            return int(dataset.count_rows(_THERE))
+            # An index that is older than their being counted has to be read.
+            return int(dataset.count_rows(THERE) if deletions is None else dataset.count_rows() - deletions)
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         import pyarrow as pa
@@ -231,7 +232,7 @@ class LanceTableTarget:
         schema = arrow_schema(spec)
         where = dict(zip(spec.key, key, strict=True))
         (number,) = key_numbers([pa.array([value], schema.field(name).type) for name, value in where.items()])
-        found = list(self._rows(dataset, f"{_THERE} AND {KEY} = {number}", schema.names, spec, where))
+        found = list(self._rows(dataset, f"{THERE} AND {KEY} = {number}", schema.names, spec, where))
         return found[0].to_pylist()[0] if found else None
 
     def read(
@@ -249,13 +250,15 @@ class LanceTableTarget:
         for name in columns or ():
             spec.type_of(name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        batches = self._rows(dataset, _THERE, wanted.names, spec, where or {})
+        batches = self._rows(dataset, THERE, wanted.names, spec, where or {})
         return pa.Table.from_batches((each.cast(wanted) for each in batches), wanted)
 
     def _rows(
         self, dataset: Any, condition: str, names: Sequence[str], spec: TableSpec, where: Mapping[str, Any]
     ) -> Iterator[pa.RecordBatch]:
         """Batches that are not empty. Values of `where` are compared here: lance would take them as SQL."""
+        from instep.targets.lance.deletions import same
+
         schema = arrow_schema(spec)
         for name in where:
             spec.type_of(name)
@@ -264,7 +267,7 @@ class LanceTableTarget:
             for batch in scanner.to_batches():
                 found = batch
                 for name, value in where.items():
-                    found = found.filter(_same(found.column(name), value, schema.field(name).type))
+                    found = found.filter(same(found.column(name), value, schema.field(name).type))
                 if found.num_rows:
                     yield found.select(names)
 
@@ -278,11 +281,12 @@ class LanceTableTarget:
 
     def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
         from instep.targets.lance import commits
+        from instep.targets.lance.deletions import deletion
 
         for spec in reversed(self.specs(physical)):
             table = spec.table(physical)
             base = int(self._place.open(table).version)
-            change = _deletion(self._place, spec, table, prefix=prefix, but=but)
+            change = deletion(self._place, spec, table, prefix=prefix, but=but)
             attempt = f"delete-{uuid.uuid4().hex}"
             commits.commit(
                 self._place, table, base=base, epoch=epoch, attempt=attempt, change=change, marks=(), scope=scope
@@ -314,35 +318,6 @@ class LanceTableTarget:
         return self._place.open(spec.table(physical)), spec
 
 
-@dataclass
-class LanceTableWriter:
-    """See `TableWriter`."""
-
-    place: Place
-    physical: str
-    specs: Sequence[TableSpec]
-
-    def stage(self, changes: Iterator[TableChange]) -> bytes:
-        from instep.targets.lance.keys import with_keys
-        from instep.targets.lance.staging import FragmentOutput
-
-        outputs: dict[str, FragmentOutput] = {}
-        try:
-            for kind, rows in changes:
-                spec = spec_of(self.specs, kind)
-                good = checked_rows(spec, arrow_schema(spec), rows)
-                if good.num_rows:
-                    if kind not in outputs:
-                        outputs[kind] = FragmentOutput(self.place, self.place.open(spec.table(self.physical)))
-                    outputs[kind].add(with_keys(good, spec.key))
-            written = {kind: output.finish() for kind, output in outputs.items()}
-        except BaseException:
-            for output in outputs.values():
-                output.abandon()
-            raise
-        return json.dumps({"fragments": written}).encode()
-
-
 def _stored_schema(spec: TableSpec) -> pa.Schema:
     import pyarrow as pa
 
@@ -353,32 +328,3 @@ def _stored_schema(spec: TableSpec) -> pa.Schema:
 
 def _types(schema: pa.Schema) -> dict[str, str]:
     return {each.name: f"{each.type}{'' if each.nullable else ' not null'}" for each in schema}
-
-
-def _deletion(place: Place, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
-    """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from instep.targets.lance.deletions import delete_rows
-
-    scope = checked_prefix(spec, prefix) if prefix else None
-    columns = [*([scope] if scope else []), INSTANCE]
-
-    def change(head: Any, _: int) -> tuple[list[Any], list[Any]]:
-        addresses = []
-        for batch in head.scanner(columns=columns, filter=_THERE, with_row_address=True).to_batches():
-            found = batch.filter(pc.starts_with(batch.column(scope), prefix)) if scope else batch
-            if but is not None:
-                found = found.filter(pc.invert(_same(found.column(INSTANCE), but, pa.string())))
-            addresses.append(found.column("_rowaddr"))
-        return delete_rows(place, table, head, addresses), []
-
-    return change
-
-
-def _same(column: pa.Array[Any], value: Any, kind: pa.DataType) -> pa.Array[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, kind))

@@ -72,8 +72,7 @@ def delete(session: Session, physical: str, spec: TableSpec, *, prefix: str, but
     condition = sql.SQL(" AND ").join(conditions)
     session.run(
         "WITH doomed AS MATERIALIZED (SELECT {key} FROM {table} AS there WHERE {condition} ORDER BY {key} FOR UPDATE) "
-        "DELETE FROM {table} AS there USING doomed WHERE {same} AND {condition}",
-        *values,
+        "DELETE FROM {table} AS there USING doomed WHERE {same}",
         *values,
         key=names(spec.key),
         table=session.name(spec.table(physical)),

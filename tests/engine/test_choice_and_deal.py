@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.engine.choice import EngineChoice, choose, cores_of, pace_of
+from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
 from instep.engine.deal import buckets, deal
 from tests.contracts.engine import BUCKETS, a_wave
 
@@ -29,6 +29,14 @@ def test_a_plan_that_outlasts_the_start_of_a_large_spark_runs_there() -> None:
 @pytest.mark.parametrize("configured", ["auto", "inline", "spark"])
 def test_a_transform_always_runs_on_spark(configured: str) -> None:
     assert chosen(configured, transform=True).name == "spark"
+
+
+def test_a_table_runs_on_spark_and_says_what_that_takes() -> None:
+    choice = choose_for_table(10, warm=True, cores=2)
+    assert (choice.name, choice.reason) == ("spark", "tables always run on Spark")
+    assert choose_for_table(10, warm=False, cores=2).spark_seconds > choice.spark_seconds
+    assert choose_for_table(10_000_000, warm=True, cores=2).spark_seconds > choice.spark_seconds
+    assert pace_of("spark", 2, tables=True).seconds(1_000_000) == pace_of("spark", 4, tables=True).seconds(2_000_000)
 
 
 def test_a_warm_session_is_used() -> None:

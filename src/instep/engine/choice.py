@@ -19,6 +19,8 @@ EngineName = Literal["inline", "spark"]
 INLINE_WORK_PER_CORE = 18_000.0
 SPARK_WORK_PER_CORE = 17_000.0
 SPARK_START_SECONDS = 8.0
+#: Rows of a table that one core reads, brings into the tables of a graph (a node and an edge for each) and stages.
+TABLE_ROWS_PER_CORE = 250_000.0
 #: Threads share one interpreter: past this many cores more of them do not help.
 INLINE_CORES = 2
 #: What we take a cluster to have when its master does not say.
@@ -36,12 +38,22 @@ class EngineChoice:
     spark_seconds: float
 
 
-def pace_of(name: str, cores: int | None = None) -> Pace:
-    """What we believe of an engine before its first wave (warm: its start is over by then)."""
+def pace_of(name: str, cores: int | None = None, *, tables: bool = False) -> Pace:
+    """What we believe of an engine before its first wave (warm: its start is over by then). The work of tables is
+    rows.
+    """
     here = cores or _cores_here()
+    if tables:
+        return Pace(0.0, TABLE_ROWS_PER_CORE * here)
     if name == "inline":
         return Pace(0.0, INLINE_WORK_PER_CORE * min(here, INLINE_CORES))
     return Pace(0.0, SPARK_WORK_PER_CORE * here)
+
+
+def choose_for_table(rows: int, *, warm: bool, cores: int) -> EngineChoice:
+    """Tables have no choice; what it takes is said all the same."""
+    seconds = pace_of("spark", cores, tables=True).seconds(rows) + (0.0 if warm else SPARK_START_SECONDS)
+    return EngineChoice("spark", "tables always run on Spark", rows, 0.0, round(seconds, 1))
 
 
 @cache

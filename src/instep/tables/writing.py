@@ -186,8 +186,8 @@ class _Task:
     def _staged(self, schema: pa.Schema, columns: Sequence[Values], gone: Flags) -> pa.RecordBatch | None:
         """The rows of a table with their bookkeeping: those to delete too, if they may be there."""
         if self._writer.first and gone.any():
-            kept = pa.array(~gone)
-            columns = [each.filter(kept) for each in columns]
+            together = pa.RecordBatch.from_arrays(list(columns), [str(at) for at in range(len(columns))])
+            columns = together.filter(pa.array(~gone)).columns
             gone = gone[~gone]
         if not len(gone):
             return None

@@ -141,7 +141,7 @@ def retry(slot: Slot, fence: int, delay: int, reason: str, now: int) -> Slot:
 
 
 def postpone(slot: Slot, fence: int, delay: int, now: int) -> Slot:
-    """It was not tried after all: to be taken after `delay`, and the attempt does not count. Again it changes nothing."""
+    """It was not tried after all: to be taken after `delay`; the attempt does not count. Again it changes nothing."""
     if slot.fence == fence and slot.working is None and slot.waiting is not None:
         return slot
     _demand(slot, fence)

@@ -20,7 +20,7 @@ from instep.domain.cuts import (
 from instep.domain.drift import drift
 from instep.domain.jobs import SlicePlan
 from instep.domain.rows import RowSlice, Selection, encode_row_slice
-from instep.domain.windows import Complete, window_of
+from instep.domain.windows import window_of
 from instep.ledger.port import Checkpoint
 from instep.service.question import Found, Kind, Question, wanted_as_of_now
 
@@ -55,7 +55,7 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
 def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
     """Rows that have changed since the checkpoint."""
     floor = checkpoint.watermark * MICROS
-    window = window_of(Complete(floor), asked * MICROS, lag=setup.lag * MICROS)
+    window = window_of(floor, asked * MICROS, lag=setup.lag * MICROS)
     if window is None:
         return Found(Kind.NOTHING, [], "row")
     if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
@@ -82,7 +82,7 @@ def _drift(setup: TableSetup, physical: str) -> list[str]:
     """How what is stored differs from what would be written now; nothing when it is gone, which a run says itself."""
     if not setup.target.exists(physical):
         return []
-    return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs).differences]
+    return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 
 
 def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Found:

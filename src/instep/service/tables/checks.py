@@ -25,5 +25,5 @@ def tables(setup: TableSetup) -> str:
         return f"{shown}: not built yet"
     found = drift(setup.target.tables.specs(served), declared)
     if found:
-        raise UserError("; ".join(map(str, found.differences)), hint="The next run builds it anew.")
+        raise UserError("; ".join(map(str, found)), hint="The next run builds it anew.")
     return f"{shown}: as declared"

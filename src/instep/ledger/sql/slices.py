@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, insert, literal_column, select, update
 
 from instep.domain.jobs import Claim, SliceState, SliceStatus, tries_of
 from instep.domain.refs import PartitionRef
@@ -31,8 +31,9 @@ from instep.ledger.tables import job_parts, slice_work, slices
 PENDING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PENDING}'")
 PROCESSING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{SliceState.PROCESSING}'")
 
-_HELD = select(slices.c.id, slices.c.fence).where(
-    slices.c.id.in_(bindparam("b_ids", expanding=True)), slices.c.worker_id == bindparam("b_worker"), PROCESSING
+# By their ids alone: with a condition on the worker, PostgreSQL compares each of them with all that this has in work.
+_FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence, slices.c.worker_id).where(
+    slices.c.id.in_(bindparam("b_ids", expanding=True))
 )
 
 
@@ -69,11 +70,10 @@ def claim(
 
 
 def holds(tx: Transaction, claims: Sequence[Claim], worker_id: str) -> bool:
-    found: set[tuple[str, int]] = set()
+    found: dict[str, Row[Any]] = {}
     for some in batches(each.slice_id for each in claims):
-        rows = tx.connection.execute(_HELD, {"b_ids": some, "b_worker": worker_id})
-        found.update((slice_id, fence) for slice_id, fence in rows)
-    return all((each.slice_id, each.fence) in found for each in claims)
+        found.update((row.id, row) for row in tx.connection.execute(_FENCES, {"b_ids": some}))
+    return all(is_in(SliceState.PROCESSING, found.get(each.slice_id), each.fence, worker_id) for each in claims)
 
 
 def give_back(
@@ -156,8 +156,9 @@ def _one_more(error: str | None) -> dict[str, Any]:
 
 
 def _back_to_pending(tx: Transaction, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> None:
+    """They are locked, and in work."""
     for some in batches(row.id for row in rows):
-        back = update(slices).where(slices.c.id.in_(some), PROCESSING)
+        back = update(slices).where(slices.c.id.in_(some))
         tx.connection.execute(back.values(state=SliceState.PENDING.value, worker_id=None, **values))
 
 

@@ -26,7 +26,7 @@ from instep.domain.columns import (
     decimal_type,
 )
 from instep.errors import UserError
-from instep.targets.postgres import PostgresTarget, staging
+from instep.targets.postgres import PostgresTarget, encoding, staging
 from instep.targets.tables import OWN, TableChange, TableSpec, arrow_schema
 
 INF = float("inf")
@@ -116,6 +116,7 @@ def test_slices_of_batches_and_more_than_is_sent_at_once(
     target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "_BUFFER", 200_000)
+    monkeypatch.setattr(encoding, "_BYTES", 100_000)
     whole = table_of_edges(60, random.Random(3))
     bounds = [0, 1, 9, 32, 60]
     parts = (whole.slice(at, end - at) for at, end in itertools.pairwise(bounds))

@@ -37,6 +37,8 @@ _SESSION: Final = {
     "statement_timeout": "0",
     # A process that hangs in mid-transaction must not keep others waiting for what it locked.
     "idle_in_transaction_session_timeout": "60s",
+    # Connections that wait for their next use, for longer than `pool` would use them again.
+    "idle_session_timeout": "60s",
     # It is paid for before the first row, and there is nothing to compile in what is sent from here.
     "jit": "off",
 }

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-#: So many of an address wait, so long at most: a server has few, and forgets those that are silent.
+#: So many of an address wait, so long at most: a server has few. It ends those that are silent for longer.
 _WAITING: Final = 2
 _SECONDS: Final = 30.0
 

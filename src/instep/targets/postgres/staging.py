@@ -60,25 +60,22 @@ class PostgresTableWriter:
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
-        with contextlib.ExitStack() as stack:
-            output = _Output(self, stack)
-            for kind, rows in changes:
-                spec = spec_of(self.index.specs, kind)
-                if rows.num_rows:
-                    fitting = checked_rows(spec, schemas[kind], rows)
-                    demand_fit(spec, fitting)
-                    output.add(spec, fitting)
-            return output.finish()
+        output = _Output(self)
+        for kind, rows in changes:
+            spec = spec_of(self.index.specs, kind)
+            if rows.num_rows:
+                fitting = checked_rows(spec, schemas[kind], rows)
+                demand_fit(spec, fitting)
+                output.add(spec, fitting)
+        return output.finish()
 
 
 @dataclass
 class _Output:
-    """Not connected before there is something to send: many tasks have nothing."""
+    """Connected only while it sends: rows may come slowly, and many tasks have none."""
 
     writer: PostgresTableWriter
-    stack: contextlib.ExitStack
     task: int = field(default_factory=lambda: secrets.randbits(63))
-    _session: Session | None = None
     _waiting: dict[str, list[bytes]] = field(default_factory=dict)
     _size: int = 0
     _rows: dict[str, int] = field(default_factory=dict)
@@ -93,29 +90,25 @@ class _Output:
         self._rows[spec.kind] = self._rows.get(spec.kind, 0) + rows.num_rows
 
     def finish(self) -> bytes:
-        self._send()
-        if self._session:
-            _touch(self._session, sorted(self._tables.values()))
+        if self._waiting:
+            self._send()
         return encode([StagedRows(kind, self._tables[kind], self.task, rows) for kind, rows in self._rows.items()])
 
     def _send(self) -> None:
-        for kind, pieces in self._waiting.items():
-            session = self._connected()
-            table = self._tables.get(kind)
-            if table is None:
-                table = self._tables[kind] = make(session, self.writer.index, self.writer.base, kind)
-            try:
-                session.load(
-                    "COPY {table} FROM STDIN (FORMAT binary)", [HEADER, *pieces, TRAILER], table=session.name(table)
-                )
-            except Missing:
-                raise Transient(f"{session.place.shown}: rows staged by this task were removed meanwhile") from None
+        with self.writer.place.session() as session:
+            for kind, pieces in self._waiting.items():
+                if kind not in self._tables:
+                    self._tables[kind] = make(session, self.writer.index, self.writer.base, kind)
+                _copy(session, self._tables[kind], pieces)
+            _touch(session, sorted(self._tables.values()))
         self._waiting, self._size = {}, 0
 
-    def _connected(self) -> Session:
-        if self._session is None:
-            self._session = self.stack.enter_context(self.writer.place.session())
-        return self._session
+
+def _copy(session: Session, table: str, pieces: Sequence[bytes]) -> None:
+    try:
+        session.load("COPY {table} FROM STDIN (FORMAT binary)", [HEADER, *pieces, TRAILER], table=session.name(table))
+    except Missing:
+        raise Transient(f"{session.place.shown}: rows staged by this task were removed meanwhile") from None
 
 
 def make(session: Session, index: Index, base: int, kind: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Slots, for each row that comes, of the filter that the scan asks first: one row in so many is looked at for nothing.
 _SLOTS = 16
-_LEAST_SLOTS, _MOST_SLOTS = 2**16, 2**27
+_LEAST_BITS, _MOST_BITS = 16, 27
 
 _ORDER, _ROW = "_order", "_row"
 
@@ -85,13 +85,14 @@ def _same_numbers(head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], 
     addresses, found = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     if not len(ordered) or not head.get_fragments():
         return addresses[0], found[0]
-    slots = min(max(_LEAST_SLOTS, 1 << (len(ordered) * _SLOTS).bit_length()), _MOST_SLOTS)
-    mask = np.uint64(slots - 1)
-    taken = np.zeros(slots, np.bool_)
-    taken[(ordered & mask).astype(np.int64)] = True
+    # By the upper bits, so that the ordered ones fill it from one end to the other.
+    bits = min(max(_LEAST_BITS, (len(ordered) * _SLOTS).bit_length()), _MOST_BITS)
+    shift = np.uint64(64 - bits)
+    taken = np.zeros(1 << bits, np.bool_)
+    taken[(ordered >> shift).view(np.int64)] = True
     for batch in head.scanner(columns=[KEY], with_row_address=True, batch_size=131_072).to_batches():
         theirs = batch.column(KEY).to_numpy()
-        maybe = np.flatnonzero(taken[(theirs & mask).astype(np.int64)])
+        maybe = np.flatnonzero(taken[(theirs >> shift).view(np.int64)])
         if len(maybe):
             at = np.minimum(np.searchsorted(ordered, theirs[maybe]), len(ordered) - 1)
             same = maybe[ordered[at] == theirs[maybe]]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, select
 from instep.domain.events import Recorded
 from instep.domain.fold import follow
 from instep.domain.instances import Instance
-from instep.domain.state import Change, Dropped, Forgotten, Served, State
+from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
 from instep.ledger.port import Verified
 from instep.ledger.skips import Skips
@@ -40,9 +40,6 @@ class Replayed:
             wants.setdefault(change.id, sequence)
         elif isinstance(change, Served):
             served[change.ref, change.generation] = sequence
-        elif isinstance(change, Dropped):
-            for generation in change.generations:
-                served.pop((change.ref, generation), None)
         elif isinstance(change, Forgotten):
             for id in change.wants:
                 wants.pop(id, None)

@@ -2,9 +2,9 @@
 
     python -m bench.tables [--rows 5000000] [--repeats 3]
 
-The bare job has Spark's tasks write what the target's own library makes of their batches, and the driver commit it once:
-fragments of a Lance dataset, or files that ClickHouse (in this process) inserts. It keeps no record of anything. Both
-sides have the same warm session, take turns, and end when a reader sees the rows.
+The bare job has Spark's tasks write what the target's own library makes of their batches, and the driver commit it
+once: fragments of a Lance dataset, or files that ClickHouse (in this process) inserts. It keeps no record of anything.
+Both sides have the same warm session, take turns, and end when a reader sees the rows.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def bare_clickhouse(spark: Any, source: Path, place: Path) -> None:
         yield pa.RecordBatch.from_arrays([pa.array([b""])], names=["staged"])
 
     sparkapi.map_in_arrow(frame, task, _SCHEMA).toArrow()
-    session = Session(str(place / "clickhouse"))
+    session: Any = Session(str(place / "clickhouse"))  # type: ignore[no-untyped-call]  # chdb brings no types
     try:
         session.query(
             "CREATE DATABASE IF NOT EXISTS bare; CREATE TABLE bare.Issue (id Int64, path String, "
@@ -183,13 +183,13 @@ def compare(spark: Any, target: str, rows: int, repeats: int) -> list[list[str]]
     root = WORK / "tables" / target
     source = root / "source"
     bare, full, little = Side("bare"), Side("full"), Side("little")
-    for number in range(repeats):
+    declared = project(root, target)
+    for _ in range(repeats):
         write_source(source, rows)
         bare.seconds.append(timed(lambda: BARE[target](spark, source, root / "bare")))
         for made in ("index", ".instep"):
             shutil.rmtree(root / made, ignore_errors=True)
-        declared = project(root, target)
-        full.seconds.append(timed(lambda made=declared: instep_run(spark, made)))
+        full.seconds.append(timed(lambda: instep_run(spark, declared)))
     for number in range(repeats):
         write_change(source, rows, number)
         little.seconds.append(timed(lambda: instep_run(spark, declared)))

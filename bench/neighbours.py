@@ -1,0 +1,158 @@
+"""Noisy neighbours: does an entity a hundred times larger delay the others, when each has a handler of its own?
+
+    python -m bench.neighbours [--rows 20000] [--times 100] [--repeats 3]
+
+Four entities are asked for by a request on the bus, once by themselves and once when the first waves of a large one are
+on Spark already. Measured is, for each of the four, the time from the request until it is indexed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.environment import WORK, describe_machine
+from bench.report import show
+from bench.tables import write_source
+from instep.domain.deliveries import Policy
+from instep.domain.refs import GLOBAL, PartitionRef
+from instep.domain.requests import GlobalRequest, Kind
+from instep.engine.session import LazySpark, SparkSettings
+from instep.project import Project
+from instep.service.compose import Workshop
+from instep.service.crew import Crew
+from instep.service.handlers import Handler, Indexed, Indexer
+from instep.service.progress import Silent
+
+SMALL = ("Author", "Label", "Milestone", "Note")
+LARGE = "Job"
+GOAL = 1.2
+WAIT_SECONDS = 600.0
+
+
+@dataclass
+class Watched:
+    """Implements `Indexer`: notes when each partition was begun and done."""
+
+    inner: Indexer
+    begun: dict[str, float] = field(default_factory=dict)
+    done: dict[str, float] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+        self._note(self.begun, ref)
+        found = self.inner.index(ref, watermark)
+        self._note(self.done, ref)
+        return found
+
+    def _note(self, times: dict[str, float], ref: PartitionRef) -> None:
+        with self.changed:
+            times[ref.entity] = time.perf_counter()
+            self.changed.notify_all()
+
+    def wait(self, times: dict[str, float], names: set[str]) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: names <= times.keys(), WAIT_SECONDS):
+                raise RuntimeError(f"{names - times.keys()} did not come in {WAIT_SECONDS:.0f} s")
+
+
+def project(root: Path) -> Project:
+    def entity(folder: str) -> Mapping[str, Any]:
+        source = {"type": "spark", "path": str(WORK / "neighbours" / folder)}
+        return {"source": source, "key": ["id"], "watermark": "updated_at"}
+
+    entities = {name: entity("small") for name in SMALL} | {LARGE: entity("large")}
+    targets = {"index": {"type": "lance", "uri": "index"}}
+    return Project.model_validate({"name": "bench", "root": root, "targets": targets, "entities": entities})
+
+
+def seconds(spark: Any, *, noisy: bool) -> dict[str, float]:
+    """For each small entity, from the request until it is indexed."""
+    root = WORK / "neighbours" / "project"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    workshop = Workshop(project(root), spark=spark)
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        context = workshop.context(ledger, Silent())
+        watched = Watched(workshop.indexer(context, wait_seconds=WAIT_SECONDS))
+        bus, now = workshop.bus(ledger), time.time_ns() // 1_000
+        large = [Handler(LARGE, Kind.GLOBAL, Policy())] if noisy else []
+        small = [Handler(name, Kind.GLOBAL, Policy()) for name in SMALL]
+        bus.publish(GlobalRequest(now))
+        with Crew(large, bus, watched, context, stopping=threading.Event()):
+            if noisy:
+                watched.wait(watched.begun, {LARGE})
+                _until_claimed(ledger)
+            began = time.perf_counter()
+            with Crew(small, bus, watched, context, stopping=threading.Event()):
+                watched.wait(watched.done, set(SMALL))
+                if noisy and LARGE in watched.done:
+                    raise RuntimeError("the large entity was done before the others: take more --times")
+        if noisy:
+            _stop(ledger)
+    return {name: watched.done[name] - began for name in SMALL}
+
+
+def _until_claimed(ledger: Any) -> None:
+    """Until its first wave is on Spark."""
+    ref = PartitionRef(LARGE, GLOBAL)
+    while not any(each.processing for each in ledger.open_parts([ref])):
+        time.sleep(0.05)
+
+
+def _stop(ledger: Any) -> None:
+    for job in ledger.jobs():
+        if not job.state.ended:
+            ledger.request_stop(job.id, "the others are done")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    print(", ".join(f"{name} {value}" for name, value in describe_machine().items()) + "\n")
+    write_source(WORK / "neighbours" / "small", options.rows)
+    write_source(WORK / "neighbours" / "large", options.rows * options.times)
+    lazy = LazySpark(SparkSettings(master="local[*]", scans=True))
+    alone: dict[str, list[float]] = {name: [] for name in SMALL}
+    beside: dict[str, list[float]] = {name: [] for name in SMALL}
+    try:
+        spark = lazy.get()
+        seconds(spark, noisy=False)  # Python workers and the compiler are warm.
+        for _ in range(options.repeats):
+            for found, noisy in ((alone, False), (beside, True)):
+                for name, taken in seconds(spark, noisy=noisy).items():
+                    found[name].append(taken)
+    finally:
+        lazy.close()
+    rows = [_row(name, alone[name], beside[name]) for name in SMALL]
+    worst = max(max(alone[name][at] for name in SMALL) for at in range(options.repeats))
+    noisy_worst = max(max(beside[name][at] for name in SMALL) for at in range(options.repeats))
+    ratio = noisy_worst / worst
+    rows.append(["the last of them", f"{worst:.2f}", f"{noisy_worst:.2f}", f"{ratio:.2f} x", _met(ratio)])
+    heads = ["entity", "alone, s", f"beside one {options.times} x larger, s", "", f"goal {GOAL} x"]
+    show(f"{len(SMALL)} entities of {options.rows:,} rows", heads, rows)
+
+
+def _row(name: str, alone: list[float], beside: list[float]) -> list[str]:
+    ratio = statistics.median(beside) / statistics.median(alone)
+    texts = [f"{statistics.median(each):.2f} ({' '.join(f'{one:.2f}' for one in each)})" for each in (alone, beside)]
+    return [name, *texts, f"{ratio:.2f} x", _met(ratio)]
+
+
+def _met(ratio: float) -> str:
+    return "met" if ratio <= GOAL else "MISSED"
+
+
+if __name__ == "__main__":
+    main()

@@ -7,21 +7,41 @@ import functools
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-_SECONDS = 120
-_ARTIFACTS = {
+#: A hundred megabytes and more, when Spark itself is among them.
+_SECONDS = 300
+_DRIVERS = {
     "postgresql": "org.postgresql:postgresql:42.7.8",
     "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.6",
 }
+#: Neither Delta nor Iceberg has a release for Spark 4.3 yet: Delta 4.4 (for 4.2) misses a constructor of `LogicalRDD`
+#: there, and to Iceberg 1.12 (for 4.1) `View` is an interface, which became a class. Both run on this Spark.
+LAKES = (
+    "org.apache.spark:spark-connect_2.13:4.1.2",
+    "org.apache.spark:spark-sql_2.13:4.1.2",
+    "io.delta:delta-spark_4.1_2.13:4.4.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+)
+
+_PROJECT = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>instep</groupId><artifactId>tests</artifactId><version>1</version><dependencies>{}</dependencies></project>
+"""
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+#: Other repositories than Maven Central, which some projects name, are taken to be empty.
+_SETTINGS = """<settings><mirrors><mirror>
+<id>none</id><mirrorOf>*,!central</mirrorOf><url>{}</url></mirror></mirrors></settings>
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Jar:
-    """`path` is None when it cannot be had; then `problem` says why."""
+class Jars:
+    """`path` is a jar, or a folder of jars. It is None when it cannot be had; then `problem` says why."""
 
     path: Path | None
     problem: str = ""
@@ -37,18 +57,48 @@ def cache() -> Path:
 
 
 @functools.cache
-def jar(name: str) -> Jar:
-    artifact = _ARTIFACTS[name]
+def jar(name: str) -> Jars:
+    """A driver."""
+    artifact = _DRIVERS[name]
     _, file, version = artifact.split(":")
-    path = cache() / f"{file}-{version}.jar"
+
+    def fetch() -> str:
+        return _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={cache()}")
+
+    return _kept(cache() / f"{file}-{version}.jar", fetch)
+
+
+@functools.cache
+def jars(artifacts: Sequence[str]) -> Jars:
+    """A folder with these, and all that they need."""
+    path = cache() / "+".join(each.split(":", 1)[1].replace(":", "-") for each in artifacts)
+
+    def fetch() -> str:
+        with tempfile.TemporaryDirectory(dir=cache()) as folder:
+            project = Path(folder)
+            named = "".join(_DEPENDENCY.format(*each.split(":")) for each in artifacts)
+            (project / "pom.xml").write_text(_PROJECT.format(named))
+            (project / "empty").mkdir()
+            (project / "settings.xml").write_text(_SETTINGS.format((project / "empty").as_uri()))
+            problem = _maven(
+                *("--file", f"{project / 'pom.xml'}", "--settings", f"{project / 'settings.xml'}"),
+                *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={project / 'jars'}"),
+            )
+            if not problem:
+                # Whole, or not there.
+                (project / "jars").rename(path)
+            return problem
+
+    return _kept(path, fetch)
+
+
+def _kept(path: Path, fetch: Callable[[], str]) -> Jars:
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / ".lock").open("w") as lock:
         # Test processes start together, and Maven's own cache is not for several at once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if path.exists():
-            return Jar(path)
-        problem = _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={cache()}")
-    return Jar(path) if path.exists() else Jar(None, f"no {file}: {problem}")
+        problem = "" if path.exists() else fetch()
+    return Jars(path) if path.exists() else Jars(None, f"no {path.name}: {problem}")
 
 
 def _maven(*arguments: str) -> str:
@@ -56,14 +106,9 @@ def _maven(*arguments: str) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         return "Maven is not installed"
+    command = [maven, "--batch-mode", "--quiet", *arguments]
     try:
-        done = subprocess.run(
-            [maven, "--batch-mode", "--quiet", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return f"Maven took more than {_SECONDS} s"
     said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet import FileMetaData
 
 from instep.domain.columns import (
     BOOL,
@@ -23,11 +24,14 @@ from instep.domain.columns import (
     TIMESTAMP,
     Column,
     ColumnType,
+    TypeName,
     decimal_type,
+    widens,
 )
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns
 from instep.sources.tables.folders import Folder, Listed
+from instep.sources.tables.spark_types import quoted
 
 #: Footers are read in so many threads: it is waiting, mostly.
 _THREADS = 16
@@ -46,6 +50,15 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
     pa.large_binary(): BYTES,
     pa.date32(): DATE,
 }
+#: What Spark calls them, where it has another name.
+_SPARK: Mapping[TypeName, str] = {
+    TypeName.BOOL: "boolean",
+    TypeName.INT32: "int",
+    TypeName.INT64: "bigint",
+    TypeName.FLOAT32: "float",
+    TypeName.FLOAT64: "double",
+    TypeName.BYTES: "binary",
+}
 _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 
 
@@ -53,9 +66,9 @@ _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds
 class Footers:
     """Those of all files of a table. A file is read once, for as long as it stays what it is."""
 
-    _known: dict[Listed, pq.FileMetaData] = field(default_factory=dict)
+    _known: dict[Listed, FileMetaData] = field(default_factory=dict)
 
-    def of(self, folder: Folder, files: Sequence[Listed]) -> list[pq.FileMetaData] | None:
+    def of(self, folder: Folder, files: Sequence[Listed]) -> list[FileMetaData] | None:
         """None when one of them cannot be read from here. (It may be that Spark can.)"""
         missing = [each for each in files if each not in self._known]
         try:
@@ -69,12 +82,12 @@ class Footers:
         return [self._known[each] for each in files]
 
 
-def alike(footers: Sequence[pq.FileMetaData]) -> bool:
+def alike(footers: Sequence[FileMetaData]) -> bool:
     """Whether all files have the same columns. (Of the footer; notes that a writer leaves beside them are its own.)"""
     return all(each.schema.equals(footers[0].schema) for each in footers)
 
 
-def columns_of(footer: pq.FileMetaData) -> tuple[Column, ...] | None:
+def columns_of(footer: FileMetaData) -> tuple[Column, ...] | None:
     """As Spark would read them; None when only Spark can say."""
     try:
         schema = footer.schema.to_arrow_schema()
@@ -95,7 +108,33 @@ def _type(kind: pa.DataType) -> ColumnType | None:
     return _TYPES.get(kind)
 
 
-def later(footers: Sequence[pq.FileMetaData], rows: RowColumns, scope: Scope, floor: int) -> bool | None:
+def merged(footers: Sequence[FileMetaData]) -> str | None:
+    """The columns of all files, each in the widest type that it has, in Spark's words; None when only Spark can say.
+
+    (Spark itself takes the columns of one file for those of all, or refuses to merge `int` and `bigint`.)
+    """
+    found: dict[str, tuple[ColumnType, bool]] = {}
+    for footer in footers:
+        columns = columns_of(footer)
+        if columns is None:
+            return None
+        for column, stored in zip(columns, footer.schema.to_arrow_schema(), strict=True):
+            here = (column.type, pa.types.is_timestamp(stored.type) and stored.type.tz is None)
+            there = found.setdefault(column.name, here)
+            if pa.types.is_nested(stored.type) or there[1] != here[1]:
+                return None
+            if widens(there[0], here[0]):
+                found[column.name] = here
+            elif there[0] != here[0] and not widens(here[0], there[0]):
+                return None
+    return ", ".join(f"{quoted(name)} {_in_spark(*kind)}" for name, kind in found.items())
+
+
+def _in_spark(kind: ColumnType, wall: bool) -> str:
+    return "TIMESTAMP_NTZ" if wall else _SPARK.get(kind.name, str(kind))
+
+
+def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor: int) -> bool | None:
     """Whether some row in the scope may have a later watermark; None when the statistics do not say."""
     unknown = False
     for footer in footers:
@@ -113,7 +152,7 @@ def later(footers: Sequence[pq.FileMetaData], rows: RowColumns, scope: Scope, fl
     return None if unknown else False
 
 
-def _groups(footer: pq.FileMetaData, column: int | None, scope: Scope) -> Iterator[pq.RowGroupMetaData]:
+def _groups(footer: FileMetaData, column: int | None, scope: Scope) -> Iterator[pq.RowGroupMetaData]:
     """Row groups that may have rows in the scope."""
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
@@ -129,7 +168,7 @@ def _overlaps(statistics: pq.Statistics, scope: Scope) -> bool:
     return least < scope.path[:-1] + "0" and most >= scope.path
 
 
-def _latest(footer: pq.FileMetaData, group: pq.RowGroupMetaData, column: int) -> int | None:
+def _latest(footer: FileMetaData, group: pq.RowGroupMetaData, column: int) -> int | None:
     """The latest watermark of a row group, in µs, rounded up; -1 when all are null; None when it is not known."""
     if not group.num_rows:
         return -1

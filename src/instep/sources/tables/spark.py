@@ -25,7 +25,7 @@ from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, c
 from instep.sources.tables.transforms import Transform, demand, transformed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 _ANY = Selection()
@@ -116,6 +116,7 @@ class SparkTable:
             found = self._finished(self._rows(spark(), rows, selection, selection.cut_by))
             if self.transform is not None:
                 demand(rows.named, found.columns, self.text, after=self.transform_name)
+            self._named(found.schema)
             return found.selectExpr(*(as_ours(each.name, each.dataType) for each in found.schema.fields))
 
     # -- rows of the source -------------------------------------------------------------------------
@@ -173,9 +174,7 @@ class SparkTable:
             # To a catalog that is a database: see `spark_jdbc`.
             read = reader.option("pushDownPredicate", "false").table(self.table)
         else:
-            if self._differing():
-                reader = reader.option("mergeSchema", "true")
-            reader = reader.format(self.format)
+            reader = self._of_all_files(reader.format(self.format))
             read = reader.load(list(self.path)) if self.path else reader.load()
         return read if self.sql is None else over_source(session, self.sql, read)
 
@@ -233,12 +232,15 @@ class SparkTable:
             footers += found
         return places, footers
 
-    def _differing(self) -> bool:
-        """Whether Parquet files have different columns: then those of one of them would be taken for all."""
+    def _of_all_files(self, reader: DataFrameReader) -> DataFrameReader:
+        """When Parquet files have different columns, those of one of them would be taken for all."""
         if any(each.lower() == "mergeschema" for each in self.options):
-            return False
+            return reader
         found = self._parquet()
-        return found is not None and bool(found[1]) and not parquet.alike(found[1])
+        if found is None or not found[1] or parquet.alike(found[1]):
+            return reader
+        schema = parquet.merged(found[1])
+        return reader.option("mergeSchema", "true") if schema is None else reader.schema(schema)
 
 
 def _keyed(columns: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,13 +33,20 @@ _BY_FORMAT = {
 
 @contextmanager
 def told(where: str, options: Mapping[str, str]) -> Iterator[None]:
-    """Whatever Spark says about the table becomes a `UserError`."""
+    """Whatever Spark says about the table becomes a `UserError`; what PySpark would log of it is in there."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
     try:
         yield
     except InstepError:
         raise
     except Exception as error:
         raise as_told(error, where, options) from None
+    finally:
+        for each, disabled in zip(loggers, before, strict=True):
+            each.disabled = disabled
 
 
 def as_told(error: Exception, where: str, options: Mapping[str, str]) -> UserError:

@@ -1,0 +1,312 @@
+"""Files that Spark reads: what is known without it, what it need not read, and what is odd about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from instep.domain.keys import key_of
+from instep.domain.refs import GLOBAL, Scope
+from instep.domain.rows import RowColumns, Selection
+from instep.domain.windows import Window
+from instep.engine.sparkapi import explained
+from instep.errors import UserError
+from instep.sources.tables.spark import SparkTable
+from tests.contracts.table_source import NOW, check_selected
+from tests.contracts.table_source_rows import COLUMNS, ROWS, START, a_row, cuts, micros, some_rows, table_of
+from tests.sources.tables.sessions import session
+
+pytestmark = pytest.mark.spark
+
+PLAIN = RowColumns(("id",))
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was asked for")
+
+
+def written(folder: Path, *tables: pa.Table, row_group_size: int | None = None) -> SparkTable:
+    folder.mkdir(exist_ok=True)
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=row_group_size)
+    return SparkTable("parquet", (str(folder),))
+
+
+def rows_of(source: SparkTable, rows: RowColumns = PLAIN, selection: Selection | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = source.frame(session, rows, selection or Selection()).toArrow().to_pylist()
+    return found
+
+
+# -- Parquet without Spark ----------------------------------------------------------------------------
+
+
+def test_what_changed_is_known_from_footers(tmp_path: Path) -> None:
+    source = written(tmp_path / "t", table_of(some_rows(100)), table_of(some_rows(300)), row_group_size=50)
+    assert source.columns(no_spark) == COLUMNS
+    latest = micros(START) + 306
+    assert source.changed(no_spark, ROWS, GLOBAL, latest - 1)
+    assert not source.changed(no_spark, ROWS, GLOBAL, latest)
+    assert not source.changed(no_spark, ROWS, Scope("7/"), 0)
+    # Without statistics of the watermark, Spark is asked.
+    pq.write_table(table_of(some_rows(9)), tmp_path / "t" / "9.parquet", write_statistics=["id"])
+    with pytest.raises(AssertionError, match="Spark was asked for"):
+        source.changed(no_spark, ROWS, GLOBAL, latest)
+    assert source.changed(no_spark, ROWS, GLOBAL, latest - 1)
+    assert not source.changed(session, ROWS, GLOBAL, latest)
+
+
+def test_a_file_that_is_added_is_seen_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    source = written(tmp_path / "t", table_of([a_row(1)]))
+    before = source.state()
+    for hidden in ("_SUCCESS", ".part.crc", "_temporary/0.parquet"):
+        path = tmp_path / "t" / hidden
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"not Parquet")
+    assert source.state() == before
+    assert source.columns(no_spark) == COLUMNS
+    pq.write_table(table_of([a_row(5)]), tmp_path / "t" / "more.parquet")
+    assert source.state() != before
+    assert source.changed(no_spark, ROWS, GLOBAL, micros(START) + 4)
+
+
+def test_folders_named_by_values_have_columns_of_them(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / "t" / f"part={number}").mkdir(parents=True)
+        pq.write_table(table_of([a_row(number)]), tmp_path / "t" / f"part={number}" / "0.parquet")
+    source = SparkTable("parquet", (str(tmp_path / "t"),))
+    assert [str(each) for each in source.columns(session)][-1] == "part int32"
+    assert not source.changed(no_spark, ROWS, GLOBAL, NOW)
+    assert [row["id"] for row in rows_of(source, PLAIN, Selection(cut_by=("part",), ranges=cuts([key_of(1)])[1:]))] == [
+        1
+    ]
+
+
+def test_columns_by_footers_are_those_of_spark(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "tiny": pa.array([1], pa.int8()),
+            "unsigned": pa.array([2**32 - 1], pa.uint32()),
+            "wall": pa.array([datetime(2024, 3, 31, 2, 30, 0, 1)], pa.timestamp("us")),
+            "millis": pa.array([0], pa.timestamp("ms", "UTC")),
+            "nested": pa.array([{"a": [1, None]}]),
+            "list": pa.array([["x"]]),
+            "text": pa.array(["x"], pa.large_string()),
+            "word": pa.array(["x"]).dictionary_encode(),
+            "half": pa.array([1.5], pa.float32()),
+        }
+    )
+    source = written(tmp_path / "t", table.drop_columns(["word", "unsigned"]))
+    known = source.columns(no_spark)
+    # With an option, Spark is asked.
+    asked = SparkTable("parquet", source.path, options={"pathGlobFilter": "*.parquet"})
+    assert asked.columns(session) == known
+    assert [str(each.type) for each in known] == [
+        *("int32", "timestamp", "timestamp", "string", "string", "string", "float32"),
+    ]
+    more = written(tmp_path / "more", table)
+    assert [str(each.type) for each in more.columns(session)][1] == "int64"
+    row = rows_of(more, RowColumns(("text",)))[0]
+    assert (row["unsigned"], row["nested"], row["list"]) == (2**32 - 1, '{"a":[1,null]}', '["x"]')
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
+def test_a_time_without_a_zone_is_one_in_utc(tmp_path: Path, zone: str) -> None:
+    """At this time the clocks of Paris are put forward: it is not on them."""
+    wall = datetime(2024, 3, 31, 2, 30, 0, 1)
+    source = written(tmp_path / "t", pa.table({"id": [1], "at": pa.array([wall], pa.timestamp("us"))}))
+    rows = RowColumns(("id",), watermark="at")
+    moment = 1711852200_000001
+    session().conf.set("spark.sql.session.timeZone", zone)
+    try:
+        found = rows_of(source, rows, Selection(window=Window(moment - 1, moment)))
+        assert [micros(row["at"]) for row in found] == [moment]
+        assert rows_of(source, rows, Selection(window=Window(moment, moment + 1))) == []
+        found = rows_of(source, rows, Selection(cut_by=("at",), ranges=cuts([key_of(found[0]["at"])])[1:]))
+        assert len(found) == 1
+    finally:
+        session().conf.set("spark.sql.session.timeZone", "UTC")
+    assert source.changed(no_spark, rows, GLOBAL, moment - 1)
+    assert not source.changed(no_spark, rows, GLOBAL, moment)
+
+
+# -- what is not read ---------------------------------------------------------------------------------
+
+
+def spoilt(path: Path, groups: Sequence[int]) -> None:
+    """Nothing can be read of these row groups any more."""
+    metadata = pq.read_metadata(path)
+    data = bytearray(path.read_bytes())
+    for at in groups:
+        chunks = [metadata.row_group(at).column(column) for column in range(metadata.num_columns)]
+        start = min(min(filter(None, (each.dictionary_page_offset, each.data_page_offset))) for each in chunks)
+        length = sum(each.total_compressed_size for each in chunks)
+        data[start : start + length] = b"\xff" * length
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("sql", [None, "SELECT * FROM source", "SELECT *, id + 1 AS next FROM source WHERE id >= 0"])
+@pytest.mark.parametrize(
+    ("cut_by", "lower", "upper"),
+    [
+        (("id",), key_of(250), key_of(290)),
+        (("path", "id"), key_of("2/", 250), key_of("2/", 290)),
+        (("updated",), key_of(a_row(250)["updated"]), key_of(a_row(290)["updated"])),
+    ],
+)
+def test_row_groups_without_such_rows_are_not_read(
+    tmp_path: Path, sql: str | None, cut_by: Any, lower: Any, upper: Any
+) -> None:
+    rows = [a_row(number, path=f"{number // 100}/", gone=False) for number in range(400)]
+    source = written(tmp_path / "t", table_of(rows), row_group_size=100)
+    source = SparkTable("parquet", source.path, sql=sql)
+    spoilt(tmp_path / "t" / "0.parquet", [0, 1, 3])
+    wanted = Selection(window=Window(None, NOW), cut_by=cut_by, ranges=cuts([lower, upper])[1:2])
+    frame = source.frame(session, ROWS, wanted)
+    assert sorted(frame.toArrow().column("id").to_pylist()) == list(range(250, 290))
+    pushed = explained(frame).partition("PushedFilters: ")[2].splitlines()[0]
+    assert f"GreaterThanOrEqual({cut_by[0]}," in pushed
+    assert "LessThan" in pushed
+    other = source.frame(session, ROWS, Selection(cut_by=cut_by, ranges=cuts([lower, upper])[:1]))
+    with pytest.raises(Exception, match=r"(?i)parquet|page|read|corrupt"):
+        other.toArrow()
+
+
+# -- sql and transform --------------------------------------------------------------------------------
+
+
+def test_sql_sees_the_table_as_source_and_leaves_no_view(tmp_path: Path) -> None:
+    base = written(tmp_path / "t", table_of(some_rows(50)))
+    sql = "WITH few AS (SELECT * FROM source WHERE number > 0) SELECT id, name, '{x}' AS braces FROM few; "
+    source = SparkTable("parquet", base.path, sql=sql)
+    assert [str(each) for each in source.columns(session)] == ["id int64", "name string", "braces string"]
+    assert {row["braces"] for row in rows_of(source)} <= {"{x}"}
+    assert session().catalog.listTables() == []
+    with pytest.raises(UserError, match="nosuch") as raised:
+        SparkTable("parquet", base.path, sql="SELECT nosuch FROM source").columns(session)
+    assert "\n\tat" not in str(raised.value)
+
+
+def test_rows_are_selected_before_the_transform(tmp_path: Path) -> None:
+    rows = some_rows(50)
+    base = written(tmp_path / "t", table_of(rows))
+    source = SparkTable(
+        "parquet",
+        base.path,
+        transform=lambda frame: frame.withColumn("length", frame["number"] * 2),
+        transform_name="m:f",
+    )
+    assert str(source.columns(session)[-1]) == "length int32"
+    assert source.changed(no_spark, ROWS, GLOBAL, 0)
+    check_selected(source, session, rows, Selection(Scope("42/"), Window(None, NOW)))
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (lambda frame: frame.drop("path"), "no column 'path' after m:f"),
+        (lambda frame: None, "m:f: the transform returned NoneType, not a DataFrame"),
+        (lambda frame: dict[str, Any]()["setting"], "m:f: the transform raised KeyError: 'setting'"),
+        (lambda frame: frame.selectExpr("*", "INTERVAL 1 DAY AS span"), "column 'span' has the type interval day"),
+        (lambda frame: frame.selectExpr("*", "id AS Name"), "two columns called 'Name'"),
+    ],
+)
+def test_a_transform_that_breaks_the_table(tmp_path: Path, transform: Any, said: str) -> None:
+    base = written(tmp_path / "t", table_of([a_row(1)]))
+    source = SparkTable("parquet", base.path, transform=transform, transform_name="m:f")
+    with pytest.raises(UserError) as raised:
+        source.frame(session, ROWS, Selection())
+    assert said in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 2
+
+
+# -- bad and other files ------------------------------------------------------------------------------
+
+
+def test_there_is_nothing_or_something_else(tmp_path: Path) -> None:
+    for source in (SparkTable("parquet", (str(tmp_path / "none"),)), SparkTable("csv", (str(tmp_path / "none"),))):
+        with pytest.raises(UserError, match=r"there is nothing at .*none"):
+            source.columns(session)
+        with pytest.raises(UserError, match=r"there is nothing at .*none"):
+            source.state()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="cannot be read"):
+        SparkTable("parquet", (str(tmp_path / "empty"),)).columns(session)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.parquet").write_text("this is no Parquet")
+    with pytest.raises(UserError, match="cannot be read") as raised:
+        SparkTable("parquet", (str(tmp_path / "text"),)).columns(session)
+    assert "\n\tat" not in str(raised.value)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg", "nosuch.format"])
+def test_a_jar_that_is_missing(tmp_path: Path, format: str) -> None:
+    with pytest.raises(UserError, match=f"Spark has no {format}") as raised:
+        SparkTable(format, (str(tmp_path),)).columns(session)
+    assert "`spark: {jars: […]}`" in (raised.value.hint or "")
+
+
+def test_a_type_that_was_widened_and_a_column_that_came_later(tmp_path: Path) -> None:
+    first = pa.table({"id": pa.array([1, 2], pa.int32()), "old": ["a", "b"]})
+    then = pa.table({"id": pa.array([2**40], pa.int64()), "new": ["c"]})
+    source = written(tmp_path / "t", first, then)
+    assert {str(each) for each in source.columns(session)} == {"id int64", "old string", "new string"}
+    found = sorted(
+        rows_of(source, PLAIN, Selection(cut_by=("id",), ranges=cuts([key_of(2)])[1:])), key=itemgetter("id")
+    )
+    assert [(row["id"], row["old"], row["new"]) for row in found] == [(2, "b", None), (2**40, None, "c")]
+
+
+def test_text_of_another_collation_is_compared_by_its_bytes(tmp_path: Path) -> None:
+    base = written(tmp_path / "t", pa.table({"id": [1, 2, 3], "name": ["B", "a", "b"]}))
+    source = SparkTable("parquet", base.path, sql="SELECT id, name COLLATE UTF8_LCASE AS name FROM source")
+    assert [str(each) for each in source.columns(session)] == ["id int64", "name string"]
+    rows = RowColumns(("name",))
+    assert [str(each.key) for each in source.histogram(session, rows, Selection(), ("name",), bins=9).bins] == [
+        *("('B')", "('a')", "('b')"),
+    ]
+    found = rows_of(source, rows, Selection(cut_by=("name",), ranges=cuts([key_of("a")])[:1]))
+    assert [row["id"] for row in found] == [1]
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_text_files_with_types_by_sql(tmp_path: Path, format: str) -> None:
+    rows = [{**row, "name": f"n{row['id']}"} for row in some_rows(100) if row["path"]]
+    written(tmp_path / "t", table_of(rows).drop_columns(["data"]))
+    frame = session().read.parquet(str(tmp_path / "t"))
+    pattern = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+    frame.write.format(format).options(header="true", timestampFormat=pattern).save(str(tmp_path / "text"))
+    casts = ", ".join(f"CAST({each} AS {kind}) AS {each}" for each, kind in frame.dtypes)
+    source = SparkTable(
+        format, (str(tmp_path / "text"),), options={"header": "true"}, sql=f"SELECT {casts} FROM source"
+    )
+    assert source.columns(session) == COLUMNS[:-1]
+    for wanted in (Selection(Scope("42/"), Window(None, NOW)), Selection(window=Window(micros(START) + 5, NOW))):
+        check_selected(source, session, rows, wanted)
+    found = rows_of(source, ROWS, Selection(cut_by=("path", "id"), ranges=cuts([key_of("42/9970/", 20)])[1:]))
+    assert len(found) == sum((row["path"], row["id"]) >= ("42/9970/", 20) for row in rows)
+    assert source.changed(session, ROWS, GLOBAL, 0)
+    assert source.state() is not None
+
+
+def test_a_large_table_is_sampled(tmp_path: Path) -> None:
+    numbers = [number * number for number in range(200_000)]
+    source = written(tmp_path / "t", pa.table({"id": numbers}))
+    found = source.histogram(session, PLAIN, Selection(), ("id",), bins=100)
+    assert found.rows == sum(each.rows for each in found.bins) == 200_000
+    assert 90 <= len(found.bins) <= 201
+    # The bin that begins at the middle of the table, within what a sample can miss.
+    before = sum(each.rows for each in found.bins if each.key < key_of(100_000**2))
+    assert 95_000 < before < 105_000
+
+
+def test_where_it_is_holds_no_secret() -> None:
+    source = SparkTable("parquet", ("s3a://user:hunter2@bucket/t?sig=hunter3", "/data/t"), options={"key": "hunter4"})
+    assert source.text == "s3a://bucket/t, /data/t"
+    assert "hunter" not in repr(source)

@@ -86,8 +86,8 @@ _SCANS = {
     # What has no zone is read as UTC, wherever the machine stands.
     "spark.sql.session.timeZone": "UTC",
     # A core that is free goes to who has least of them; one that is taken stays so until its task ends. So tasks are
-    # short: about a million rows.
-    "spark.sql.files.maxPartitionBytes": "32m",
+    # short, half a million rows or so; with many of them the cores also end at about the same time.
+    "spark.sql.files.maxPartitionBytes": "16m",
 }
 
 

@@ -342,6 +342,27 @@ def test_nobody_is_asked_where_nobody_is(folder: Path, capsys: pytest.CaptureFix
     assert not (folder / "ledger.db").exists()
 
 
+def test_a_namespace_is_deleted(
+    folder: Path, bus: Bus, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a real target; what is deleted there is up to its contract."""
+    (folder / "instep.yaml").write_text(PROJECT.replace("type: clickhouse", "type: lance"))
+    for key in (MR, "status.42.9970.1.Issue", "status.7.Issue"):
+        bus.status.put(key, {"state": "Indexed"})
+    capsys.readouterr()
+    assert main(["namespace", "delete", "42/9970", "--yes"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Namespace 42/9970 is deleted: 2 partitions, 2 status keys.\n"
+    assert "`namespaces:` still lists 42/9970" in err
+    assert [each.key for each in bus.status.under("status")] == ["status.7.Issue"]
+    assert answer(capsys, "namespace", "delete", "9", "--yes") == {
+        "namespace": "9",
+        "partitions": [],
+        "status_keys": [],
+        "dead_letters": [],
+    }
+
+
 def test_the_policy_is_that_of_the_project(folder: Path) -> None:
     found = {each.entity: each for each in instep.load(folder)._handlers(None)}
     assert (found["User"].kind, found["User"].policy) == (Kind.GLOBAL, Policy())

@@ -7,14 +7,16 @@ import contextlib
 import json
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import nats.js.errors
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.js.api import DEFAULT_PREFIX, KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
+from nats.js.kv import KV_OP
 
 from instep.bus.nats.loop import Loop
 from instep.domain.nats_address import NatsAddress
@@ -50,19 +52,35 @@ _OUTAGES: Final = (
 _WRONG_REVISION: Final = (10071, 10164)
 
 
+#: Takes a message's subject, reply, data and whether its headers say that a key was deleted.
+Take = Callable[[str, str, bytes, bool], None]
+
+
 class _Client(Client):
-    """Reads headers in a quarter of the time. Should the client's own way to do so be called otherwise one day, that is
-    taken again.
+    """Hands a subscription's messages over as they are read, without a queue and a coroutine for each: so thousands
+    take a third of the time. This is a look behind the library's doors. Should they be elsewhere one day, nothing is
+    taken here, and messages go the usual way.
     """
 
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        lines = (line.partition(b":") for line in raw.split(b"\r\n"))
-        return {_text(name): _text(value) for name, colon, value in lines if colon}
+    def __init__(self) -> None:
+        super().__init__()
+        self._takers: dict[int, Take] = {}
 
+    @contextlib.contextmanager
+    def taking(self, subscription: Subscription, take: Take) -> Iterator[None]:
+        number = getattr(subscription, "_id", -1)
+        self._takers[number] = take
+        try:
+            yield
+        finally:
+            del self._takers[number]
 
-def _text(part: bytes) -> str:
-    return part.strip().decode(errors="replace")
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        take = self._takers.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers or b"")
+        else:
+            take(subject.decode(), reply.decode(), data, headers is not None and KV_OP.encode() in headers)
 
 
 class Connection:

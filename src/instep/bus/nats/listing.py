@@ -1,6 +1,6 @@
 """All keys of a bucket that match, with their values, in one answer.
 
-The client's own way (a watch) looks at each message many times: 3,600 keys took it three times as long.
+The library's own way (a watch) looks at each message many times: with 3,600 keys it took five times as long.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ class _Answer:
     complete: bool = False
     found: dict[str, Found] = field(default_factory=dict)
 
-    async def take(self, message: Msg) -> None:
-        revision, number, left = _numbers(message.reply)
+    def take(self, subject: str, reply: str, data: bytes, is_deletion: bool) -> None:
+        revision, number, left = _numbers(reply)
         self.messages += 1
-        if KV_OP not in (message.headers or ()):  # Else it says that the key was deleted.
-            self.found[message.subject[self.prefix :]] = Found(message.data, revision)
+        if not is_deletion:
+            self.found[subject[self.prefix :]] = Found(data, revision)
         if not left or number != self.messages:
             self.complete = number == self.messages
             self.ended.set()
+
+    async def take_message(self, message: Msg) -> None:
+        self.take(message.subject, message.reply, message.data, KV_OP in (message.headers or ()))
 
 
 async def find(connection: Connection, bucket: str, pattern: str) -> dict[str, Found]:
@@ -45,7 +48,7 @@ async def find(connection: Connection, bucket: str, pattern: str) -> dict[str, F
     client, stream, subjects = connection.client, f"KV_{bucket}", f"$KV.{bucket}."
     jetstream = client.jetstream(timeout=connection.timeout)
     answer, inbox = _Answer(len(subjects)), client.new_inbox()
-    subscription = await client.subscribe(inbox, cb=answer.take, pending_msgs_limit=-1, pending_bytes_limit=-1)
+    subscription = await client.subscribe(inbox, cb=answer.take_message, pending_msgs_limit=-1, pending_bytes_limit=-1)
     try:
         config = ConsumerConfig(
             deliver_subject=inbox,
@@ -56,9 +59,10 @@ async def find(connection: Connection, bucket: str, pattern: str) -> dict[str, F
             num_replicas=1,
             inactive_threshold=_KEPT,
         )
-        made = await jetstream.add_consumer(stream, config)
-        if made.num_pending or (made.delivered and made.delivered.consumer_seq):
-            await _end_of(answer, connection.timeout)
+        with client.taking(subscription, answer.take):
+            made = await jetstream.add_consumer(stream, config)
+            if made.num_pending or (made.delivered and made.delivered.consumer_seq):
+                await _end_of(answer, connection.timeout)
     finally:
         await subscription.unsubscribe()
     await client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{made.name}")  # Its answer changes nothing.

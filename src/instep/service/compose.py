@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from instep.bus.open import open_bus
 from instep.domain.timing import TIMING, Timing
-from instep.engine.choice import EngineChoice, choose, cores_of
+from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of
 from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
@@ -160,14 +160,10 @@ class Workshop:
 
     def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
         """Inline or Spark for this much work, and why."""
-        spark = self.project.spark
-        return choose(
-            self._setting,
-            work,
-            transform=setup.needs_spark,
-            warm=self._lazy_spark_is_warm(),
-            cores=cores_of(spark.master, spark.remote),
-        )
+        warm, cores = self._lazy_spark_is_warm(), cores_of(self.project.spark.master, self.project.spark.remote)
+        if setup.scanned:
+            return choose_for_table(work, warm=warm, cores=cores)
+        return choose(self._setting, work, transform=setup.needs_spark, warm=warm, cores=cores)
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""

@@ -76,6 +76,11 @@ class EntitySetup(ABC):
         """What is read, written and counted: a `document`, or a `row`."""
 
     @property
+    def scanned(self) -> bool:
+        """Whether the slices of a wave are read in one go: then they are neither cut, nor claimed alone."""
+        return False
+
+    @property
     def most_claims(self) -> int:
         """Slices in one claim at most, and so in work on one server."""
         return MOST_CLAIMS

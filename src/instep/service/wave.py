@@ -59,7 +59,7 @@ class WaveRunner:
         self._keeper = keeper
         self._circuit = circuit
         self._pauses = backoff(context.random)
-        self._pace = pace_of(engine.name)
+        self._pace = pace_of(engine.name, tables=setup.scanned)
         self._failed_in_a_row = 0
         self._after = 0
         self._done = 0
@@ -95,6 +95,7 @@ class WaveRunner:
             work=wave_work(self._pace),
             limit=min(self._setup.most_claims, fair_share(open_part.pending, open_part.workers)),
             after=self._after,
+            together=self._setup.scanned,
         )
         self._after = max((claim.rank for claim in claims), default=0)
         return claims
@@ -103,6 +104,8 @@ class WaveRunner:
         """Cut what would keep the others waiting at the end. Only slices that nobody worked on before:
         what may be in the target already is looked up as a whole.
         """
+        if self._setup.scanned:
+            return list(claims)
         return [
             claim
             for claim in claims

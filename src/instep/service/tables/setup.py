@@ -58,6 +58,10 @@ class TableSetup(EntitySetup):
         return self.rows.scope is not None
 
     @property
+    def scanned(self) -> bool:
+        return True
+
+    @property
     def most_claims(self) -> int:
         """All slices of a wave are one scan, and have no entries in a commit but their counts."""
         return MAX_SLICES_PER_ENTITY

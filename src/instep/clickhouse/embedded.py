@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from instep.clickhouse.session import STAGED, explained, literal, plain
+from instep.clickhouse.session import STAGED, explained, literal, plain, quoted
 from instep.errors import Away, Transient, UserError
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class EmbeddedSession:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows.combine_chunks())
-        columns = ", ".join(f"`{name}`" for name in rows.column_names)
+        columns = ", ".join(quoted(name) for name in rows.column_names)
         try:
             with self._connection.send_insert(f"INSERT INTO {table} ({columns})", "ArrowStream") as inserter:
                 inserter.append(sink.getvalue().to_pybytes())

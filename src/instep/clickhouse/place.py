@@ -32,13 +32,18 @@ class Place:
         return cls(str(Path(path).expanduser().resolve()))
 
     @property
+    def remote(self) -> bool:
+        """Whether it is a server."""
+        return is_server(self.uri)
+
+    @property
     def shown(self) -> str:
         """Without secrets."""
-        return self._address.shown if is_server(self.uri) else self.uri
+        return self._address.shown if self.remote else self.uri
 
     @property
     def database(self) -> str:
-        return self._address.database if is_server(self.uri) else _DATABASE
+        return self._address.database if self.remote else _DATABASE
 
     @property
     def _address(self) -> ServerAddress:
@@ -47,7 +52,7 @@ class Place:
     @contextlib.contextmanager
     def session(self) -> Iterator[Session]:
         """In a folder: as soon as no other process works there. Nothing is made where there is nothing."""
-        if is_server(self.uri):
+        if self.remote:
             yield server.session(self._address, database=self.database)
             return
         if not Path(self.uri).is_dir():

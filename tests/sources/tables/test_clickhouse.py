@@ -8,9 +8,17 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from instep.domain.columns import STRING, Column
+from instep.domain.cuts import KeyRange
+from instep.domain.keys import key_of
+from instep.domain.rows import Selection
+from instep.engine.sparkapi import explained
+from instep.errors import UserError
+from instep.failures import unpacked
+from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.port import Sessions, TableSource
 from tests.contracts.table_source import Make, TableSourceContract
-from tests.contracts.table_source_rows import Row, some_rows
+from tests.contracts.table_source_rows import COLUMNS, ROWS, Row, some_rows, table_of
 from tests.servers import clickhouse
 from tests.sources.tables import clickhouse_tables
 from tests.sources.tables.clickhouse_tables import DATA_BYTES
@@ -69,3 +77,42 @@ class TestServer(ClickHouseContract):
     @pytest.fixture
     def uri(self, server: str) -> str:
         return server
+
+
+# -- what Spark is told ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(server: str) -> ClickHouseTable:
+    """With a password, which the stand-in does not ask for."""
+    made = clickhouse_tables.made(server, table_of(some_rows()))
+    return ClickHouseTable(server.replace("default:@", "default:open-sesame@"), made.table)
+
+
+@pytest.mark.skipif("INSTEP_TEST_CLICKHOUSE_URL" in os.environ, reason="its password is another one")
+def test_a_password_is_in_no_plan_and_no_error(source: ClickHouseTable) -> None:
+    frame = source.frame(session, ROWS, Selection())
+    assert frame.count() == len(some_rows())
+    clickhouse_tables.ask(source.uri, f"DROP TABLE {source.table} SYNC")
+    with pytest.raises(Exception, match="instep") as raised:
+        frame.count()
+    error = unpacked(str(raised.value))
+    assert isinstance(error, UserError)
+    assert "no such table" in str(error)
+    for shown in (explained(frame), str(raised.value), str(error), repr(frame), repr(source)):
+        assert "sesame" not in shown
+
+
+def test_a_transform_comes_last(server: str) -> None:
+    table = clickhouse_tables.made(server, table_of(some_rows())).table
+    source = ClickHouseTable(server, table, transform=lambda frame: frame.selectExpr("*", "upper(name) AS loud"))
+    assert source.columns(session) == (*COLUMNS, Column("loud", STRING))
+    wanted = Selection(cut_by=("id",), ranges=(KeyRange(key_of(20), key_of(30)),))
+    found = source.frame(session, ROWS, wanted).toArrow().to_pylist()
+    assert sorted(row["id"] for row in found) == list(range(20, 30))
+    assert all(row["loud"] == row["name"].upper() for row in found)
+    without = ClickHouseTable(
+        server, table, transform=lambda frame: frame.drop("updated"), transform_name="my:function"
+    )
+    with pytest.raises(UserError, match="'updated' after my:function"):
+        without.frame(session, ROWS, wanted)

@@ -118,4 +118,4 @@ def test_text_that_is_none_comes_as_its_bytes() -> None:
     assert found.column(0).cast(pa.binary()).to_pylist() == [b"\xff\x00", None]
 
 
-_no_spark: Sessions = pytest.fail  # type: ignore[assignment]  # whoever asks for Spark here is wrong
+_no_spark: Sessions = pytest.fail

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from instep.sources.tables.clickhouse_reader import Question
 
-#: A frame has at most so many partitions: neighbouring ranges are read together.
-_PARTITIONS = 64
+#: A frame has at most so many partitions: neighbouring ranges are read together. In a folder (chdb) one is read at a
+#: time, whatever their number.
+_PARTITIONS, _PARTITIONS_OF_A_FOLDER = 32, 8
 
 #: When nobody cut its rows, a frame has a partition for each so many.
 _PARTITION_ROWS = 1_000_000
@@ -137,35 +138,43 @@ class ClickHouseTable:
         return least, greatest
 
     def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
+        columns, questions = self.questions(spark, rows, selection)
+        found = self._frame(spark, columns, questions)
+        if self.transform is not None:
+            demand(rows.named, found.columns, self.text, after=self.transform_name)
+        return found
+
+    def questions(
+        self, spark: Sessions, rows: RowColumns, selection: Selection
+    ) -> tuple[tuple[Column, ...], list[Question]]:
+        """What the partitions of a frame ask, and which columns come."""
         from instep.sources.tables.clickhouse_reader import Question
 
         with self._place.session() as session:
             columns = self._described(session)
             final = _whole(selection) and _MERGING.search(self._made(session)[0]) is not None
             relation = self._relation(final=final)
-            questions = []
+            found = []
             cut_by, groups = self._groups(spark, rows, selection)
             for group in groups:
                 asked = _Asked.of(relation, columns, rows, selection, cut_by, where=self.text)
                 condition = predicates.in_ranges(asked.dialect, cut_by, group)
                 sql = asked.select(_values(columns.values()), *filter(None, [condition]))
-                questions.append(Question(sql, asked.dialect.values))
-        found = self._frame(spark, tuple(each.column for each in columns.values()), questions)
-        if self.transform is not None:
-            demand(rows.named, found.columns, self.text, after=self.transform_name)
-        return found
+                found.append(Question(sql, asked.dialect.values))
+        return tuple(each.column for each in columns.values()), found
 
     def _groups(
         self, spark: Sessions, rows: RowColumns, selection: Selection
     ) -> tuple[tuple[str, ...], list[Sequence[KeyRange]]]:
         """Ranges, of these columns, by the partitions that read them."""
         cut_by, ranges = selection.cut_by, predicates.in_order(selection.ranges)
+        most = _PARTITIONS if self._place.remote else _PARTITIONS_OF_A_FOLDER
         if _whole(selection) and set(ranges) <= {KeyRange()}:
             cut_by = cut_columns(rows.key, (rows.scope,) if rows.scope else (), dominated=False)[:1]
-            found = self.histogram(spark, rows, replace(selection, cut_by=(), ranges=()), cut_by, bins=10 * _PARTITIONS)
-            parts = min(_PARTITIONS, 1 + found.rows // _PARTITION_ROWS)
+            found = self.histogram(spark, rows, replace(selection, cut_by=(), ranges=()), cut_by, bins=10 * most)
+            parts = min(most, 1 + found.rows // _PARTITION_ROWS)
             ranges = [each.range for each in balanced_cuts(found.bins, parts)]
-        groups = max(1, min(_PARTITIONS, len(ranges)))
+        groups = max(1, min(most, len(ranges)))
         edges = [len(ranges) * at // groups for at in range(groups + 1)]
         return cut_by, [ranges[first:after] for first, after in pairwise(edges)]
 

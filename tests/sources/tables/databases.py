@@ -1,11 +1,14 @@
-"""Tables of Arrow in PostgreSQL."""
+"""Tables in databases."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 
 _TYPES = {
@@ -39,6 +42,24 @@ def put(server: PostgresServer, name: str, table: pa.Table, *, text: str = "text
 def options(server: PostgresServer) -> dict[str, str]:
     return {
         "url": f"jdbc:postgresql://127.0.0.1:{server.port}/postgres",
+        "user": server.user,
+        "password": server.password,
+    }
+
+
+def put_in_mariadb(server: MariadbServer, name: str, texts: Sequence[str], collation: str) -> dict[str, str]:
+    """Numbered texts, and the options to read them with."""
+    server.execute("CREATE DATABASE IF NOT EXISTS sources")
+    server.execute(f"DROP TABLE IF EXISTS sources.{name}")
+    kind = f"varchar(80) CHARACTER SET utf8mb4 COLLATE {collation}"
+    server.execute(f"CREATE TABLE sources.{name} (id bigint, name {kind}, wall datetime(6), at timestamp(6) NULL)")
+    values = ", ".join(
+        f"({at}, X'{text.encode().hex()}', '2024-03-31 02:30:00.000001', FROM_UNIXTIME(1711852200.000001 + {at}))"
+        for at, text in enumerate(texts)
+    )
+    server.execute(f"INSERT INTO sources.{name} VALUES {values}")
+    return {
+        "url": f"jdbc:mariadb://127.0.0.1:{server.port}/sources",
         "user": server.user,
         "password": server.password,
     }

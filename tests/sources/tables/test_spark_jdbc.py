@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pyarrow as pa
 import pytest
 
@@ -9,14 +11,16 @@ from instep.domain.keys import key_of
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.windows import Window
+from instep.engine.sparkapi import explained
 from instep.errors import UserError
 from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.tables.spark import SparkTable
 from tests.contracts.table_source import Make, TableSourceContract
-from tests.contracts.table_source_rows import ROWS, SHARP, TEXTS, cuts, some_rows, table_of
+from tests.contracts.table_source_rows import ROWS, SHARP, TEXTS, cuts, micros, some_rows, table_of
 from tests.servers.jars import jar
+from tests.servers.mariadb import running_mariadb
 from tests.servers.postgres import PostgresServer, running_postgres
-from tests.sources.tables.databases import options, put
+from tests.sources.tables.databases import options, put, put_in_mariadb
 from tests.sources.tables.sessions import session
 
 pytestmark = pytest.mark.spark
@@ -71,6 +75,40 @@ def test_text_is_compared_by_its_bytes(server: PostgresServer, sessions: Session
         assert all(one.holds(key_of(name)) for name in came.column("name").to_pylist())
         found += came.column("id").to_pylist()
     assert sorted(found) == table.column("id").to_pylist()
+
+
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_uca1400_as_cs"])
+def test_a_database_that_compares_text_otherwise_loses_nothing(sessions: Sessions, collation: str) -> None:
+    """One takes 'a' for 'A', 'é' and 'a ', the other sorts by a language."""
+    jar("mariadb").needed()
+    texts = TEXTS + SHARP
+    source = SparkTable("jdbc", table="texts", options=put_in_mariadb(running_mariadb(), "texts", texts, collation))
+    rows = RowColumns(("name", "id"), scope="name")
+    bins = source.histogram(sessions, rows, Selection(), ("name",), bins=100).bins
+    assert [each.key for each in bins] == sorted(key_of(each) for each in texts)
+    frames = []
+    for at, one in enumerate(cuts([each.key for each in bins[::4]])):
+        frame = source.frame(sessions, rows, Selection(cut_by=("name",), ranges=(one,)))
+        frames.append(frame.selectExpr(f"{at} AS at", "id"))
+    found = reduce(lambda some, more: some.unionAll(more), frames).toArrow()
+    assert sorted(found.column("id").to_pylist()) == list(range(len(texts)))
+    # Spark's own comparison would have lost some: that is what this test is about.
+    pushed = frames[3]
+    assert "PushedFilters" not in explained(pushed)
+
+
+def test_times_of_mariadb(sessions: Sessions) -> None:
+    jar("mariadb").needed()
+    given = put_in_mariadb(running_mariadb(), "times", ["a", "b", "c"], "utf8mb4_bin")
+    source = SparkTable("jdbc", table="times", options=given)
+    moment = 1711852200_000001
+    rows = RowColumns(("id",), watermark="at")
+    assert [str(each) for each in source.columns(sessions)][2:] == ["wall timestamp", "at timestamp"]
+    found = source.frame(sessions, rows, Selection(window=Window(moment, moment + 1_000_000))).toArrow().to_pylist()
+    assert [(row["id"], micros(row["wall"]), micros(row["at"])) for row in found] == [(1, moment, moment + 1_000_000)]
+    walls = RowColumns(("id",), watermark="wall")
+    for window, number in ((Window(moment - 1, moment), 3), (Window(moment, moment + 1), 0)):
+        assert len(source.frame(sessions, walls, Selection(window=window)).toArrow()) == number
 
 
 def test_each_range_is_a_partition_and_only_its_rows_arrive(server: PostgresServer, sessions: Sessions) -> None:

@@ -77,7 +77,7 @@ class JdbcTable:
                 f"(WITH source AS (SELECT * FROM {source}) SELECT * FROM (\n{statement(sql)}\n) AS instep_rows) "
                 "AS instep_source"
             )
-        return cls(given["url"], source, {**others, **own})
+        return cls(_as_spark_knows(given["url"]), source, {**others, **own})
 
     def frame(self, session: SparkSession, parts: Sequence[str] = ()) -> DataFrame:
         """Each of the conditions, in the database's SQL, is a partition."""
@@ -109,7 +109,7 @@ class JdbcTable:
         server = _server(self.url)
         if server == "postgresql":
             return self._postgres(session, [each for each in schema.names if each in names])
-        if server in ("mysql", "mariadb"):
+        if server == "mysql":
             return _MySql({field.name: field.dataType.simpleString() for field in schema.fields if not field.metadata})
         return None
 
@@ -164,6 +164,13 @@ def _tried(condition: Callable[[], list[str]]) -> list[str] | None:
         return condition()
     except NotExact:
         return None
+
+
+def _as_spark_knows(url: str) -> str:
+    """Spark does not know MariaDB, and would put names in quotation marks, which make a text of them there."""
+    if _server(url) != "mariadb":
+        return url
+    return f"jdbc:mysql:{url.split(':', 2)[2]}{'&' if '?' in url else '?'}permitMysqlScheme"
 
 
 def _server(url: str) -> str:

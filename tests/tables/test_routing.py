@@ -90,6 +90,12 @@ def test_the_order_of_text_is_that_of_its_bytes() -> None:
     assert places([STRING], whole, [("\U0001f4a1",), ("z",), ("\uffee",), (None,)]) == [1, 0, 1, 0]
 
 
+def test_bounds_may_name_more_or_fewer_columns() -> None:
+    some = [KeyRange(None, key_of(5)), KeyRange(key_of(5, "b"), None)]
+    rows = [(4, "z"), (5, None), (5, ""), (5, "b"), (6, None), (None, "b")]
+    assert places([INT64, STRING], some, rows) == [0, NOWHERE, NOWHERE, 1, 1, 0]
+
+
 def test_a_whole_table_is_one_slice() -> None:
     assert router([KeyRange()], []).places([], 3).tolist() == [0, 0, 0]
 

@@ -26,9 +26,6 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 #: The place of rows that are in no slice of the wave.
 NOWHERE = -1
 
-#: Where a bound stands in a column that it does not name: before everything, nulls too.
-_BEFORE_ALL = -1
-
 
 class WaveRows(NamedTuple):
     """A slice of a wave, and its rows."""
@@ -101,14 +98,15 @@ def _distinct(bounds: Sequence[Key], at: int, kind: ColumnType) -> pa.Array[Any]
 def _own_places(bounds: Sequence[Key], at: int, values: pa.Array[Any]) -> Numbers:
     named = np.array([at < len(bound) for bound in bounds], bool)
     own = pa.array([bound.values[at] for bound in bounds if at < len(bound)], values.type)
-    places = np.full(len(bounds), _BEFORE_ALL, np.int64)
+    # In a column that it does not name, a bound stands with nulls: no row is before that.
+    places = np.zeros(len(bounds), np.int64)
     places[named] = _compared(own, values)
     return places
 
 
 def _extended(prefixes: Numbers, places: Numbers, bounds: int) -> Numbers:
     """One number for the columns so far, whose order is theirs."""
-    return prefixes * (2 * bounds + 2) + places + 1
+    return prefixes * (2 * bounds + 1) + places
 
 
 def _standing(values: Numbers, among: Numbers) -> Numbers:

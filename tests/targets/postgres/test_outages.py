@@ -11,7 +11,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
-from instep.targets.postgres import PostgresTarget
+from instep.targets.postgres import PostgresTarget, connection
 from instep.targets.postgres.connection import Session
 from tests.contracts.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
 from tests.servers.postgres import PostgresServer
@@ -218,6 +218,12 @@ def test_check_says_what_the_user_may_not_do(server: PostgresServer, target: Pos
         with pytest.raises(UserError, match=r"(?s)may not do this.*GRANT"):
             each.check()
     server.execute("DROP OWNED BY reader; DROP ROLE reader", database=DATABASE)
+
+
+def test_a_server_that_is_too_old_is_refused(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_VERSION", 990_000)
+    with pytest.raises(UserError, match="PostgreSQL 18 is too old"):
+        PostgresTarget(server.url("postgres")).check()
 
 
 def test_a_database_that_does_not_hold_every_text_is_refused(server: PostgresServer) -> None:

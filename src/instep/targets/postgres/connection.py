@@ -18,6 +18,9 @@ from instep.targets.postgres.pool import Connection, borrowed
 #: The name of what PostgreSQL names has at most so many bytes; it would cut off the rest.
 MAX_NAME: Final = 63
 
+#: Older ones are not maintained any more, and give moments as floating-point numbers.
+_VERSION: Final = 140_000
+
 #: libpq knows what a lost host looks like: nothing of what was sent arrives.
 _CONNECT: Final[dict[str, Any]] = {
     "connect_timeout": 10,
@@ -108,6 +111,12 @@ class Place:
                     "", autocommit=True, prepare_threshold=None, **(_CONNECT | ours | dict(address.options))
                 )
                 stack.callback(connection.close)
+                if connection.info.server_version < _VERSION:
+                    raise UserError(
+                        f"PostgreSQL {connection.info.server_version // 10_000} is too old for a target",
+                        where=self.shown,
+                        hint=f"Use {_VERSION // 10_000} or newer.",
+                    )
                 connection.execute(f"SELECT {settings}", [part for pair in _SESSION.items() for part in pair])
             except psycopg.Error as error:
                 raise explained(error, self.shown) from None

@@ -19,9 +19,6 @@ from instep.targets.tables import OWN, Drift, TableSpec, TableWriter, spec_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Older ones are not maintained any more, and give moments as floating-point numbers.
-_VERSION = 140_000
-
 
 class _Landed(Exception):
     """Another try of this commit was quicker."""
@@ -63,13 +60,7 @@ class PostgresTarget:
             raise Away(str(error), hint="Try again later.") from None
 
     def _check(self, session: Session) -> None:
-        ((version, encoding, standby),) = session.run(
-            "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery()"
-        )
-        if version < _VERSION:
-            raise UserError(
-                f"PostgreSQL {version // 10_000} is too old for a target", where=self.shown, hint="Use 14 or newer."
-            )
+        ((encoding, standby),) = session.run("SELECT current_setting('server_encoding'), pg_is_in_recovery()")
         if encoding != "UTF8":
             raise UserError(
                 f"the database has the encoding {encoding}, which does not hold every text",

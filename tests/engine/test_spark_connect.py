@@ -42,5 +42,5 @@ def test_the_engine_contract_holds_on_connect(server: str) -> None:
         "tests/engine/connect_contract.py",
     ]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {"SPARK_REMOTE": server}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

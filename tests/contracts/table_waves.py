@@ -45,7 +45,7 @@ ENTITY = GraphEntity(
 TABLES = graph_tables(ENTITY, node_keys([ENTITY]))
 ROWS = RowColumns(("id",))
 #: How long a test waits for something that has to happen, in seconds.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 #: Slices of which the last has no rows.
 BOUNDS = (None, 100, 600, 1_000_000, None)
@@ -140,12 +140,13 @@ class Meeting:
 
     def __call__(self, batches: Batches) -> Batches:
         (self.folder / self.own).write_text(str(os.getpid()))
-        until((self.folder / self.other).exists)
+        # Longer than the test: it must not end by itself what the test wants to see ended.
+        until((self.folder / self.other).exists, 3 * PATIENCE)
         yield from self.writer.write(batches)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.02)

@@ -226,6 +226,19 @@ def test_what_crashed_for_the_last_time_is_reconciled_and_blocks_nothing(buses: 
     assert bus.dead_letters() == []
 
 
+def test_reconciliation_comes_first(buses: Callable[[], Bus], work: Work) -> None:
+    """Not only with the first sweep, which a test never has here."""
+    lost, bus = buses(), buses()
+    lost.publish(ask(1))
+    taken(lost.consumer("Issue", Kind.NAMESPACE, Policy(max_attempts=1, ack_wait=1)))
+    other = lost.consumer("Other", Kind.GLOBAL, QUICK)
+    other.next(0.05)  # Until the ack wait is over, by the bus's own clock.
+    beats = Beats()
+    with Crew([], bus, work, context(Told(), timing=TIMES, background=beats), stopping=threading.Event()):
+        assert [each.entity for each in bus.dead_letters()] == ["Issue"]
+        assert list(beats.tasks) == ["reconcile"]
+
+
 # A bus that fails.
 
 

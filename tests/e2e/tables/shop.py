@@ -65,12 +65,12 @@ entities:
       - {{kind: LIKES, from: {{label: Person, columns: [person]}}, to: {{label: Ticket, columns: [ticket]}}}}
 """
 
-_SCHEMAS = {
+_SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     "people": {"id": pa.int64(), "name": pa.string()},
     "tickets": {"id": pa.int64(), "path": pa.string(), "title": pa.string(), "author": pa.int64()},
     "likes": {"person": pa.int64(), "ticket": pa.int64()},
 }
-_COMMON = {"gone": pa.bool_(), "at": pa.timestamp("us", "UTC")}
+_COMMON: dict[str, pa.DataType] = {"gone": pa.bool_(), "at": pa.timestamp("us", "UTC")}
 
 
 class Row(NamedTuple):
@@ -234,9 +234,9 @@ def _bag(rows: Iterable[Mapping[str, Any]]) -> list[tuple[tuple[str, Any], ...]]
 
 
 def _table(name: str, rows: Sequence[Row]) -> pa.Table:
-    columns = {**_SCHEMAS[name], **_COMMON}
+    types = {**_SCHEMAS[name], **_COMMON}
     made = [{**row.values, "gone": row.gone, "at": row.at} for row in rows]
-    extra = {key for row in made for key in row} - columns.keys()
-    types = {**columns, **dict.fromkeys(sorted(extra), pa.string())}
+    extra = {key for row in made for key in row} - types.keys()
+    types |= dict.fromkeys(sorted(extra), pa.string())
     schema = pa.schema(list(types.items()))
     return pa.Table.from_pylist(made, schema=schema)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 
 from instep.domain.jobs import JobState
 from instep.service.question import Kind
+from tests.servers.postgres import running_postgres
 
 from .shop import Shop
 
-TARGETS = {"lance": "type: lance, uri: index", "clickhouse": "type: clickhouse, uri: index"}
 
-
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=["lance", "clickhouse", "postgres"])
 def any_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop", TARGETS[request.param])
+    target = f"type: {request.param}, uri: index"
+    if request.param == "postgres":
+        server = running_postgres()
+        database = f"shop_{uuid.uuid4().hex[:8]}"
+        server.execute(f"CREATE DATABASE {database}")
+        target = f"type: postgres, uri: '{server.url(database)}'"
+    made = Shop(tmp_path / "shop", target)
     made.declare()
     made.fill()
     return made

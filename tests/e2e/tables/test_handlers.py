@@ -1,0 +1,137 @@
+"""Requests over a bus, handlers that have partitions indexed for them, status that follows, a namespace that goes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from instep.bus.port import Bus
+from instep.domain.deliveries import Policy
+from instep.domain.refs import GLOBAL, Scope
+from instep.domain.requests import Kind
+from instep.domain.status import IndexState, Matrix
+from instep.ledger.port import Ledger
+from instep.service.compose import Workshop
+from instep.service.context import Context
+from instep.service.crew import Crew
+from instep.service.dispatch import dispatch
+from instep.service.handlers import Handler
+from instep.service.matrix import status_matrix
+from instep.service.namespaces import delete_namespace
+from instep.service.progress import Silent
+from instep.system import SystemClock
+from tests.doubles.clock import VirtualClock
+from tests.servers.nats import NatsServer
+
+from .shop import Shop
+
+KINDS = {"Person": Kind.GLOBAL, "Ticket": Kind.NAMESPACE}
+NAMESPACES = [Scope.parse("1/2"), Scope.parse("1/3")]
+
+
+@contextmanager
+def opened(shop: Shop) -> Iterator[tuple[Workshop, Ledger, Bus, Context]]:
+    """In real time: handlers have threads."""
+    workshop = shop.workshop()
+    workshop.clock = SystemClock()
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        yield workshop, ledger, workshop.bus(ledger), workshop.context(ledger, Silent())
+
+
+def handle(workshop: Workshop, bus: Bus, context: Context, names: Sequence[str] = ("Person", "Ticket")) -> None:
+    """Until nothing is asked for any more."""
+    handlers = [Handler(name, KINDS[name], Policy()) for name in names]
+    indexer = workshop.indexer(context, wait_seconds=60)
+    stopping = threading.Event()
+    quick = replace(context, timing=replace(context.timing, poll=50))
+    with Crew(handlers, bus, indexer, quick, stopping=stopping, until_idle=True):
+        assert stopping.wait(240)
+
+
+def states(bus: Bus) -> dict[str, IndexState]:
+    found: Matrix = status_matrix(lambda: bus.status, ["Ticket"], NAMESPACES, only=True)
+    return {str(scope): found.of_scope(scope) for scope in NAMESPACES}
+
+
+def ask(bus: Bus, scopes: Sequence[Scope]) -> None:
+    now = SystemClock().now()
+    dispatch(bus, KINDS, scopes, watermark=now, now=now)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Its rows are an hour old."""
+    made = Shop(tmp_path / "shop", "type: lance, uri: index", VirtualClock(SystemClock().now() - 3_600_000))
+    made.declare()
+    made.fill(people=10, tickets=100)
+    return made
+
+
+@pytest.fixture(params=["ledger", "nats"])
+def on_any_bus(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Shop]:
+    if request.param == "ledger":
+        yield shop
+        return
+    server = NatsServer()
+    server.start()
+    try:
+        shop.edit("name: shop", f"name: shop\nbus: {server.url('shop')}")
+        yield shop
+    finally:
+        server.stop()
+
+
+def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_so(on_any_bus: Shop) -> None:
+    shop = on_any_bus
+    with opened(shop) as (workshop, _, bus, context):
+        assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.NOT_INDEXED}
+        ask(bus, [GLOBAL, NAMESPACES[0]])
+        handle(workshop, bus, context)
+        assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.NOT_INDEXED}
+        assert shop.wrong("Person") == {}
+        assert {row["path"][:4] for row in shop.stored("Ticket")} == {"1/2/"}
+
+        ask(bus, NAMESPACES)
+        handle(workshop, bus, context)
+        assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
+        assert shop.wrong("Person", "Ticket") == {}
+        assert bus.dead_letters() == []
+
+
+def test_what_cannot_be_indexed_is_an_error_and_at_last_a_dead_letter(shop: Shop) -> None:
+    shop.edit("key: id\n    scope: path", "key: idd\n    scope: path")
+    with opened(shop) as (workshop, _, bus, context):
+        ask(bus, [NAMESPACES[0]])
+        handler = Handler("Ticket", Kind.NAMESPACE, Policy(max_attempts=2, backoff=(0,)))
+        stopping = threading.Event()
+        quick = replace(context, timing=replace(context.timing, poll=50))
+        indexer = workshop.indexer(context, wait_seconds=60)
+        with Crew([handler], bus, indexer, quick, stopping=stopping, until_idle=True):
+            assert stopping.wait(240)
+        (letter,) = bus.dead_letters()
+        assert letter.attempts == 2
+        assert "no column 'idd'" in letter.reason
+        assert states(bus)["1/2"] is not IndexState.INDEXED
+
+
+def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> None:
+    with opened(shop) as (workshop, ledger, bus, context):
+        ask(bus, [GLOBAL, *NAMESPACES])
+        handle(workshop, bus, context)
+        tables = shop.setup("Ticket").target.tables
+        delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
+        assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
+        for kind in ("", "OPENED"):
+            assert {row["path"][:4] for row in shop.stored("Ticket", kind)} == {"1/3/"}
+        assert [str(each.ref) for each in ledger.entity_checkpoints("Ticket")] == ["Ticket@1/3"]
+
+        ask(bus, NAMESPACES)
+        handle(workshop, bus, context)
+        assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
+        assert shop.wrong("Person", "Ticket") == {}
+        assert ledger.verify().differences == ()

@@ -81,7 +81,7 @@ def some_rows(count: int = 200) -> list[Row]:
     rows.append(a_row(INT64_MAX, updated=START, number=-2, amount=Decimal(0), day=date(2100, 1, 1), data=b"\xff\xff"))
     rows += [
         a_row(count + 1, path=None),
-        a_row(count + 2, name=None, amount=None, day=None, data=None),
+        a_row(count + 2, path="42/9970/", name=None, amount=None, day=None, data=None),
         a_row(count + 3, updated=None, gone=None),
         a_row(count + 4, gone=None),
         a_row(count + 5, score=float("nan")),

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyarrow.parquet import FileMetaData
 
-from instep.domain.columns import TIMESTAMP, Column, TypeName
+from instep.domain.columns import TIMESTAMP, Column, ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.errors import UserError
-from instep.sources.tables import parquet
-from instep.sources.tables.folders import Folder, digest, folders, shown
+from instep.sources.tables import parquet, parquet_keys
+from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
 from instep.sources.tables.port import Sessions
 from instep.sources.tables.predicates import above, conditions, in_ranges
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
@@ -59,12 +59,9 @@ class SparkTable:
 
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         # What the options change is for Spark to say.
-        found = None if self.sql or self.transform or self.options else self._parquet()
-        if found is not None:
-            places, footers = found
-            known = parquet.columns_of(footers[0]) if footers and parquet.alike(footers) else None
-            if known is not None and all(each.plain for each in places):
-                return known
+        plain = None if self.transform else self._plain()
+        if plain is not None:
+            return tuple(Column(name, kind) for name, kind in plain[1].items())
         with told(self.text, self.options):
             return self._named(self._finished(self._rows(spark(), None, _ANY)).schema)
 
@@ -87,10 +84,13 @@ class SparkTable:
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:
+        known = self._sampled(rows, selection, columns, bins)
+        if known is not None:
+            return known
         with told(self.text, self.options):
             session = spark()
             read = self._rows(session, rows, selection, columns)
-            self._demand_keys(read.schema, columns)
+            self._demand_keys({name: column_type(name, read.schema[name].dataType) for name in columns})
             number, with_key = self._counted(session, read, rows, selection, columns)
             share = max(bins * KEYS_PER_BIN, FEWEST_KEYS) / max(with_key, 1)
             if share < 1:
@@ -103,7 +103,7 @@ class SparkTable:
     def extremes(self, spark: Sessions, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
         with told(self.text, self.options):
             read = self._rows(spark(), rows, selection, (column,))
-            self._demand_keys(read.schema, (column,))
+            self._demand_keys({column: column_type(column, read.schema[column].dataType)})
             ours = read.selectExpr(as_ours(column, read.schema[column].dataType))
             found = ours.selectExpr(f"min({quoted(column)}) AS low", f"max({quoted(column)}) AS high").toArrow()
             if found.column("low")[0].as_py() is None:
@@ -209,9 +209,8 @@ class SparkTable:
         if rows.scope and types[rows.scope].name is not TypeName.STRING:
             raise UserError(f"the scope {rows.scope!r} is {types[rows.scope]}, and has to be text", where=self.text)
 
-    def _demand_keys(self, schema: StructType, columns: Sequence[str]) -> None:
-        for name in columns:
-            kind = column_type(name, schema[name].dataType)
+    def _demand_keys(self, types: Mapping[str, ColumnType]) -> None:
+        for name, kind in types.items():
             if not kind.keys:
                 raise UserError(f"{name!r} is {kind}: rows cannot be cut by it", where=self.text)
 
@@ -232,15 +231,45 @@ class SparkTable:
             footers += found
         return places, footers
 
+    def _plain(self) -> tuple[list[tuple[Folder, Listed, FileMetaData]], dict[str, ColumnType]] | None:
+        """The files with their footers and columns, if these are all that there is to know of the table."""
+        found = None if self.sql or self.options else self._parquet()
+        if found is None:
+            return None
+        places, footers = found
+        if not footers or not all(each.plain for each in places) or not parquet.alike(footers):
+            return None
+        columns = parquet.columns_of(footers[0])
+        if columns is None:
+            return None
+        files = [(place, each) for place in places for each in place.files]
+        together = [(place, each, footer) for (place, each), footer in zip(files, footers, strict=True)]
+        return together, {each.name: each.type for each in columns}
+
+    def _sampled(self, rows: RowColumns, selection: Selection, columns: Sequence[str], bins: int) -> Histogram | None:
+        plain = self._plain()
+        if plain is None:
+            return None
+        files, types = plain
+        demand((*rows.named, *columns), list(types), self.text)
+        self._demand_keys({name: types[name] for name in columns})
+        found = parquet_keys.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
+        return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
+
     def _of_all_files(self, reader: DataFrameReader) -> DataFrameReader:
         """When Parquet files have different columns, those of one of them would be taken for all."""
         if any(each.lower() == "mergeschema" for each in self.options):
             return reader
         found = self._parquet()
-        if found is None or not found[1] or parquet.alike(found[1]):
+        if found is None or not found[1]:
             return reader
-        schema = parquet.merged(found[1])
-        return reader.option("mergeSchema", "true") if schema is None else reader.schema(schema)
+        places, footers = found
+        same = parquet.alike(footers)
+        # Told what there is, Spark has no job of its own to find that out.
+        schema = parquet.merged(footers) if not same or all(each.plain for each in places) else None
+        if schema is not None:
+            return reader.schema(schema)
+        return reader if same else reader.option("mergeSchema", "true")
 
 
 def _keyed(columns: Sequence[str]) -> str:

@@ -4,8 +4,8 @@ SELECT
     Change.path AS file,
     count() AS commits,
     uniqExact(authored.from_email) AS people,
-    sum(additions) AS added,
-    sum(deletions) AS removed
+    ifNull(sum(additions), 0) AS added,
+    ifNull(sum(deletions), 0) AS removed
 FROM Change
 INNER JOIN File ON File.path = Change.path
 INNER JOIN Commit ON Commit.sha = Change.sha

@@ -87,7 +87,7 @@ def a_program(target: TableTarget, **of_source: Any) -> TableWave:
         base=target.fence("Number__1", 1),
         ref="Number@global",
         instance="i",
-        epoch=1,
+        batch_rows=10_000,
         first=True,
     )
     return TableWave(Numbers(**of_source), Selection(), writer, units=500)  # type: ignore[arg-type]  # as much of a source as is used

@@ -82,7 +82,7 @@ def a_writer(target: Kept, **changed: Any) -> RowWriter:
         base=3,
         ref="Task@1",
         instance="i",
-        epoch=7,
+        batch_rows=10_000,
     )
     return replace(writer, **changed)
 
@@ -115,6 +115,13 @@ def outcomes(writer: RowWriter, *batches: pa.RecordBatch) -> dict[str, SliceOutc
     found = [decode_outcome(bytes.fromhex(each), fence=0) for each in json.loads(told.column("slices")[0].as_py())]
     assert all(each.counts.balanced for each in found)
     return {each.slice_id: each for each in found}
+
+
+def test_a_large_batch_is_worked_on_in_pieces() -> None:
+    target = Kept()
+    found = outcomes(a_writer(target, batch_rows=2), batch([row(each) for each in range(5)]))
+    assert found["all"].counts.written == 5
+    assert [each.rows.num_rows for each in target.changes if not each.kind] == [2, 2, 1]
 
 
 def test_only_columns_that_are_used_are_read() -> None:
@@ -153,13 +160,13 @@ def test_where_nothing_is_there_nothing_is_deleted() -> None:
     assert (counts.rows_written, counts.rows_deleted) == (3, 0)
 
 
-def test_without_a_watermark_the_epoch_is_the_version_and_a_row_without_one_is_older_than_all() -> None:
+def test_without_a_watermark_the_base_is_the_version_and_a_row_without_one_is_older_than_all() -> None:
     target = Kept()
     outcomes(a_writer(target), batch([row(1, changed=None)]))
     assert target.rows()[0]["_version"] == 0
     target = Kept()
     outcomes(a_writer(target, rows=RowColumns(("id",), deleted="gone")), batch([row(1)]))
-    assert target.rows()[0]["_version"] == 7
+    assert target.rows()[0]["_version"] == 3
 
 
 def test_rows_of_other_slices_are_left_to_them() -> None:

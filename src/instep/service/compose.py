@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from instep.targets.port import DocumentTarget
     from instep.targets.tables import TableTarget
 
+#: Spark has one size of batches for all that runs in a session: the largest that some entity has.
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
 EngineSetting = Literal["auto", "inline", "spark"]
 
 
@@ -232,7 +235,10 @@ class Workshop:
         spark = self.project.spark
         # A log in the state folder if that is there: looking (`check`) creates nothing.
         log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
-        return SparkSettings(spark.master, spark.remote, self.project.spark_config, log, scans=self._has_tables)
+        tables = [each for each in self.project.entities.values() if isinstance(each, TableEntity)]
+        batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
+        config = {**batches, **self.project.spark_config}
+        return SparkSettings(spark.master, spark.remote, config, log, scans=bool(tables))
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:

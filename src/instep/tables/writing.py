@@ -36,9 +36,9 @@ class RowWriter:
     """Writes rows of a wave into the tables of one physical index. Picklable: it travels to the tasks.
 
     `columns` are those of the batches (see `needed_columns`), in their order; what they are called there is of no
-    account. `epoch` is the
-    version of rows when there is no watermark. `first`: nothing of these rows is in the index, so that there is nothing
-    to delete. `failing` are ids of rows that failed before.
+    account. `base` is what the index had when the wave began: the version of rows when there is no watermark, since it
+    grows with all that is written there, whichever partition it is of. `first`: nothing of these rows is in the index,
+    so that there is nothing to delete. `failing` are ids of rows that failed before. Batches have at most `batch_rows`.
     """
 
     tables: tuple[GraphTable, ...]
@@ -51,7 +51,7 @@ class RowWriter:
     base: int
     ref: str
     instance: str
-    epoch: int
+    batch_rows: int
     failing: frozenset[str] = frozenset()
     first: bool = False
 
@@ -113,11 +113,17 @@ class _Task:
 
     def changes(self, batches: Batches) -> Iterator[TableChange]:
         names = [each.name for each in self._writer.columns]
-        for batch in batches:
+        for batch in self._bounded(batches):
             rows = self._of_the_wave(dict(zip(names, batch.columns, strict=True)), batch.num_rows)
             if len(rows.places):
                 self._tally.read(rows.places, sum(each.nbytes for each in rows.columns.values()))
                 yield from self._written(*self._good(rows))
+
+    def _bounded(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Spark's are as large as the session says; other entities may want them larger."""
+        most = self._writer.batch_rows
+        for batch in batches:
+            yield from (batch.slice(at, most) for at in range(0, batch.num_rows, most))
 
     def _of_the_wave(self, columns: Mapping[str, Values], rows: int) -> _Rows:
         # What does not fit counts as null: so it is in one slice of the run, to fail there.
@@ -210,7 +216,7 @@ class _Task:
     def _versions(self, rows: _Rows, values: Mapping[Column, Values]) -> Values:
         watermark = self._writer.rows.watermark
         if watermark is None:
-            return pa.repeat(pa.scalar(self._writer.epoch, pa.int64()), len(rows.places))
+            return pa.repeat(pa.scalar(self._writer.base, pa.int64()), len(rows.places))
         # Nothing is known of when it changed: any version that is known is newer.
         return values[Column(watermark, TIMESTAMP)].cast(pa.int64()).fill_null(0)
 

@@ -41,10 +41,12 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     if kind is Kind.RESUME:
         return Found(kind, question.why, "row")
     asked = question.options.watermark or question.ledger.now()
+    # What is built anew is never older than what it replaces, whatever is asked for.
+    anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
     if kind is not Kind.REFRESH or checkpoint is None:
-        return _whole(setup, kind, question.why, asked)
+        return _whole(setup, kind, question.why, anew)
     if question.options.retry_failures and question.ledger.count_failures(setup.ref, question.generation):
-        return _whole(setup, Kind.REBUILD, ["rows that failed are to be tried again"], asked)
+        return _whole(setup, Kind.REBUILD, ["rows that failed are to be tried again"], anew)
     if setup.rows.watermark is None:
         if setup.source.state() is None:
             return _whole(setup, Kind.REBUILD, ["it has no watermark, so all rows are read"], asked)

@@ -49,6 +49,7 @@ class TableSetup(EntitySetup):
     rows: RowColumns
     slicing: Slicing
     lag: int
+    batch_rows: int
     guard: DeleteGuard
     columns: Callable[[], tuple[Column, ...]]
     tables: Callable[[], tuple[GraphTable, ...]]
@@ -111,7 +112,7 @@ class TableSetup(EntitySetup):
             base=wave.base,
             ref=str(part.ref),
             instance=part.instance,
-            epoch=part.epoch,
+            batch_rows=self.batch_rows,
             failing=frozenset(ledger.failed_versions(part.ref, part.generation)),
             first=self.staged(part),
         )

@@ -64,6 +64,7 @@ class TableEntities:
                 entity.work_factor,
             ),
             lag=entity.watermark_lag,
+            batch_rows=entity.batch_rows,
             guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
             columns=partial(catalog.columns, name),
             tables=partial(catalog.tables, name),

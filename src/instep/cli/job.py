@@ -198,7 +198,7 @@ def _show_parts(out: Output, job: JobView) -> None:
         for part in job.parts
     ]
     if rows:
-        out.table(None, ["entity", "state", "planned", "written", "same", "deleted", "failed", "chunks"], rows)
+        out.table(None, ["entity", "state", "planned", "written", "same", "deleted", "failed", "rows"], rows)
 
 
 def _show_next(out: Output, job: JobView) -> None:

@@ -114,7 +114,7 @@ def _show(out: Output, found: Sequence[EntityStatus]) -> None:
         ]
         for each in found
     ]
-    out.table(None, ["entity", "state", "documents", "chunks", "failed", "as of", "last job"], rows)
+    out.table(None, ["entity", "state", "documents", "rows", "failed", "as of", "last job"], rows)
     for each in found:
         for note in each.notes:
             out.line(f"{generation_text(each.ref, each.generation)}: {note}")

@@ -75,7 +75,8 @@ class Workshop:
         self._targets: dict[str, DocumentTarget] = {}
         self._table_targets: dict[str, TableTarget] = {}
         self._bus: Bus | None = None
-        self._opening = threading.Lock()
+        #: Handlers are threads, and share one workshop.
+        self._opening = threading.RLock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
         return open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
@@ -123,7 +124,8 @@ class Workshop:
     def _setup(self, ref: PartitionRef) -> EntitySetup:
         if isinstance(self.project.entities[ref.entity], DocumentEntity):
             return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
-        return self._tables.setup(ref.entity, ref.scope, self._catalog)
+        with self._opening:
+            return self._tables.setup(ref.entity, ref.scope, self._catalog)
 
     @cached_property
     def _tables(self) -> TableEntities:
@@ -170,9 +172,10 @@ class Workshop:
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""
-        if choice.name not in self._engines:
-            self._engines[choice.name] = self._new_engine(choice.name)
-        return self._engines[choice.name]
+        with self._opening:
+            if choice.name not in self._engines:
+                self._engines[choice.name] = self._new_engine(choice.name)
+            return self._engines[choice.name]
 
     def prepare(self, setup: EntitySetup) -> None:
         """Start Spark in the background where no estimate can speak against it."""
@@ -223,7 +226,9 @@ class Workshop:
 
     def spark(self) -> SparkSession:
         """The session, started if need be."""
-        return self._lazy_spark.get()
+        with self._opening:
+            lazy = self._lazy_spark
+        return lazy.get()
 
     @property
     def _has_tables(self) -> bool:

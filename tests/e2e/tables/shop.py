@@ -75,7 +75,7 @@ _COMMON: dict[str, pa.DataType] = {"gone": pa.bool_(), "at": pa.timestamp("us", 
 
 class Row(NamedTuple):
     values: Mapping[str, Any]
-    at: datetime
+    at: datetime | None
     gone: bool
 
 

@@ -1,0 +1,276 @@
+"""The shop without Spark: what Spark would do is done here in Arrow, so that hundreds of crashes take seconds.
+
+Ledger, target, writer and service are the real ones, and what the real source knows without Spark is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import instep
+from instep.domain.columns import Column
+from instep.domain.cuts import Bin
+from instep.domain.keys import Key, key_of
+from instep.domain.refs import Scope
+from instep.domain.rows import Histogram, RowColumns, Selection
+from instep.domain.waves import TaskOutcome, Wave
+from instep.engine.choice import EngineChoice
+from instep.engine.port import TableProgram, WaveProgram
+from instep.outcomes import merged_outcomes
+from instep.service.compose import Workshop
+from instep.service.context import Context
+from instep.service.run import EntityResult
+from instep.service.setup import EntitySetup
+from instep.service.tables.setup import TableSetup
+from instep.sources.tables.spark import SparkTable
+from instep.targets.partition import PartitionTarget
+
+from .shop import TIMING, Shop
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the program asks of a DataFrame."""
+
+    table: pa.Table
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.column_names)
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802 - Spark's name
+        return Frame(self.table.rename_columns(list(names)))
+
+    def select(self, *names: str) -> Frame:
+        return Frame(self.table.select(list(names)))
+
+
+@dataclass(frozen=True)
+class ArrowTable:
+    """A `TableSource` on the shop's Parquet. `asked` are the selections that waves have read, `given` how many rows
+    each of them got.
+    """
+
+    inner: SparkTable
+    asked: list[Selection] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.inner.text
+
+    def columns(self, spark: Any) -> tuple[Column, ...]:
+        return self.inner.columns(spark)
+
+    def state(self) -> str | None:
+        return self.inner.state()
+
+    def changed(self, spark: Any, rows: RowColumns, scope: Scope, floor: int) -> bool:
+        return self.inner.changed(spark, rows, scope, floor)
+
+    def histogram(
+        self, spark: Any, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
+    ) -> Histogram:
+        found = self._selected(rows, selection)
+        keys = self._keys(found, columns)
+        return Histogram(len(found), [Bin(key, len(list(same))) for key, same in groupby(keys)])
+
+    def extremes(self, spark: Any, rows: RowColumns, selection: Selection, column: str) -> tuple[Key, Key] | None:
+        keys = self._keys(self._selected(rows, selection), (column,))
+        return (keys[0], keys[-1]) if keys else None
+
+    def frame(self, spark: Any, rows: RowColumns, selection: Selection) -> Any:
+        """Rows of other ranges too: the writer has to sort them out."""
+        schema, _ = self._all()
+        found = self._selected(rows, selection)
+        self.asked.append(selection)
+        self.given.append(len(found))
+        return Frame(pa.Table.from_pylist(found, schema=schema))
+
+    def _all(self) -> tuple[pa.Schema, list[dict[str, Any]]]:
+        (folder,) = self.inner.path
+        table = pq.read_table(folder)
+        return table.schema, table.to_pylist()
+
+    def _selected(self, rows: RowColumns, selection: Selection) -> list[dict[str, Any]]:
+        return [row for row in self._all()[1] if _holds(rows, selection, row)]
+
+    @staticmethod
+    def _keys(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[Key]:
+        values = ([row[name] for name in columns] for row in found)
+        return sorted(key_of(*each) for each in values if None not in each)
+
+
+def _holds(rows: RowColumns, selection: Selection, row: Mapping[str, Any]) -> bool:
+    if rows.scope and not (row[rows.scope] or "").startswith(selection.scope.path):
+        return False
+    if selection.window is None or rows.watermark is None:
+        return True
+    at = row[rows.watermark]
+    if not selection.window.holds(None if at is None else (at - _EPOCH) // timedelta(microseconds=1)):
+        return False
+    return not (selection.window.first and rows.deleted and row[rows.deleted])
+
+
+class ArrowEngine:
+    """Runs waves here, each as two tasks."""
+
+    name = "spark"
+
+    def run(
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
+        assert isinstance(program, TableProgram)
+        frame: Any = program.frame(_no_spark)
+        table: pa.Table = frame.table
+        half = table.num_rows // 2
+        tasks = [program.write(_batches(part)) for part in (table.slice(0, half), table.slice(half))]
+        return merged_outcomes(pa.Table.from_batches([batch for task in tasks for batch in task]), wave)
+
+    def close(self) -> None:
+        return
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from table.combine_chunks().to_batches()
+
+
+def _no_spark() -> Any:
+    raise AssertionError("nothing here needs Spark")
+
+
+@dataclass
+class QuickShop(Shop):
+    """`sources` are those of the last run, by partition."""
+
+    sources: dict[str, ArrowTable] = field(default_factory=dict)
+
+    def workshop(self) -> Workshop:
+        return Workshop(instep.load(self.root).project, clock=self.clock, timing=TIMING)
+
+    def run(
+        self,
+        *names: str,
+        setups: Callable[[TableSetup], EntitySetup] | None = None,
+        around: Callable[[Context], Context] | None = None,
+        **options: Any,
+    ) -> dict[str, EntityResult]:
+        self.sources = {}
+
+        def quick_setup(setup: TableSetup) -> EntitySetup:
+            assert isinstance(setup.source, SparkTable)
+            source = ArrowTable(setup.source)
+            self.sources[setup.ref.label] = source
+            quick = replace(setup, source=source)
+            return setups(quick) if setups else quick
+
+        def quick_context(context: Context) -> Context:
+            quick = replace(context, engine=_arrow_engine, prepare=_nothing)
+            return around(quick) if around else quick
+
+        return super().run(*names, setups=quick_setup, around=quick_context, **options)
+
+    def read(self, ref: str) -> int:
+        """Rows that waves of the last run were given."""
+        return sum(self.sources[ref].given)
+
+
+def _arrow_engine(choice: EngineChoice) -> ArrowEngine:
+    return ArrowEngine()
+
+
+def _nothing(setup: EntitySetup) -> None:
+    return
+
+
+# What goes wrong.
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Fault:
+    """Crashes at call number `at` (from 1) of those that `counts`, before or after it takes effect; every call after
+    that fails.
+    """
+
+    at: int
+    after: bool = False
+    counts: Callable[[str], bool] = lambda name: True
+    calls: int = 0
+    crashed_in: str = ""
+
+    def call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.crashed_in:
+            raise Crash(self.crashed_in)
+        self.calls += self.counts(name)
+        here = self.counts(name) and self.calls == self.at
+        if here and not self.after:
+            self.crashed_in = name
+            raise Crash(name)
+        result = method(*args, **kwargs)
+        if here:
+            self.crashed_in = name
+            raise Crash(name)
+        return result
+
+    def target(self, setup: TableSetup) -> EntitySetup:
+        """The setup with this in front of its target."""
+        return replace(setup, target=PartitionTarget(_Faulty(setup.target.tables, self), setup.ref.scope))
+
+    def context(self, context: Context) -> Context:
+        """The context with this in front of its ledger. Nobody is proved dead, as on another host."""
+        return replace(context, ledger=_Faulty(context.ledger, self), liveness=NoProof())
+
+
+class _Faulty:
+    def __init__(self, inner: Any, fault: Fault) -> None:
+        self._inner = inner
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not callable(value) or name == "close":
+            return value
+        return lambda *args, **kwargs: self._fault.call(name, value, *args, **kwargs)
+
+
+class NoProof:
+    """Only silence tells that somebody is dead."""
+
+    def begin(self, worker_id: str) -> Callable[[], None]:
+        return lambda: None
+
+    def proved_dead(self, worker_id: str) -> bool:
+        return False
+
+    def forget(self, worker_id: str) -> None:
+        return
+
+
+class OneSliceAtATime:
+    """In front of a ledger: a wave for each slice."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def claim(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.claim(*args, **{**kwargs, "limit": 1})
+
+
+def slice_by_slice(context: Context) -> Context:
+    return replace(context, ledger=OneSliceAtATime(context.ledger))

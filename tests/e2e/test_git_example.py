@@ -181,6 +181,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_history_becomes_a_graph_and_stays_in_step(
     example: dict[str, Any],
     repository: Repository,

@@ -231,10 +231,8 @@ def main() -> None:
     lazy = LazySpark(SparkSettings(master="local[*]", scans=True))
     try:
         spark = lazy.get()
-        warm = WORK / "tables" / "warm"
         for target in options.target or BARE:  # Python workers, classes and the compiler are warm on both sides.
-            write_source(warm, 200_000)
-            BARE[target](spark, warm, WORK / "tables" / "warm-bare")
+            compare(spark, target, 200_000, 1)
         rows = [
             row for target in options.target or BARE for row in compare(spark, target, options.rows, options.repeats)
         ]

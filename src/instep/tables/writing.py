@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any, NamedTuple, TypeAlias
 
@@ -56,7 +57,11 @@ class RowWriter:
     first: bool = False
 
     def write(self, batches: Batches) -> Batches:
-        """Stage the rows of one task; one row of `OUTCOME_SCHEMA`."""
+        """Stage the rows of one task; one row of `OUTCOME_SCHEMA`, or none when there was nothing to read."""
+        first = next(batches, None)
+        if first is None:
+            return
+        batches = chain([first], batches)
         tally = Tally([each.slice_id for each in self.slices])
         staged = self.target.writer(self.physical, self.base).stage(_Task(self, tally).changes(batches))
         yield outcome_batch(staged, tally.outcomes())

@@ -23,6 +23,7 @@ from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_reading import over_source, told
 from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
 from instep.sources.tables.transforms import Transform, demand, transformed
+from instep.sources.urls import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -145,7 +146,7 @@ class SparkTable:
             read = _by_bytes(table.frame(session, asked.parts(share)))
             share = 1 if asked.exact else share
         else:
-            read = _by_bytes(self._files_or_table(session))
+            read = _by_bytes(self._files_or_table(session, self._changed_files(rows, selection)))
             if rows is None:
                 return read
             self._demand(read, rows, columns)
@@ -168,14 +169,28 @@ class SparkTable:
         number, keyed = found.collect()[0]
         return number, keyed
 
-    def _files_or_table(self, session: SparkSession) -> DataFrame:
+    def _changed_files(self, rows: RowColumns | None, selection: Selection) -> Sequence[str]:
+        """All that is read; of files on this machine only those that may have rows above the floor, since each one that
+        Spark has to look into costs it a task.
+        """
+        floor = selection.window.floor if selection.window else None
+        plain = None if rows is None or floor is None or any(map(is_url, self.path)) else self._plain()
+        if rows is None or floor is None or plain is None:
+            return self.path
+        files = plain[0]
+        later = [
+            each.path for _, each, footer in files if parquet.later([footer], rows, selection.scope, floor) is not False
+        ]
+        return later or [files[0][1].path]
+
+    def _files_or_table(self, session: SparkSession, paths: Sequence[str]) -> DataFrame:
         reader = session.read.options(**self.options)
         if self.table:
             # To a catalog that is a database: see `spark_jdbc`.
             read = reader.option("pushDownPredicate", "false").table(self.table)
         else:
             reader = self._of_all_files(reader.format(self.format))
-            read = reader.load(list(self.path)) if self.path else reader.load()
+            read = reader.load(list(paths)) if paths else reader.load()
         return read if self.sql is None else over_source(session, self.sql, read)
 
     def _finished(self, read: DataFrame) -> DataFrame:

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS, REPEAT, SLICES, BINS = 10_000_000, 5, 4, 4_000
-FILES, ROW_GROUP, PAGE = 8, 131_072, 20_000
+FILES, ROW_GROUP = 8, 131_072
+#: As many rows as ClickHouse has in a granule.
+PAGE = 8_192
 _PATIENCE_SECONDS = 30
 LESS_THAN_HASH, OF_BASELINE = 3.9, 0.3
 
@@ -56,14 +58,14 @@ COLUMNS = RowColumns(key=("id", "partition_id"), scope="traversal_path")
 TENANT = Selection(Scope.parse("158"))
 NONE, HASH, RANGE = "no slice", "hash", "range"
 
-#: Two thirds of the rows are the tenant's. What is in a row is as different, and as long, as in such tables.
+#: More than half of the rows are those of the tenant. Values are as different, and as long, as in such tables.
 _TABLE = """CREATE TABLE default.builds (
     traversal_path String, id Int64, partition_id Int64, project_id Int64, user_id Int64, name String,
     status LowCardinality(String), sha String, created_at DateTime64(6, 'UTC'), updated_at DateTime64(6, 'UTC'),
     seconds Float64, deleted Bool
 ) ENGINE = MergeTree ORDER BY (traversal_path, id, partition_id)"""
 _FILL = """INSERT INTO default.builds SELECT
-    ['9/', '24/', '158/', '158/7/', '300/', '1580/'][1 + if(number % 2 = 0, 2, intDiv(number % 12, 2))],
+    ['9/', '24/', '158/', '159/', '300/', '1580/'][1 + if(number % 2 = 0, 2, intDiv(number % 12, 2))],
     number * 3 + number % 2, 100 + intDiv(number, 1000000), cityHash64(number) % 5000, cityHash64(number, 1) % 20000,
     concat('job ', toString(cityHash64(number, 2) % 300)), ['success', 'failed', 'canceled'][1 + number % 3],
     lower(hex(sipHash128(number))), toDateTime64('2024-01-01 00:00:00', 6, 'UTC') + number,

@@ -105,3 +105,18 @@ def test_deleted_and_inserted_again_at_one_watermark_is_there(shop: Shop) -> Non
     shop.save()
     shop.run("Person", full_refresh=True)
     assert shop.wrong("Person") == {}
+
+
+def test_an_index_that_is_gone_is_built_again(shop: Shop) -> None:
+    shop.run()
+    shop.edit("uri: index", "uri: elsewhere")
+    built = shop.run()
+    assert {each.plan.kind for each in built.values()} == {Kind.REBUILD}
+    assert shop.wrong() == {}
+
+
+def test_a_project_may_be_moved(shop: Shop) -> None:
+    shop.run()
+    moved = shop.root.rename(shop.root.with_name("moved"))
+    shop.root = moved
+    assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}

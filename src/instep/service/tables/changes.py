@@ -45,13 +45,22 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
     if kind is not Kind.REFRESH or checkpoint is None:
         return _whole(setup, kind, question.why, anew)
-    if question.options.retry_failures and question.ledger.count_failures(setup.ref, question.generation):
-        return _whole(setup, Kind.REBUILD, ["rows that failed are to be tried again"], anew)
+    if why := _why_whole(setup, question, checkpoint):
+        return _whole(setup, Kind.REBUILD, [why], anew)
     if setup.rows.watermark is None:
-        if setup.source.state() is None:
-            return _whole(setup, Kind.REBUILD, ["it has no watermark, so all rows are read"], asked)
         return _unchanged(setup, question, asked)
     return _newer(setup, question, checkpoint, asked)
+
+
+def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> str | None:
+    """Why all rows are read again though the entity is declared as it was, if they are."""
+    if question.options.retry_failures and question.ledger.count_failures(setup.ref, question.generation):
+        return "rows that failed are to be tried again"
+    if not setup.target.exists(checkpoint.physical):
+        return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
+    if setup.rows.watermark is None and setup.source.state() is None:
+        return "it has no watermark, so all rows are read"
+    return None
 
 
 def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
@@ -81,9 +90,7 @@ def _unchanged(setup: TableSetup, question: Question, target: int) -> Found:
 
 
 def _drift(setup: TableSetup, physical: str) -> list[str]:
-    """How what is stored differs from what would be written now; nothing when it is gone, which a run says itself."""
-    if not setup.target.exists(physical):
-        return []
+    """How what is stored differs from what would be written now."""
     return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 
 

@@ -20,6 +20,7 @@ from instep.service.revision import revision_of
 from instep.service.tables.catalog import Catalog
 from instep.service.tables.setup import ROWS, Slicing, TableSetup
 from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.urls import is_url
 from instep.targets.partition import PartitionTarget
 from instep.targets.tables import TableTarget
 
@@ -98,7 +99,7 @@ def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
     """Of all that decides what is written of a row, but for its columns: these are asked only if there is work."""
     declared = entity.model_dump(mode="json")
     parts = {
-        "source": [getattr(entity.source, "format", "clickhouse"), source.text, entity.source.sql],
+        "source": [entity.source.type, *_place(entity.source, source), entity.source.sql],
         "key": [declared[name] for name in ("key", "scope", "watermark", "deleted")],
         "graph": [declared["node"], declared["edges"]],
     }
@@ -108,3 +109,10 @@ def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
     if entity.watermark is None:
         made[ROWS] = source.state() or ""
     return made
+
+
+def _place(declared: SparkSource | ClickHouseSource, source: TableSource) -> list[object]:
+    """Where it is, as it is declared: a project may be moved. Without secrets: a database as it is shown."""
+    if isinstance(declared, ClickHouseSource):
+        return [source.text if is_url(declared.uri) else declared.uri, declared.table]
+    return [declared.format, declared.path or source.text]

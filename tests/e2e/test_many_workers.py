@@ -20,7 +20,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine.inline import InlineEngine
-from instep.engine.port import Engine, WaveProgram
+from instep.engine.port import Engine, TableProgram, WaveProgram
 from instep.errors import Transient, UserError
 from instep.ledger.memory import MemoryLedger
 from instep.service import wave as waves

@@ -104,19 +104,27 @@ def _promote(
 
 
 def _serve(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    for alias in _aliases(setup, part, ledger):
+    for alias in _aliases(setup, part.generation, ledger):
         setup.target.promote(alias, part.physical, part.epoch)
 
 
 def _serve_all(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    """An index that several partitions share is served as soon as all of them that are built are in it. Each looks when
-    it has recorded its own, so the last one sees them all.
+    for alias in late_aliases(setup, part.generation, part.physical, ledger):
+        setup.target.promote(alias, part.physical, part.epoch)
+
+
+def late_aliases(setup: EntitySetup, generation: str, physical: str, ledger: Ledger) -> list[str]:
+    """Aliases that are to serve an index that several partitions share, and do not: all of these that are built are in
+    it by now. Each partition looks when it has recorded its own, so the last one sees them all; if that dies, the next
+    run of any of them does.
     """
-    if not setup.in_place or setup.target.served(setup.alias) == part.physical:
-        return
-    built = [each for each in ledger.entity_checkpoints(part.ref.entity) if each.generation == part.generation]
-    if all(each.physical == part.physical for each in built):
-        _serve(setup, part, ledger)
+    if not setup.in_place:
+        return []
+    late = [each for each in _aliases(setup, generation, ledger) if setup.target.served(each) != physical]
+    if not late:
+        return []
+    built = [each for each in ledger.entity_checkpoints(setup.ref.entity) if each.generation == generation]
+    return late if all(each.physical == physical for each in built) else []
 
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
@@ -124,29 +132,29 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
     moved back, and an earlier finisher who has not moved them yet cannot any more, under its older epoch.
     """
     checkpoint = ledger.checkpoint(part.ref, part.generation)
-    for alias in _aliases(setup, part, ledger):
+    for alias in _aliases(setup, part.generation, ledger):
         setup.target.promote(alias, checkpoint.physical if checkpoint else None, part.epoch)
 
 
-def _aliases(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
-    """What the part's generation is read by: its own alias, if it has a name, and that of the entity if it is the
+def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:
+    """What a generation is read by: its own alias, if it has a name, and that of the entity if it is the
     promoted one, or the first that is built.
     """
-    own = setup.alias_of(part.generation)
-    is_promoted = ledger.promoted(part.ref) in (None, part.generation)
+    own = setup.alias_of(generation)
+    is_promoted = ledger.promoted(setup.ref) in (None, generation)
     return [*([own] if own else []), *([setup.alias] if is_promoted else [])]
 
 
 def _moved(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
     """Those of its aliases that serve the part's index already."""
-    return [each for each in _aliases(setup, part, ledger) if setup.target.served(each) == part.physical]
+    return [each for each in _aliases(setup, part.generation, ledger) if setup.target.served(each) == part.physical]
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
     """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
     under.
     """
-    aliases = _aliases(setup, part, ledger)
+    aliases = _aliases(setup, part.generation, ledger)
     if setup.staged(part) and aliases and _moved(setup, part, ledger) == aliases:
         # Verified and promoted by a worker that died before it could say so: that is done, not given up.
         status = _job(ledger, job_id).part(part.ref)

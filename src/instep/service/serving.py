@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.domain.events import GenerationPromoted
 from instep.domain.instances import InstanceState
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import UserError
-from instep.ledger.port import Checkpoint, Holder
+from instep.ledger.port import Checkpoint, Holder, Lease
 from instep.service.context import Context
 from instep.service.generations import build_hint, built
+from instep.service.promotion import late_aliases
 from instep.service.recovery import recover
 from instep.service.setup import EntitySetup
 from instep.service.start import Busy, held_text
+
+if TYPE_CHECKING:
+    from instep.service.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,15 @@ def promote(setup: EntitySetup, generation: str, context: Context, *, by: str = 
 
 
 def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
-    """Complete a promotion whose process died when it had moved the alias and not yet said so."""
+    """Complete a promotion whose process died when it had moved the alias and not yet said so; or, of an index that
+    partitions share, when it had said so and not yet moved the alias.
+    """
     ledger = context.ledger
     checkpoints = ledger.checkpoints(setup.ref)
+    for each in checkpoints:
+        if late_aliases(setup, each.generation, each.physical, ledger):
+            with suppress(Busy):  # Who has the partition looks when it ends.
+                _Promotion(setup, each.generation, context, by).serve_late()
     if len(checkpoints) < 2:
         return
     served, promoted = setup.target.served(setup.alias), ledger.promoted(setup.ref)
@@ -81,6 +92,26 @@ class _Promotion:
 
     def run(self, *, moved: bool = False) -> Checkpoint:
         """`moved`: only record what was verified and served before, if it still is."""
+        with self._leased() as (lease, worker):
+            checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
+            if not moved:
+                self._check(checkpoint)
+                worker.keeper.require(self._setup.ref)
+                self._setup.target.promote(self._setup.alias, checkpoint.physical, lease.epoch)
+            if self._setup.target.served(self._setup.alias) == checkpoint.physical:
+                self._record()
+            return checkpoint
+
+    def serve_late(self) -> None:
+        with self._leased() as (lease, worker):
+            ledger = self._context.ledger
+            checkpoint = built(ledger, self._setup.ref, self._generation)
+            worker.keeper.require(self._setup.ref)
+            for alias in late_aliases(self._setup, self._generation, checkpoint.physical, ledger):
+                self._setup.target.promote(alias, checkpoint.physical, lease.epoch)
+
+    @contextmanager
+    def _leased(self) -> Iterator[tuple[Lease, Worker]]:
         from instep.service.worker import Worker  # Brings Arrow: only where there is something to do.
 
         ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
@@ -94,14 +125,7 @@ class _Promotion:
                 if isinstance(lease, Holder):
                     raise Busy(held_text(lease), hint="Promote when that has ended.")
                 worker.keeper.keep(lease, since=since)
-                checkpoint = built(ledger, ref, self._generation)
-                if not moved:
-                    self._check(checkpoint)
-                    worker.keeper.require(ref)
-                    self._setup.target.promote(self._setup.alias, checkpoint.physical, lease.epoch)
-                if self._setup.target.served(self._setup.alias) == checkpoint.physical:
-                    self._record()
-                return checkpoint
+                yield lease, worker
             finally:
                 worker.keeper.drop(ref)
                 ledger.discard_job(job_id)

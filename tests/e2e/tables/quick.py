@@ -202,7 +202,7 @@ class Crash(BaseException):
 @dataclass
 class Fault:
     """Crashes at call number `at` (from 1) of those that `counts`, before or after it takes effect; every call after
-    that fails.
+    that fails. Calls of the ledger have their own names, `plan_job`, those of the target are `target.commit`.
     """
 
     at: int
@@ -227,7 +227,7 @@ class Fault:
 
     def target(self, setup: TableSetup) -> EntitySetup:
         """The setup with this in front of its target."""
-        return replace(setup, target=PartitionTarget(_Faulty(setup.target.tables, self), setup.ref.scope))
+        return replace(setup, target=PartitionTarget(_Faulty(setup.target.tables, self, "target."), setup.ref.scope))
 
     def context(self, context: Context) -> Context:
         """The context with this in front of its ledger. Nobody is proved dead, as on another host."""
@@ -235,15 +235,16 @@ class Fault:
 
 
 class _Faulty:
-    def __init__(self, inner: Any, fault: Fault) -> None:
+    def __init__(self, inner: Any, fault: Fault, where: str = "") -> None:
         self._inner = inner
         self._fault = fault
+        self._where = where
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if not callable(value) or name == "close":
             return value
-        return lambda *args, **kwargs: self._fault.call(name, value, *args, **kwargs)
+        return lambda *args, **kwargs: self._fault.call(f"{self._where}{name}", value, *args, **kwargs)
 
 
 class NoProof:

@@ -143,7 +143,7 @@ def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: Quic
     assert floor is not None
     shop.put("people", id=1, name="changed")
     shop.save()
-    crash(shop, "commit")
+    crash(shop, "target.commit")
     assert shop.checkpoint("Person@global") == floor
     shop.put("people", id=2, name="changed later")
     shop.save()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from instep.engine import sparkapi
 from instep.engine.port import Batches, Engine
-from instep.engine.session import LazySpark, SparkSettings
+from instep.engine.session import LazySpark, SparkSettings, local_options
 from instep.engine.spark import SparkEngine
 from instep.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave
@@ -50,13 +51,21 @@ class TestSparkEngineOnClassic(SparkEngineContract):
     def engine(self, spark: LazySpark) -> Engine:
         return SparkEngine(spark)
 
-    def test_each_partition_has_its_own_share_of_the_cores(
-        self, engine: Engine, spark: LazySpark, tmp_path: Path
+    @pytest.mark.parametrize(("most", "pool"), [(750, "short"), (749, "long")])
+    def test_small_waves_go_before_large_ones(
+        self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, pool: str
     ) -> None:
+        monkeypatch.setattr("instep.engine.spark.SHORT_WORK", most)
         program = a_program(a_target(tmp_path / "target"))
         engine.run(table_wave("Number@42/7"), Changed(program, Pooled(tmp_path, program.writer)))
-        assert (tmp_path / "pool").read_text() == "Number@42/7"
-        assert spark.get().conf.get("spark.scheduler.mode") == "FAIR"
+        assert (tmp_path / "pool").read_text() == pool
+
+    def test_a_spark_for_scans_has_the_pools(self) -> None:
+        options = local_options(scans=True)
+        assert options["spark.scheduler.mode"] == "FAIR"
+        pools = ElementTree.parse(options["spark.scheduler.allocation.file"].removeprefix("file://"))
+        shares = {pool.get("name"): int(pool.findtext("minShare", "")) for pool in pools.getroot()}
+        assert shares["short"] > shares["long"] == 0
 
     def test_names_of_columns_may_be_anything(self, spark: LazySpark) -> None:
         frame = spark.get().range(3).toDF("a.b`c d")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CONNECT_NEEDS = ("pandas", "grpc", "grpc_status")
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+_POOLS = Path(__file__).with_name("pools.xml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,6 @@ def local_options(java_options: Sequence[str] = (), *, scans: bool = False) -> d
         # To the Python workers without TCP: nobody else on the machine can connect, and a job takes 0.2 s less.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        # Waves that run side by side share the cores evenly: a large one does not delay the others (see `sparkapi`).
-        "spark.scheduler.mode": "FAIR",
         "spark.log.level": "ERROR",
     } | (_SCANS if scans else _DOCUMENTS)
 
@@ -85,8 +84,10 @@ _SCANS = {
     "spark.driver.memory": "2g",
     # What has no zone is read as UTC, wherever the machine stands.
     "spark.sql.session.timeZone": "UTC",
-    # A core that is free goes to who has least of them; one that is taken stays so until its task ends. So tasks are
-    # short, half a million rows or so; with many of them the cores also end at about the same time.
+    # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays so until its task ends, so tasks
+    # are short, half a million rows or so; with many of them the cores also end at about the same time.
+    "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": _POOLS.as_uri(),
     "spark.sql.files.maxPartitionBytes": "16m",
 }
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How often a running wave is asked how far it is, in seconds.
 POLL_SECONDS = 0.25
+#: A wave of so much work (rows, for tables) comes before larger ones that run beside it (`pools.xml`).
+SHORT_WORK = 200_000
 #: How long a cancelled wave is waited for.
 CANCEL_SECONDS = 10.0
 
@@ -179,7 +181,7 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
 
     def body() -> None:
         try:
-            sparkapi.join_group(session, group, pool=str(wave.ref))
+            sparkapi.join_group(session, group, pool="short" if wave.work <= SHORT_WORK else "long")
             answer.append(frame.toArrow())
         except BaseException as error:
             failed.append(error)

@@ -66,6 +66,8 @@ def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     whole = {part.slice_id: SliceOutcome(part.slice_id, part.fence, Counts()) for part in wave.slices}
     for outcome in (each for task in tasks for each in task.slices):
         whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)
+    if not tasks:  # Nobody met a row.
+        return [TaskOutcome(b"", tuple(whole.values()))]
     return [TaskOutcome(task.staged, tuple(whole.values()) if number == 0 else ()) for number, task in enumerate(tasks)]
 
 

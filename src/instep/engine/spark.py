@@ -97,11 +97,7 @@ def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress
         raise
     except Exception as error:
         raise UserError(f"Spark cannot read the table: {_in_a_line(error)}") from error
-    rows = _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
-    if rows.num_rows:
-        return rows
-    # A table without files or rows may have no tasks either: this is what one would have said.
-    return pa.Table.from_batches(list(program.write(iter(()))), OUTCOME_SCHEMA)
+    return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
 
 
 def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:

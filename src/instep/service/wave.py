@@ -219,7 +219,7 @@ class WaveRunner:
             base=wave.base,
             epoch=self._part.epoch,
             attempt=wave.id,
-            staged=[task.staged for task in tasks],
+            staged=[task.staged for task in tasks if task.staged],
             marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
         )
         began, tried = self._clock.monotonic(), 0

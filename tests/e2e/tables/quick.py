@@ -23,7 +23,7 @@ from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine.choice import EngineChoice
 from instep.engine.port import TableProgram, WaveProgram
-from instep.outcomes import merged_outcomes
+from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.run import EntityResult
@@ -134,7 +134,8 @@ class ArrowEngine:
         table: pa.Table = frame.table
         half = table.num_rows // 2
         tasks = [program.write(_batches(part)) for part in (table.slice(0, half), table.slice(half))]
-        return merged_outcomes(pa.Table.from_batches([batch for task in tasks for batch in task]), wave)
+        found = [batch for task in tasks for batch in task]
+        return merged_outcomes(pa.Table.from_batches(found, OUTCOME_SCHEMA), wave)
 
     def close(self) -> None:
         return

@@ -58,6 +58,8 @@ def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) ->
         return "rows that failed are to be tried again"
     if not setup.target.exists(checkpoint.physical):
         return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
+    if _left_behind(setup, question, checkpoint):
+        return "its other namespaces are in another index by now"
     if setup.rows.watermark is None and setup.source.state() is None:
         return "it has no watermark, so all rows are read"
     return None
@@ -82,6 +84,14 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
         state=[f"rows above {floor}"],
         target=window.target // MICROS,
     )
+
+
+def _left_behind(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> bool:
+    """Whether the partition is the reason that another index, which it would be built into, is not served."""
+    if not setup.in_place or question.ledger.indexes(setup.ref.entity) <= {checkpoint.physical}:
+        return False
+    built = {each.physical for each in question.ledger.entity_checkpoints(setup.ref.entity)}
+    return setup.physical(checkpoint.instance, question.generation) in built - {checkpoint.physical}
 
 
 def _unchanged(setup: TableSetup, question: Question, target: int) -> Found:

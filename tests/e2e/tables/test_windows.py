@@ -157,6 +157,17 @@ def test_a_refresh_that_is_interrupted_keeps_its_floor_and_its_target(shop: Quic
     assert shop.wrong("Person") == {}
 
 
+def test_rows_that_appear_beyond_the_planned_bounds_are_in_the_first_and_the_last_slice(shop: QuickShop) -> None:
+    crash(shop, "claim")
+    for number in (-5, 10_000):
+        shop.put("people", id=number, name="late", at=shop.now - timedelta(hours=1))
+    shop.save()
+    result = shop.run("Person")["Person"]
+    assert result.state is JobState.COMPLETED
+    assert result.counts.written == 101
+    assert shop.wrong("Person") == {}
+
+
 # Up to when.
 
 

@@ -1,0 +1,123 @@
+"""Runs of tables as processes: killed, stopped, or two at once; the next one finishes the work."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.domain.jobs import JobState
+from instep.service.compose import Workshop
+from instep.service.progress import Silent
+from instep.service.question import PlanOptions
+from instep.service.run import EntityResult, run_entities
+from tests.doubles.clock import VirtualClock
+from tests.sources.tables.sessions import session
+
+from .shop import Shop
+
+#: Small waves, so that there is something between two commits to be killed in.
+RUN = """
+import sys
+from instep.service.tables.setup import TableSetup
+TableSetup.most_claims = 2
+from instep.__main__ import main
+sys.argv = ["instep", "run", *sys.argv[1:]]
+sys.exit(main())
+"""
+PATIENCE = 240.0
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Rows that have changed in the past of the real clock."""
+    made = Shop(tmp_path / "shop", "type: lance, uri: index", clock=VirtualClock(1_700_000_000_000))
+    made.declare()
+    made.edit("slices: 3", "slices: 24")
+    made.fill(people=100, tickets=40_000)
+    return made
+
+
+def start(shop: Shop, *names: str) -> subprocess.Popen[bytes]:
+    with (shop.root / "run.log").open("ab") as log:
+        return subprocess.Popen([sys.executable, "-c", RUN, *names], cwd=shop.root, stdout=log, stderr=log)
+
+
+def run(shop: Shop, *names: str) -> dict[str, EntityResult]:
+    workshop = Workshop(instep.load(shop.root).project, spark=session())
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        context = workshop.context(ledger, Silent())
+        found = run_entities(workshop.setups(names), context, PlanOptions(), wait_seconds=PATIENCE)
+    return {each.plan.ref.label: each for each in found}
+
+
+def slices(shop: Shop) -> dict[str, tuple[str, int, int | None]]:
+    """State, fence and end of every slice, read from the ledger's file."""
+    with closing(sqlite3.connect(shop.root / ".instep" / "ledger.db")) as connection:
+        rows = connection.execute("SELECT id, state, fence, finished_at FROM slices").fetchall()
+    return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+
+def wait_for_mid_wave(shop: Shop, process: subprocess.Popen[bytes]) -> None:
+    """Until some slices are done and others are in work."""
+    ledger = shop.root / ".instep" / "ledger.db"
+    while process.poll() is None:
+        try:
+            states = {state for state, _, _ in slices(shop).values()} if ledger.exists() else set()
+        except sqlite3.OperationalError:
+            states = set()  # The schema is being made.
+        if {"COMPLETED", "PROCESSING", "PENDING"} <= states:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"the run ended before it could be interrupted: {(shop.root / 'run.log').read_text()}")
+
+
+def done(shop: Shop) -> dict[str, tuple[str, int, int | None]]:
+    return {key: value for key, value in slices(shop).items() if value[0] == "COMPLETED"}
+
+
+def test_a_run_that_is_killed_in_a_wave_is_resumed_and_nothing_that_was_done_is_done_again(shop: Shop) -> None:
+    process = start(shop, "Ticket@1/2")
+    wait_for_mid_wave(shop, process)
+    process.kill()
+    process.wait()
+    before = done(shop)
+    result = run(shop, "Ticket")["Ticket@1/2"]
+    assert result.state is JobState.COMPLETED
+    after = slices(shop)
+    assert before
+    assert {key: after[key] for key in before} == before
+    assert shop.wrong("Ticket") == {}
+    assert {each.state for each in run(shop, "Ticket").values()} == {None}
+
+
+def test_ctrl_c_stops_a_run_and_the_next_one_resumes_it(shop: Shop) -> None:
+    process = start(shop, "Ticket@1/2")
+    wait_for_mid_wave(shop, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130
+    before = done(shop)
+    result = run(shop, "Ticket")["Ticket@1/2"]
+    assert result.state is JobState.COMPLETED
+    after = slices(shop)
+    assert {key: after[key] for key in before} == before
+    assert shop.wrong("Ticket") == {}
+
+
+def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(shop: Shop) -> None:
+    process = start(shop, "Ticket@1/2")
+    wait_for_mid_wave(shop, process)
+    results = run(shop, "Ticket")
+    assert process.wait(PATIENCE) == 0, (shop.root / "run.log").read_text()
+    assert {each.state for each in results.values()} == {JobState.COMPLETED}
+    assert all(each.counts.balanced for each in results.values())
+    with closing(shop.workshop().ledger()) as ledger:
+        assert len(ledger.jobs()) == 2  # one was joined
+    assert shop.wrong("Ticket") == {}

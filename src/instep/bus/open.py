@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from instep.bus.memory import MemoryStore
 from instep.bus.port import Bus
 from instep.bus.stored import Store, StoredBus
@@ -43,5 +45,5 @@ def _store(ledger: Ledger, clock: Clock) -> Store:
     from instep.bus.ledger import LedgerStore
     from instep.ledger.sql.ledger import SqlLedger
 
-    assert isinstance(ledger, SqlLedger)
-    return LedgerStore(ledger)
+    # Or something that stands in front of one.
+    return LedgerStore(cast(SqlLedger, ledger))

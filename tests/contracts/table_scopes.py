@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from instep.domain.waves import Mark
-from instep.errors import Conflict, Fenced
-from instep.targets.tables import TableTarget
+from instep.errors import Conflict, Fenced, UserError
+from instep.targets.tables import Held, TableTarget
 from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, edges, nodes, put, staged
 
 HERE, THERE = "1/2/", "1/3/"
@@ -66,6 +66,36 @@ class TableScopesContract(OnTables):
         assert (nodes(target, index), edges(target, index)) == ({0: "old", 5: "new"}, {0: 1})
         target.delete_scope(index, HERE, epoch=8, scope=HERE)
         assert (nodes(target, index), edges(target, index)) == ({5: "new"}, {})
+
+    @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+    def test_rows_of_a_namespace_are_counted_by_who_wrote_them(
+        self, target: TableTarget, index: str, upkeep: bool
+    ) -> None:
+        """As a reader finds them: what lost against what is stored is not there."""
+        assert target.held(index, "new", prefix=HERE) == Held(0, 0)
+        old = [Node(number, "old", 5, path=f"{HERE}{number}/") for number in range(4)]
+        put(target, index, *old, Edge(1, 1, 5, path=HERE), epoch=1, attempt="1", scope=HERE, instance="old")
+        put(target, index, Node(9, "there", 5, path=THERE), epoch=1, attempt="2", scope=THERE, instance="there")
+        put(target, index, Node(8, "no namespace", 5, path=None), epoch=1, attempt="3", instance="there")
+        assert target.held(index, "old", prefix=HERE) == Held(4, 0)
+        new = [
+            Node(0, "the same version", 5, path=HERE),
+            Node(1, "older", 4, path=HERE),
+            Node(2, None, 6, deleted=True, path=HERE),
+            Node(4, "new", 1, path=HERE),
+            Node(5, None, 1, deleted=True, path=HERE),
+        ]
+        put(target, index, *new, epoch=2, attempt="4", scope=HERE, instance="new")
+        if upkeep:
+            target.maintain(index, full=True)
+        assert target.held(index, "new", prefix=HERE) == Held(2, 2)
+        assert target.held(index, "new", prefix="1/") == Held(2, 3)
+        assert target.held(index, "new") == Held(2, 4)
+        assert target.held(index, "nobody", prefix="1/20/") == Held(0, 0)
+        with pytest.raises(UserError):
+            target.held(index, "new", prefix="1/2")
+        target.sweep(index, "new", epoch=2, prefix=HERE, scope=HERE)
+        assert target.held(index, "new", prefix=HERE) == Held(2, 0)
 
     # -- rows that move ------------------------------------------------------------------------
 

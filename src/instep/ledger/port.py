@@ -291,14 +291,16 @@ class Ledger(Protocol):
         *,
         worker_id: str,
         promote: bool = False,
+        whole: bool = False,
         error: str | None = None,
         retry: bool = False,
     ) -> JobState:
         """End a part as COMPLETED, COMPLETED_WITH_ERRORS or FAILED, and free its lease. `promote` makes it
         the checkpoint of the partition's generation in the same transaction; manifest rows of the instance it
-        replaces are dropped. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is
-        not served is dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part
-        then; its state is returned.
+        replaces are dropped, and if the job has read the `whole` source, so are failures that it has not
+        met. When FAILED, its open slices are CANCELLED and the manifest of a fresh instance that is not served is
+        dropped. The last part to end ends the job (`end_of_job`), in which nobody takes part then; its state is
+        returned.
         Again with the same state (a lost reply) it changes nothing.
 
         Appends what became of the instance, of the part's counts and the checkpoint's new watermark (the part's target,

@@ -94,7 +94,8 @@ def _promote(
     if not setup.in_place:
         _serve(setup, part, ledger)
     try:
-        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+        whole = setup.reads_all(part)
+        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
     except Conflict:
         left = _left(ledger, part, job_id)
         if left is None or _job(ledger, job_id).part(part.ref).state is not None:
@@ -161,7 +162,8 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
         state = end_of_part(status.slices, status.counts)
         if state and _left(ledger, part, job_id) is None:
             ledger.start_job(job_id)
-            ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True)
+            whole = setup.reads_all(part)
+            ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
             return
     # Whoever gives it up begins anew: wants go on waiting.
     _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)

@@ -70,6 +70,10 @@ class EntitySetup(ABC):
         """Whether the part builds an index that nobody reads yet."""
         return part.fresh and not self.in_place
 
+    def reads_all(self, part: JobPart) -> bool:
+        """Whether the part reads all that is there. A build of documents leaves out what has failed as it is."""
+        return part.fresh and self.scanned
+
     @property
     @abstractmethod
     def unit(self) -> str:

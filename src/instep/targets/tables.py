@@ -116,6 +116,13 @@ class Drift(NamedTuple):
         return f"{self.kind or 'own table'}: {what} is {self.found or 'missing'}, expected {self.expected or 'none'}"
 
 
+class Held(NamedTuple):
+    """Rows that a reader finds: those that one instance wrote, and those of all others."""
+
+    mine: int
+    others: int
+
+
 class TableChange(NamedTuple):
     """Rows of one table (its columns and `BOOKKEEPING`, in any order); of a deleted row only key, scope and bookkeeping
     count.
@@ -189,6 +196,11 @@ class TableTarget(Protocol):
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         """Rows that a reader finds now."""
+
+    def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
+        """Rows of the own table that a reader finds now in the namespaces below `prefix` (all if it is empty), by
+        whether this instance wrote them: the others are what `sweep` would delete.
+        """
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         """The row of this key, its bookkeeping included; None if there is none or it is deleted."""

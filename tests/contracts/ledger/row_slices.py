@@ -10,7 +10,7 @@ from instep.domain.jobs import MAX_ATTEMPTS, Claim, JobPart, JobState, SlicePlan
 from instep.domain.keys import key_of
 from instep.domain.rows import RowSlice, decode_row_slice, encode_row_slice
 from instep.domain.timing import TIMING
-from instep.domain.waves import SliceOutcome
+from instep.domain.waves import Failure, SliceOutcome
 from instep.domain.windows import Window
 from instep.ledger.port import Ledger
 from tests.contracts.ledger.building import (
@@ -221,3 +221,27 @@ class RowSlices(Fixtures):
         assert job_of(ledger).slices == {SliceState.PENDING: 4}
         ledger.complete(part, "ann", list(map(outcome, claimed(ledger))), job_id="job")
         assert end(ledger, part) is JobState.COMPLETED
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_a_build_of_all_rows_forgets_failures_that_it_has_not_met(self, ledger: Ledger, whole: bool) -> None:
+        """Of its partition, once it is promoted: a build that fails has proved nothing."""
+
+        def built(job_id: str, *failing: str, state: JobState = JobState.COMPLETED_WITH_ERRORS) -> None:
+            part = running(ledger, row_plans(1), job_id=job_id)
+            (claim,) = ledger.claim(job_id, REF, "ann", work=10**9, limit=9, together=True)
+            failures = [Failure(each, each, "", "row", "no key") for each in failing]
+            counts = Counts(read=len(failing), failed=len(failing))
+            done = SliceOutcome(claim.slice_id, claim.fence, counts, failures=failures)
+            ledger.complete(part, "ann", [done], job_id=job_id)
+            assert ledger.begin_finish(job_id, REF, "ann")
+            promote = state is not JobState.FAILED
+            ledger.finish_part(job_id, part, state, worker_id="ann", promote=promote, whole=whole)
+
+        def listed() -> dict[str, int]:
+            return {each.document_id: each.attempts for each in ledger.failures(REF)}
+
+        built("first", "again", "gone")
+        built("refused", "again", state=JobState.FAILED)
+        assert listed() == {"again": 2, "gone": 1}
+        built("second", "again", "new")
+        assert listed() == ({"again": 3, "new": 1} if whole else {"again": 3, "gone": 1, "new": 1})

@@ -48,6 +48,12 @@ def record_failures(tables: Tables, key: Generation, job_id: str, failures: Iter
         )
 
 
+def forget_unmet(tables: Tables, key: Generation, job_id: str) -> None:
+    """Failures that this job, which has read everything, has not met."""
+    known = tables.failures.get(key, {})
+    tables.failures[key] = {name: each for name, each in known.items() if each.job_id == job_id}
+
+
 def forget_unserved(tables: Tables, part: JobPart) -> None:
     """Drop the manifest of an instance that a failed part began and that is not served."""
     served = tables.checkpoints.get((part.ref, part.generation))

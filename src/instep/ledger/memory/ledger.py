@@ -161,12 +161,21 @@ class MemoryLedger:
         *,
         worker_id: str,
         promote: bool = False,
+        whole: bool = False,
         error: str | None = None,
         retry: bool = False,
     ) -> JobState:
         with self._lock:
             return parts.finish(
-                self._tables, job_id, part, state, worker_id=worker_id, promote=promote, error=error, retry=retry
+                self._tables,
+                job_id,
+                part,
+                state,
+                worker_id=worker_id,
+                promote=promote,
+                whole=whole,
+                error=error,
+                retry=retry,
             )
 
     # Slices.

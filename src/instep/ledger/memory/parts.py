@@ -82,6 +82,7 @@ def finish(
     *,
     worker_id: str,
     promote: bool,
+    whole: bool,
     error: str | None,
     retry: bool,
 ) -> JobState:
@@ -96,6 +97,8 @@ def finish(
     _demand_finish(tables, job, row, part, state, worker_id=worker_id, promote=promote)
     if promote:
         _promote(tables, job, row)
+        if whole:
+            documents.forget_unmet(tables, row.key, job_id)
     else:
         instances.failed(tables, job, row.part, error or f"its part of job {job_id} is {state}", retry=retry)
     if state is JobState.FAILED:

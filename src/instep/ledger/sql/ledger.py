@@ -161,12 +161,13 @@ class SqlLedger:
         *,
         worker_id: str,
         promote: bool = False,
+        whole: bool = False,
         error: str | None = None,
         retry: bool = False,
     ) -> JobState:
         return self._write(
             lambda tx: part_rows.finish(
-                tx, job_id, part, state, worker_id=worker_id, promote=promote, error=error, retry=retry
+                tx, job_id, part, state, worker_id=worker_id, promote=promote, whole=whole, error=error, retry=retry
             )
         )
 

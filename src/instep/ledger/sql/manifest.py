@@ -185,6 +185,12 @@ def write_failures(tx: Transaction, key: Key, job_id: str, outcomes: Sequence[Sl
         tx.connection.execute(insert(failures), rows)
 
 
+def forget_unmet(tx: Transaction, part: JobPart, job_id: str) -> None:
+    """This job has read everything: what other jobs have recorded is gone from the source."""
+    others = (*_failed(str(part.ref), part.generation), failures.c.job_id != job_id)
+    tx.connection.execute(delete(failures).where(*others))
+
+
 def _failed(ref: str, generation: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return failures.c.ref == ref, failures.c.generation == generation
 

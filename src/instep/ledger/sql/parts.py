@@ -174,6 +174,7 @@ def finish(
     *,
     worker_id: str,
     promote: bool,
+    whole: bool,
     error: str | None,
     retry: bool,
 ) -> JobState:
@@ -194,6 +195,8 @@ def finish(
     if durable and _has_open_slices(tx, job_id, part.ref):
         raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
     if promote:
+        if whole:
+            manifest.forget_unmet(tx, part, job_id)
         _promote(tx, job_id, part, stored)
     if state is JobState.FAILED:
         _cancel(tx, job_id, part.ref)

@@ -27,13 +27,13 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
     verdict = Judged(counts.read - counts.deleted, counts.failed, "rows")
     if checkpoint and not verdict.enough:
         return f"{verdict}; what was served stays"
-    if setup.in_place:
-        return "no rows were read; what was served stays" if checkpoint and not counts.written else None
     allowed = bool(job.configuration.get("allow_deletes"))
-    return _stored(setup, part, counts.written, checkpoint, allowed=allowed)
+    if setup.in_place:
+        return _in_place(setup, part, counts.written, checkpoint, allowed=allowed)
+    return _staged(setup, part, counts.written, checkpoint, allowed=allowed)
 
 
-def _stored(
+def _staged(
     setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool
 ) -> str | None:
     """What is in the target against what was written, and against what is served."""
@@ -41,12 +41,44 @@ def _stored(
     if stored > written:
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
     if stored < NEEDED * written:
-        return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
-    return _lost(setup, checkpoint, stored, allowed=allowed) if checkpoint else None
+        return _few_keys(written, stored)
+    return _lost(setup, _served(setup, checkpoint), stored, allowed=allowed) if checkpoint else None
 
 
-def _lost(setup: TableSetup, checkpoint: Checkpoint, stored: int, *, allowed: bool) -> str | None:
-    served = setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
+def _in_place(
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool
+) -> str | None:
+    """What the build wrote against what it would sweep, before it does. Whoever finishes it after a crash finds nothing
+    that speaks against it any more.
+    """
+    path = setup.ref.scope.path
+    mine, others = setup.target.tables.held(part.physical, part.instance, prefix=path)
+    if mine < written and others:
+        return (
+            f"{written - mine:,} of {written:,} rows that were read did not replace what is stored: either the source "
+            "is older than that (a restored backup?), or several rows have one `key`. Nothing was removed. If the "
+            f"source is right: instep namespace delete {setup.ref.scope}, and run again"
+        )
+    if mine < NEEDED * written:
+        return _few_keys(written, mine)
+    if checkpoint is None:
+        return None
+    served = mine + others
+    if checkpoint.physical != part.physical:
+        stands = setup.target.exists(checkpoint.physical)
+        served = sum(setup.target.tables.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
+    return _lost(setup, served, mine, allowed=allowed)
+
+
+def _few_keys(written: int, stored: int) -> str:
+    return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
+
+
+def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
+    return setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
+
+
+def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool) -> str | None:
     lost = served - stored
     if served and not stored:
         return "the rebuild is empty; what was served stays"
@@ -60,4 +92,4 @@ def _lost(setup: TableSetup, checkpoint: Checkpoint, stored: int, *, allowed: bo
 
 def not_better(setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
     """See `EntitySetup.not_better`."""
-    return _lost(setup, served, setup.target.rows(checkpoint.physical), allowed=False)
+    return _lost(setup, _served(setup, served), setup.target.rows(checkpoint.physical), allowed=False)

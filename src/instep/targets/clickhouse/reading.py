@@ -9,7 +9,7 @@ from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import stored_type
-from instep.targets.tables import DELETED, INSTANCE, TableSpec, arrow_schema, checked_prefix
+from instep.targets.tables import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +23,14 @@ def select(database: str, physical: str, spec: TableSpec) -> str:
 
 def count(session: Session, database: str, physical: str, spec: TableSpec) -> int:
     return int(records(session, f"SELECT count() AS n FROM {_live(database, physical, spec)}")[0]["n"])
+
+
+def held(session: Session, database: str, physical: str, spec: TableSpec, instance: str, *, prefix: str) -> Held:
+    mine = f"{INSTANCE} = {{instance:String}}"
+    conditions = [_live(database, physical, spec), *([_below(spec, prefix)] if prefix else [])]
+    sql = f"SELECT countIf({mine}) AS mine, countIf(NOT {mine}) AS others FROM {' AND '.join(conditions)}"
+    (found,) = records(session, sql, instance=instance, prefix=prefix)
+    return Held(int(found["mine"]), int(found["others"]))
 
 
 def read(
@@ -54,6 +62,10 @@ def _live(database: str, physical: str, spec: TableSpec) -> str:
     return f"{quoted(database, spec.table(physical))} FINAL WHERE NOT {DELETED}"
 
 
+def _below(spec: TableSpec, prefix: str) -> str:
+    return f"startsWith({quoted(checked_prefix(spec, prefix))}, {{prefix:String}})"
+
+
 def _equals(spec: TableSpec, name: str, parameter: str, value: Any) -> str:
     kind = spec.type_of(name)
     if value is None:
@@ -72,7 +84,7 @@ def delete(
     """
     conditions = []
     if prefix:
-        conditions.append(f"startsWith({quoted(checked_prefix(spec, prefix))}, {{prefix:String}})")
+        conditions.append(_below(spec, prefix))
     if but is not None:
         conditions.append(f"{INSTANCE} != {{instance:String}}")
     if not conditions:

@@ -21,7 +21,7 @@ from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
-from instep.targets.tables import JOURNAL, OWN, Drift, TableSpec, TableWriter, alias_owns, spec_of
+from instep.targets.tables import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, alias_owns, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +233,11 @@ class ClickHouseTarget:
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self.session() as session:
             return reading.count(session, self.database, physical, self._spec(session, physical, kind))
+
+    def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
+        with self.session() as session:
+            spec = self._spec(session, physical, OWN)
+            return reading.held(session, self.database, physical, spec, instance, prefix=prefix)
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         with self.session() as session:

@@ -21,13 +21,16 @@ from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.lance.target import LanceTarget
 from instep.targets.names import checked_name
 from instep.targets.tables import (
+    INSTANCE,
     OWN,
     THERE,
     Drift,
+    Held,
     TableSpec,
     TableWriter,
     alias_owns,
     arrow_schema,
+    checked_prefix,
     checked_specs,
     decode_specs,
     encode_specs,
@@ -222,6 +225,21 @@ class LanceTableTarget:
         with self._place.understood():
             # An index that is older than their being counted has to be read.
             return int(dataset.count_rows(THERE) if deletions is None else dataset.count_rows() - deletions)
+
+    def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from instep.targets.lance.deletions import same
+
+        dataset, spec = self._open(physical, OWN)
+        scope = checked_prefix(spec, prefix) if prefix else None
+        mine = found = 0
+        for batch in self._rows(dataset, THERE, [*([scope] if scope else []), INSTANCE], spec, {}):
+            below = batch.filter(pc.starts_with(batch.column(scope), prefix)) if scope else batch
+            mine += below.filter(same(below.column(INSTANCE), instance, pa.string())).num_rows
+            found += below.num_rows
+        return Held(mine, found - mine)
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         import pyarrow as pa

@@ -13,6 +13,7 @@ from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.postgres.connection import Name, Session, names
 from instep.targets.postgres.layout import plain_type
+from instep.targets.postgres.reading import below_prefix
 from instep.targets.postgres.staging import TASK
 from instep.targets.tables import DELETED, INSTANCE, VERSION, TableSpec, checked_prefix
 
@@ -59,11 +60,9 @@ def delete(session: Session, physical: str, spec: TableSpec, *, prefix: str, but
     conditions: list[sql.Composable] = []
     values: list[str] = []
     if prefix:
-        # What begins with 42/9970/ is from there on, and before what begins with 42/99700, the character after the
-        # slash. By an index, if the scope is the first column of the key.
-        scope = Name("there", checked_prefix(spec, prefix))
-        conditions.append(sql.SQL("{0} >= %s AND {0} < %s").format(scope))
-        values += [prefix, prefix[:-1] + chr(ord("/") + 1)]
+        below, bounds = below_prefix(Name("there", checked_prefix(spec, prefix)), prefix)
+        conditions.append(below)
+        values += bounds
     if but is not None:
         conditions.append(sql.SQL("{} <> %s").format(Name("there", INSTANCE)))
         values.append(but)

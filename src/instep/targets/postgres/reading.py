@@ -10,7 +10,7 @@ from psycopg import sql
 from instep.domain.columns import Column, TypeName
 from instep.targets.postgres.connection import Name, Session
 from instep.targets.postgres.layout import plain_type
-from instep.targets.tables import DELETED, TableSpec, arrow_schema
+from instep.targets.tables import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +23,32 @@ def count(session: Session, physical: str, spec: TableSpec) -> int:
         deleted=Name(DELETED),
     )
     return int(found[0][0])
+
+
+def held(session: Session, physical: str, spec: TableSpec, instance: str, *, prefix: str) -> Held:
+    conditions: list[sql.Composable] = [sql.SQL("NOT {}").format(Name(DELETED))]
+    bounds: tuple[str, ...] = ()
+    if prefix:
+        below, bounds = below_prefix(Name(checked_prefix(spec, prefix)), prefix)
+        conditions.append(below)
+    ((mine, found),) = session.run(
+        "SELECT count(*) FILTER (WHERE {instance} = %s), count(*) FROM {table} WHERE {conditions}",
+        instance,
+        *bounds,
+        instance=Name(INSTANCE),
+        table=session.name(spec.table(physical)),
+        conditions=sql.SQL(" AND ").join(conditions),
+    )
+    return Held(int(mine), int(found) - int(mine))
+
+
+def below_prefix(scope: sql.Composable, prefix: str) -> tuple[sql.Composed, tuple[str, str]]:
+    """The condition of rows whose scope is below `prefix`, and its parameters.
+
+    What begins with 42/9970/ is from there on, and before what begins with 42/99700, the character after the slash. By
+    an index, if the scope is the first column of the key.
+    """
+    return sql.SQL("{0} >= %s AND {0} < %s").format(scope), (prefix, prefix[:-1] + chr(ord("/") + 1))
 
 
 def read(

@@ -14,7 +14,7 @@ from instep.targets.postgres.connection import Missing, Place, Session
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import Index, fitting, fitting_specs, known
 from instep.targets.postgres.staging import StagedRows
-from instep.targets.tables import OWN, Drift, TableSpec, TableWriter, spec_of
+from instep.targets.tables import OWN, Drift, Held, TableSpec, TableWriter, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,6 +169,10 @@ class PostgresTarget:
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
             return reading.count(session, physical, spec_of(index.specs, kind))
+
+    def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
+        with self._index(physical) as (session, index):
+            return reading.held(session, physical, spec_of(index.specs, OWN), instance, prefix=prefix)
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         with self._index(physical) as (session, index):

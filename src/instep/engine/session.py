@@ -84,8 +84,8 @@ _SCANS = {
     "spark.driver.memory": "2g",
     # What has no zone is read as UTC, wherever the machine stands.
     "spark.sql.session.timeZone": "UTC",
-    # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays so until its task ends, so tasks
-    # are short, half a million rows or so; with many of them the cores also end at about the same time.
+    # A large wave does not delay small ones: see `pools.xml`. A core that is taken stays so until its task ends, so
+    # tasks are short, half a million rows or so; with many of them the cores also end at about the same time.
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": _POOLS.as_uri(),
     "spark.sql.files.maxPartitionBytes": "16m",

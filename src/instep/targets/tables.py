@@ -39,7 +39,7 @@ OWN = ""
 #: What stands in a kind's place where a store keeps its own records beside an index.
 JOURNAL = "instep"
 
-#: What every row has beside its own columns. `_version` is the watermark in microseconds, or the epoch of who wrote it.
+#: What every row has beside its own columns. `_version` is the watermark in microseconds, or the base of its wave.
 REF, INSTANCE, VERSION, DELETED = "_ref", "_instance", "_version", "_deleted"
 #: The condition of rows that a reader finds.
 THERE = f"NOT {DELETED}"

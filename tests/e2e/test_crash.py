@@ -19,7 +19,7 @@ from . import corpus
 from .conftest import Place
 
 #: Small waves, so that there is something between two commits to be killed in.
-RUN = "import instep.service.wave as wave; wave.MAX_CLAIM = 2; import instep; instep.load('.').run()"
+RUN = "import instep.service.setup as setup; setup.MOST_CLAIMS = 2; import instep; instep.load('.').run()"
 
 
 def start(place: Place, code: str = RUN) -> subprocess.Popen[bytes]:

@@ -23,6 +23,7 @@ from instep.engine.inline import InlineEngine
 from instep.engine.port import Engine, TableProgram, WaveProgram
 from instep.errors import Transient, UserError
 from instep.ledger.memory import MemoryLedger
+from instep.service import setup
 from instep.service import wave as waves
 from instep.service.compose import Workshop
 from instep.service.context import Context
@@ -155,7 +156,7 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def small_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two slices a wave, so that a job takes several."""
-    monkeypatch.setattr(waves, "MAX_CLAIM", 2)
+    monkeypatch.setattr(setup, "MOST_CLAIMS", 2)
 
 
 def exact(site: Site, results: Sequence[EntityResult]) -> None:

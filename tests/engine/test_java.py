@@ -52,6 +52,8 @@ def test_a_start_in_the_background_tells_its_error_when_the_session_is_asked_for
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    # Another test of this process may have left a session that would be taken.
+    monkeypatch.setattr("instep.engine.session._active", lambda: None)
     spark = LazySpark(SparkSettings(master="local[1]"))
     spark.begin()
     with pytest.raises(UserError, match="no Java was found"):

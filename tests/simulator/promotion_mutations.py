@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from instep.domain.replacement import Judged
-from instep.service import plan, promotion
+from instep.service import promotion
+from instep.service.documents import changes, judgement
 
 from .mutations import ALL, Patch, seeded_bug
 
@@ -12,12 +13,12 @@ __all__ = ["ALL"]
 
 @seeded_bug
 def a_rebuild_without_what_is_served_is_served(patch: Patch) -> None:
-    patch.setattr(promotion, "_judged", lambda part, checkpoint, ledger, status: Judged(0, 0))
+    patch.setattr(judgement, "_judged", lambda part, checkpoint, ledger, status: Judged(0, 0))
 
 
 @seeded_bug
 def what_was_refused_is_built_again_and_again(patch: Patch) -> None:
-    patch.setattr(plan, "_would_fail_again", lambda *args: None)
+    patch.setattr(changes, "_would_fail_again", lambda *args: None)
 
 
 @seeded_bug

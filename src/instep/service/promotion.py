@@ -122,8 +122,8 @@ def late_aliases(setup: EntitySetup, generation: str, physical: str, ledger: Led
     if not setup.in_place:
         return []
     late = [each for each in _aliases(setup, generation, ledger) if setup.target.served(each) != physical]
-    if not late:
-        return []
+    if not late or not setup.target.exists(physical):
+        return []  # What is gone is built again, which is for the next plan to say.
     built = [each for each in ledger.entity_checkpoints(setup.ref.entity) if each.generation == generation]
     return late if all(each.physical == physical for each in built) else []
 

@@ -95,7 +95,7 @@ def test_a_database_that_compares_text_otherwise_loses_nothing(sessions: Session
     assert sorted(found.column("id").to_pylist()) == list(range(len(texts)))
     # Spark's own comparison would have lost some: that is what this test is about.
     pushed = re.findall(r"PushedFilters: \[(.*?)\]", explained(frames[3]))
-    assert not any("Than" in each for each in pushed), pushed
+    assert not any("*" in each for each in pushed), pushed  # With a star are those that the database decides.
 
 
 def test_times_of_mariadb(sessions: Sessions) -> None:

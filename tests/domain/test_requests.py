@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.refs import GLOBAL, PartitionRef, Scope
+from instep.domain.refs import GLOBAL
 from instep.domain.requests import (
     MAX_BYTES,
     MAX_WATERMARK,
@@ -16,7 +16,6 @@ from instep.domain.requests import (
     Request,
     RequestError,
     decode,
-    deduplication_key,
     encode,
     message_id,
     request_of,
@@ -59,7 +58,6 @@ def test_how_they_are_written() -> None:
     request = NamespaceRequest("42/9970", 8)
     assert encode(request) == b'{"type":"namespace","path":"42/9970/","watermark":8}'
     assert (subject_of(GLOBAL), subject_of(request.scope)) == ("request.global", "request.namespace.42.9970")
-    assert deduplication_key("Issue", request) == PartitionRef("Issue", Scope("42/9970/"))
     assert message_id(request) == "42/9970@8"
     assert Kind.of(request.scope) is Kind.NAMESPACE
     assert Kind.of(GLOBAL) is Kind.GLOBAL

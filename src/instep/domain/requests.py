@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
-from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope
+from instep.domain.refs import GLOBAL, RefError, Scope
 
 #: No request is larger than this, on no bus.
 MAX_BYTES: Final = 1_024
@@ -70,11 +70,6 @@ Request = GlobalRequest | NamespaceRequest
 
 def request_of(scope: Scope, watermark: int) -> Request:
     return GlobalRequest(watermark) if scope.is_global else NamespaceRequest(scope.path, watermark)
-
-
-def deduplication_key(entity: str, request: Request) -> PartitionRef:
-    """Of the requests with one key, one is in work at most, and the newest one of the others waits."""
-    return PartitionRef(entity, request.scope)
 
 
 def message_id(request: Request) -> str:

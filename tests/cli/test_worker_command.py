@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -128,6 +129,23 @@ def test_being_told_to_stop_is_a_good_end(
     assert main(["worker"]) == 0
     assert "stopped" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_while_an_object_is_finalized_is_not_lost(
+    serving: Callable[[Serve], None], capsys: pytest.CaptureFixture[str], signum: signal.Signals
+) -> None:
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(signum)
+
+    def serve(_setups: Sequence[EntitySetup], _context: Context, _until_idle: bool) -> None:
+        Dying()  # Python drops what this raises.
+        threading.Event().wait(60)
+
+    serving(serve)
+    assert main(["worker"]) == 0
+    assert "stopped" in capsys.readouterr().err
 
 
 def test_errors_of_the_service_are_told_as_everywhere(

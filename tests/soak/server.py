@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import instep
+from instep.cli.signals import terminate_like_ctrl_c
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice
@@ -152,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setup.MOST_CLAIMS = options.claim
     try:
         workshop = Workshop(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
-        with closing(workshop), closing(workshop.ledger()) as ledger:
+        with closing(workshop), closing(workshop.ledger()) as ledger, terminate_like_ctrl_c():
             _serve(open_server(options.project, options.home, ledger, workshop, diary), options.role, lines)
     except KeyboardInterrupt:
         diary.note("ended", kind="KeyboardInterrupt", why="interrupted")

@@ -63,7 +63,7 @@ def test_an_answer_with_a_gap_is_none(first: str, last: str) -> None:
         answer.take("$KV.bucket.a", first, b"1", False)
         answer.take("$KV.bucket.b", last.format(90, number), b"2", False)
         await _end_of(answer, 0.0)
-        return answer.found
+        return answer.found()
 
     assert asyncio.run(answered(2)) == {"a": Found(b"1", 71), "b": Found(b"2", 90)}
     with pytest.raises(ConnectionError):

@@ -103,25 +103,25 @@ class Matrix:
     @classmethod
     def of(cls, listed: Iterable[StatusRecord], scopes: Sequence[Scope], entities: Sequence[str]) -> Matrix:
         """From the keys that were listed, in one pass. Keys of other scopes and entities do not count."""
-        by_prefix = {str(StatusKey(scope, None)): scope for scope in scopes}
+        prefixes = {scope: str(StatusKey(scope, None)) for scope in scopes}
+        found: dict[str, dict[str, IndexState]] = {prefix: {} for prefix in prefixes.values()}
+        whole: dict[str, IndexState] = {}
         wanted = set(entities)
-        found: dict[tuple[Scope, str], IndexState] = {}
-        whole: dict[Scope, IndexState] = {}
         notes: list[str] = []
         for record in listed:
             # Not parsed: only keys that are looked for matter here, and there are thousands.
-            prefix, entity = record.key.rpartition(".")[::2]
-            if entity in wanted and (scope := by_prefix.get(prefix)):
-                found[scope, entity] = _state(record, notes)
-            elif scope := by_prefix.get(record.key):
-                whole[scope] = _state(record, notes)
+            prefix, _, entity = record.key.rpartition(".")
+            if entity in wanted and prefix in found:
+                found[prefix][entity] = _state(record, notes)
+            elif record.key in found:
+                whole[record.key] = _state(record, notes)
         rows: dict[Scope, tuple[IndexState, ...]] = {}
-        for scope in scopes:
-            rest = whole.get(scope, IndexState.NOT_INDEXED)
-            rows[scope] = tuple(found.get((scope, entity), rest) for entity in entities)
-            missing = sum((scope, entity) not in found for entity in entities)
-            if scope in whole and missing:
-                notes.append(f"{StatusKey(scope, None)} has the old format: it stands for {missing:,} of its entities")
+        for scope, prefix in prefixes.items():
+            states, rest = found[prefix], whole.get(prefix, IndexState.NOT_INDEXED)
+            rows[scope] = tuple(states.get(entity, rest) for entity in entities)
+            missing = sum(entity not in states for entity in entities)
+            if prefix in whole and missing:
+                notes.append(f"{prefix} has the old format: it stands for {missing:,} of its entities")
         return cls(tuple(entities), rows, tuple(notes))
 
     @classmethod

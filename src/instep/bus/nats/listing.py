@@ -22,25 +22,30 @@ _KEPT: Final = 5.0
 
 @dataclass(slots=True)
 class _Answer:
-    """What has come so far. `ended` is set with the last message that there was, or when some are missing."""
+    """What has come so far, as it came: thousands do. `ended` is set with the last message that there was."""
 
     prefix: int
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    messages: int = 0
-    complete: bool = False
-    found: dict[str, Found] = field(default_factory=dict)
+    messages: list[tuple[str, str, bytes, bool]] = field(default_factory=list)
 
     def take(self, subject: str, reply: str, data: bytes, is_deletion: bool) -> None:
-        revision, number, left = _numbers(reply)
-        self.messages += 1
-        if not is_deletion:
-            self.found[subject[self.prefix :]] = Found(data, revision)
-        if not left or number != self.messages:
-            self.complete = number == self.messages
+        self.messages.append((subject, reply, data, is_deletion))
+        if _is_last(reply):
             self.ended.set()
 
     async def take_message(self, message: Msg) -> None:
         self.take(message.subject, message.reply, message.data, KV_OP in (message.headers or ()))
+
+    def found(self) -> dict[str, Found]:
+        """By key. Raises `ConnectionError` when a message between others is missing."""
+        start, prefix, found = _first_number(self.messages), self.prefix, {}
+        for place, (subject, reply, data, is_deletion) in enumerate(self.messages, 1):
+            tokens = reply.split(".")
+            if int(tokens[start + 1]) != place:
+                raise ConnectionError("a part of the answer was lost")
+            if not is_deletion:
+                found[subject[prefix:]] = Found(data, int(tokens[start]))
+        return found
 
 
 async def find(connection: Connection, bucket: str, pattern: str) -> dict[str, Found]:
@@ -66,24 +71,28 @@ async def find(connection: Connection, bucket: str, pattern: str) -> dict[str, F
     finally:
         await subscription.unsubscribe()
     await client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{made.name}")  # Its answer changes nothing.
-    return answer.found
+    return answer.found()
 
 
 async def _end_of(answer: _Answer, timeout: float) -> None:
     while not answer.ended.is_set():
-        before = answer.messages
+        before = len(answer.messages)
         try:
             await asyncio.wait_for(answer.ended.wait(), timeout)
         except TimeoutError:
-            if answer.messages == before:
+            if len(answer.messages) == before:
                 raise
-    if not answer.complete:
-        raise ConnectionError("a part of the answer was lost")
 
 
-def _numbers(reply: str) -> tuple[int, int, int]:
-    """Revision, number of the message, and how many come after it: of where the message is to be acknowledged."""
-    tokens = reply.split(".")
-    # Of a server with domains: `$JS.ACK.domain.account.stream.consumer.times.revision.number.time.left…`
-    start = 5 if len(tokens) == 9 else 7
-    return int(tokens[start]), int(tokens[start + 1]), int(tokens[start + 3])
+# A message is acknowledged at `$JS.ACK.stream.consumer.times.revision.number.time.left`, with a server of domains at
+# `$JS.ACK.domain.account.stream.consumer.times.revision.number.time.left.token`.
+
+
+def _is_last(reply: str) -> bool:
+    """Whether no message comes after it."""
+    return reply.endswith(".0") if reply.count(".") == 8 else reply.split(".")[10] == "0"
+
+
+def _first_number(messages: list[tuple[str, str, bytes, bool]]) -> int:
+    """Where the revision stands among the tokens; the number of the message comes after it."""
+    return 5 if messages and messages[0][1].count(".") == 8 else 7

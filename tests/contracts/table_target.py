@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -34,6 +36,8 @@ from tests.contracts.table_scopes import TableScopesContract
 from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_writers import TableWritersContract
 from tests.contracts.target import FailingTarget
+
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class TableTargetContract(MergingContract, TableWritersContract, TableScopesContract, TableServingContract):
@@ -147,6 +151,35 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
                     assert target.read("Odd__1", where=where, columns=names).to_pylist() == [row], name
         assert target.row("Odd__1", ["nobody", 1]) is None
         assert target.read("Odd__1", where={"string": "' OR 1=1 --"}).num_rows == 0
+
+    #: What of the rows in the next test the target cannot hold, by row.
+    unfit_rows: ClassVar[Mapping[int, tuple[str, str]]] = {}
+
+    def test_what_is_not_unfit_is_held_exactly(self, target: TableTarget) -> None:
+        """One batch with all of them: what is unfit is named, and the others are written."""
+        keys = ["plain", "".join(map(chr, range(0x100, 0x2000))), "text with NUL", "NUL\0", "text"]
+        texts = ["", "long key", "a\0b", "NUL in the key", "x" * 1_000_000]
+        dates = [date.min, date.max, None, None, date(1900, 1, 1)]
+        rows = [
+            dict.fromkeys((each.name for each in ODD.columns), None)
+            | {"select": key, "a b\"c'd\\e": at, "string": text, "date": day, "timestamp": moment}
+            for at, (key, text, day, moment) in enumerate(
+                zip(keys, texts, dates, [datetime.min.replace(tzinfo=UTC), None, None, None, LAST], strict=True)
+            )
+        ]
+        written = batch(ODD, rows)
+        found = list(target.unfit(ODD, written.select([each.name for each in ODD.columns])))
+        named = {row: (each.column, each.reason) for each in found for row in np.flatnonzero(each.rows).tolist()}
+        assert named == dict(self.unfit_rows)
+        target.create("Odd__1", [ODD])
+        base = target.fence("Odd__1", 1)
+        fit = written.filter(pa.array([at not in named for at in range(len(rows))]))
+        part = target.writer("Odd__1", base).stage(iter([TableChange(OWN, fit)]))
+        target.commit("Odd__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        stored = target.read("Odd__1", columns=list(rows[0])).to_pylist()
+        assert sorted(stored, key=lambda row: row["a b\"c'd\\e"]) == [
+            row for at, row in enumerate(rows) if at not in named
+        ]
 
     def test_a_column_that_is_not_there_is_a_user_error(self, target: TableTarget, index: str) -> None:
         with pytest.raises(UserError, match="nope"):

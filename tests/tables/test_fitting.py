@@ -90,6 +90,15 @@ def test_the_id_of_a_row_is_its_key_as_text() -> None:
     ]
 
 
+def test_an_id_that_no_ledger_can_keep_is_its_beginning_and_a_digest() -> None:
+    keys: list[str | None] = ["k" * 80, "k" * 81, "k" * 5_000, "a\0b", "a?b", None]
+    kept, *short, plain, null = map(str, row_ids([pa.array(keys, pa.string())]).to_pylist())
+    assert (kept, plain, null) == (keys[0], "a?b", "null")
+    assert [each.partition("…")[0] for each in short] == ["k" * 40, "k" * 40, "a?b"]
+    assert len(set(short)) == 3
+    assert all(len(each) <= 80 for each in short)
+
+
 @settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=5)), st.integers(0, 3))
 def test_bytes_are_hexadecimal_wherever_they_lie(values: list[bytes | None], offset: int) -> None:

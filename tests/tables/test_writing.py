@@ -26,7 +26,7 @@ from instep.outcomes import OUTCOME_SCHEMA, decode_outcome
 from instep.tables import tally
 from instep.tables.routing import WaveRows
 from instep.tables.writing import RowWriter, deleted_rows, needed_columns
-from instep.targets.tables import TableChange
+from instep.targets.tables import TableChange, TableSpec, Unfit
 
 USER = (Column("user_id", INT64),)
 ENTITY = GraphEntity(
@@ -57,6 +57,13 @@ class Kept:
     """A target in name: keeps what is staged."""
 
     changes: list[TableChange] = field(default_factory=list)
+
+    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
+        """Titles and edges to 13 are not held here."""
+        for name, value in (("title", "unheard of"), ("to_user_id", 13)):
+            if name in rows.schema.names:
+                mask = np.array([each == value for each in rows.column(name).to_pylist()], bool)
+                yield Unfit(name, mask, f"the value {value}")
 
     def writer(self, physical: str, base: int) -> Kept:
         assert (physical, base) == ("Task__1", 3)
@@ -207,6 +214,20 @@ def test_rows_that_cannot_be_written_fail_alone() -> None:
     assert late[:3] == ("13", "Task(13)", "")
     assert "'changed' is no timestamp" in late.reason
     assert (found["high"].counts.failed, found["high"].counts.written) == (2, 1)
+
+
+def test_rows_that_the_target_cannot_hold_fail_alone_wherever_in_the_graph_they_do_not_fit() -> None:
+    rows = [row(1), row(2, **{"a.title": "unheard of"}), row(3, by=13), row(None), row(4, **{"a.title": "unheard of"})]
+    target = Kept()
+    counted = outcomes(a_writer(target), batch(rows))["all"]
+    assert [each["id"] for each in target.rows()] == [each["id"] for each in target.rows("AUTHOR")] == [1]
+    assert {each.document_id: each.reason for each in counted.failures} == {
+        "null": "key column 'id' is null",
+        "2": "column 'a.title' has the value unheard of, which the target cannot hold",
+        "3": "column 'by' has the value 13, which the target cannot hold",
+        "4": "column 'a.title' has the value unheard of, which the target cannot hold",
+    }
+    assert (counted.counts.failed, counted.counts.written) == (4, 1)
 
 
 def test_a_batch_of_nothing_but_failures_is_no_end() -> None:

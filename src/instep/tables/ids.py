@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,32 @@ import pyarrow.compute as pc
 #: For a key that is none.
 _NULL = "null"
 
+#: Characters that a ledger has room for.
+_LONGEST = 80
+
 
 def row_ids(keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
-    """Key columns of declared types, joined by commas."""
-    texts: list[Any] = [*map(_texts, keys), ","]
-    joined: pa.Array[Any] = pc.binary_join_element_wise(*texts, null_handling="replace", null_replacement=_NULL)
-    return joined
+    """Key columns of declared types, joined by commas. What no ledger can keep is shortened."""
+    columns: list[Any] = [*map(_texts, keys), ","]
+    joined: pa.Array[Any] = pc.binary_join_element_wise(*columns, null_handling="replace", null_replacement=_NULL)
+    odd = _odd(joined)
+    if not odd.true_count:
+        return joined
+    texts = joined.filter(odd).to_pylist()
+    found: pa.Array[Any] = pc.replace_with_mask(joined, odd, pa.array([_short(str(each)) for each in texts]))
+    return found
+
+
+def _odd(ids: Any) -> Any:
+    length: Any = pc.utf8_length(ids)
+    long: Any = pc.greater(length, pa.scalar(_LONGEST))
+    unkept: Any = pc.match_substring(ids, "\0")
+    return pc.or_(long, unkept)
+
+
+def _short(text: str) -> str:
+    """Its beginning and a digest. PostgreSQL stores no NUL."""
+    return f"{text[:40].replace(chr(0), '?')}…{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _texts(values: pa.Array[Any]) -> pa.Array[Any]:

@@ -101,7 +101,8 @@ class _Task:
         self._router: Router = router(
             [each.range for each in writer.slices], [writer.column(name).type for name in writer.cut_by]
         )
-        self._schemas = [arrow_schema(TableSpec.of(table)) for table in writer.tables]
+        self._specs = [TableSpec.of(table) for table in writer.tables]
+        self._schemas = [arrow_schema(spec) for spec in self._specs]
         wanted = [
             Column(table.sources[column.name], column.type) for table in writer.tables for column in table.columns
         ]
@@ -139,14 +140,33 @@ class _Task:
     def _good(self, rows: _Rows) -> tuple[_Rows, Mapping[Column, Values]]:
         """The rows that can be written, and their columns in all types wanted."""
         values, reasons = self._fitted(rows)
-        if not reasons:
-            return rows, values
+        if reasons:
+            rows, values = self._without(rows, values, reasons)
+        if reasons := self._unfit(values):
+            rows, values = self._without(rows, values, reasons)
+        return rows, values
+
+    def _without(
+        self, rows: _Rows, values: Mapping[Column, Values], reasons: Mapping[int, str]
+    ) -> tuple[_Rows, Mapping[Column, Values]]:
+        """The others, once these have failed."""
         bad = np.array(sorted(reasons), np.int64)
         self._tally.fail(self._failures(rows, values, bad.tolist(), reasons))
         kept = np.ones(len(rows.places), bool)
         kept[bad] = False
         rows = rows.filter(kept)
         return rows, self._fitted(rows)[0]
+
+    def _unfit(self, values: Mapping[Column, Values]) -> dict[int, str]:
+        """Why rows whose values are right cannot be held by the target."""
+        reasons: dict[int, str] = {}
+        for table, spec in zip(self._writer.tables, self._specs, strict=True):
+            own = [values[Column(table.sources[column.name], column.type)] for column in table.columns]
+            batch = pa.RecordBatch.from_arrays(own, [column.name for column in table.columns])
+            for name, mask, what in self._writer.target.unfit(spec, batch):
+                why = f"column {table.sources[name]!r} has {what}, which the target cannot hold"
+                reasons |= {row: why for row in np.flatnonzero(mask).tolist() if row not in reasons}
+        return reasons
 
     def _fitted(self, rows: _Rows) -> tuple[Mapping[Column, Values], Mapping[int, str]]:
         """The columns, and why rows cannot be written."""

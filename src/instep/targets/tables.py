@@ -31,7 +31,9 @@ from instep.domain.waves import Mark
 from instep.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: The kind of an index's own table.
 OWN = ""
@@ -132,13 +134,21 @@ class TableChange(NamedTuple):
     rows: pa.RecordBatch
 
 
+class Unfit(NamedTuple):
+    """Rows (a mask) that a store cannot hold, for what they have in this column; `reason` says what that is."""
+
+    column: str
+    rows: NDArray[np.bool_]
+    reason: str
+
+
 class TableWriter(Protocol):
     """A task's way into one physical index. Picklable until it is used; not shared between threads."""
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         """Consume all changes in bounded memory; returns what the driver needs to commit them (JSON bytes, not pickle).
 
-        Raises `UserError` for rows without a key.
+        Raises `UserError` for rows without a key, and for those that are `unfit`.
         """
 
 
@@ -160,6 +170,11 @@ class TableTarget(Protocol):
 
     def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
         """How what is stored differs from these specs."""
+
+    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterable[Unfit]:
+        """What of these rows (columns of the spec, of their types) cannot be held here. Everything else comes back
+        exactly as it was. Asks nobody: tasks call it for every batch.
+        """
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         """See `DocumentTarget.fence`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.service.question import Kind
+from tests.servers.postgres import running_postgres
 
 from .quick import QuickShop
 from .shop import Row
@@ -168,3 +170,33 @@ def test_a_few_rows_of_one_key_are_no_reason_to_refuse_a_first_build_in_place(sh
     shop.save()
     assert shop.run("Ticket@1/2")["Ticket@1/2"].state is JobState.COMPLETED
     assert shop.run("Ticket@1/2", full_refresh=True)["Ticket@1/2"].state is JobState.COMPLETED
+
+
+def test_rows_that_the_target_cannot_hold_are_failures_and_their_neighbours_are_there(tmp_path: Path) -> None:
+    """PostgreSQL has no U+0000 in text, and no long keys."""
+    server = running_postgres()
+    database = f"shop_{uuid.uuid4().hex[:8]}"
+    server.execute(f"CREATE DATABASE {database}")
+    shop = QuickShop(tmp_path / "shop", f"type: postgres, uri: '{server.url(database)}'")
+    shop.declare()
+    shop.edit("key: id\n    watermark", "key: name\n    watermark")
+    shop.fill(people=12, tickets=12)
+    shop.put("people", id=100, name="a\0b")
+    shop.put("people", id=101, name="".join(map(chr, range(0x100, 0x2000))))
+    shop.save()
+    result = shop.run("Person")["Person"]
+    assert (result.state, result.counts.failed, result.counts.written) == (JobState.COMPLETED_WITH_ERRORS, 2, 11)
+    found = failures(shop, "Person@global")
+    assert sorted(found.values()) == [
+        "column 'name' has a key of more than 2500 bytes, which the target cannot hold",
+        "column 'name' has text with the character U+0000, which the target cannot hold",
+    ]
+    assert all(len(each) <= 80 for each in found)
+    left = [shop.rows["people"].pop((number,)) for number in (100, 101)]
+    assert shop.wrong("Person") == {}
+    for number, row in enumerate(left, start=100):
+        shop.put("people", **{**row.values, "name": f"mended {number}"})
+    shop.save()
+    assert shop.run("Person", retry_failures=True)["Person"].state is JobState.COMPLETED
+    assert shop.wrong("Person") == {}
+    assert failures(shop, "Person@global") == {}

@@ -10,7 +10,12 @@ from tests.contracts.table_target import TableTargetContract
 
 
 class TestPostgres(TableTargetContract):
-    #: PostgreSQL has no U+0000 in text; `test_values` says what becomes of it.
+    #: PostgreSQL has no U+0000 in text.
     odd_rows: ClassVar[Sequence[Mapping[str, Any]]] = tuple(
         {**row, "select": row["select"].replace("\0", "\x01")} for row in ODD_ROWS
     )
+    unfit_rows: ClassVar[Mapping[int, tuple[str, str]]] = {
+        1: ("a b\"c'd\\e", "a key of more than 2500 bytes"),
+        2: ("string", "text with the character U+0000"),
+        3: ("select", "text with the character U+0000"),
+    }

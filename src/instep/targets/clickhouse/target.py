@@ -21,7 +21,7 @@ from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
-from instep.targets.tables import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, alias_owns, spec_of
+from instep.targets.tables import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,6 +128,10 @@ class ClickHouseTarget:
     def drift(self, physical: str, specs: Sequence[TableSpec]) -> Sequence[Drift]:
         with self.session() as session:
             return layout.drift(session, self.database, checked_name(physical), specs)
+
+    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Sequence[Unfit]:
+        """Nothing: all values of our types are held."""
+        return ()
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         with self.session(alone=True) as session:

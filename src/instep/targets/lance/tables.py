@@ -28,6 +28,7 @@ from instep.targets.tables import (
     Held,
     TableSpec,
     TableWriter,
+    Unfit,
     alias_owns,
     arrow_schema,
     checked_prefix,
@@ -131,6 +132,10 @@ class LanceTableTarget:
                 keys = (f"keyed by {', '.join(each.key)}" for each in (spec, there))
                 found.append(Drift(spec.kind, "", *keys))
         return found + [Drift(kind, "", "", "there") for kind in stored]
+
+    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Sequence[Unfit]:
+        """Nothing: all values of our types are held."""
+        return ()
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         from instep.targets.lance import commits

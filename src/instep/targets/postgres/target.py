@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import Away, Conflict, Transient, UserError
-from instep.targets.postgres import layout, merging, reading, serving, staging, upkeep
+from instep.targets.postgres import layout, merging, reading, serving, staging, upkeep, values
 from instep.targets.postgres.connection import Missing, Place, Session
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import Index, fitting, fitting_specs, known
 from instep.targets.postgres.staging import StagedRows
-from instep.targets.tables import OWN, Drift, Held, TableSpec, TableWriter, spec_of
+from instep.targets.tables import OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +102,9 @@ class PostgresTarget:
         fitting(physical)
         with self.place.session() as session:
             return layout.drift(session, physical, specs)
+
+    def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
+        return values.unfit(spec, rows)
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         with self._index(physical) as (session, index):

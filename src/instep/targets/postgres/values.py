@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from instep.domain.columns import TypeName
 from instep.errors import UserError
-from instep.targets.tables import TableSpec
+from instep.targets.tables import TableSpec, Unfit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,17 +23,9 @@ _FIRST_MICROSECOND: Final = _FIRST_DAY * 86_400_000_000
 _KEY_BYTES: Final = 2_500
 
 
-class Unfit(NamedTuple):
-    """Rows (a mask) that cannot be written, for their value in this column."""
-
-    column: str
-    rows: NDArray[np.bool_]
-    reason: str
-
-
 def unfit(spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
-    """Rows that have the columns of `arrow_schema`."""
-    for column in spec.all_columns:
+    """See `TableTarget.unfit`."""
+    for column in spec.columns:
         values = rows.column(column.name)
         match column.type.name:
             case TypeName.STRING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Indexer:
         self.asked: list[tuple[str, int]] = []
         self.wrong: Exception | None = None
 
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         self.asked.append((str(ref), watermark))
         if self.wrong is not None:
             raise self.wrong

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +83,39 @@ def test_it_always_comes_to_an_end(moves: list[tuple[str, int]]) -> None:
         now = max(now, slot.due)
         slot = deliveries.take(slot, POLICY, now) or deliveries.reconcile(slot, now)
     assert slot.idle
+
+
+@given(MOVES, st.integers(-1, 40))
+def test_what_is_forgotten_is_over_for_everybody_and_what_is_newer_is_not(
+    moves: list[tuple[str, int]], asked: int
+) -> None:
+    slot, now = Slot(), 0
+    for name, number in moves:
+        now += number
+        with suppress(Fenced, Conflict):
+            slot = _move(slot, name, number, now)
+    gone = deliveries.forget(slot, asked)
+    assert deliveries.forget(gone, asked) is gone
+    assert gone.idle
+    assert gone.buried is None
+    assert deliveries.request(gone, asked, now) is gone
+    if slot.working is not None:
+        fence, watermark = slot.fence, slot.working
+        answers: list[Callable[[], Slot]] = [
+            lambda: deliveries.acknowledge(gone, fence, watermark, now),
+            lambda: deliveries.retry(gone, fence, 1, "bad", now),
+            lambda: deliveries.postpone(gone, fence, 1, now),
+            lambda: deliveries.bury(gone, fence, watermark, "bad", now),
+            lambda: deliveries.extend(gone, fence, POLICY, now),
+        ]
+        for late in answers:
+            with pytest.raises(Fenced):
+                late()
+    newer = deliveries.request(gone, gone.seen + 1, now)
+    taken = deliveries.take(newer, POLICY, now)
+    assert taken is not None
+    assert taken.fence > slot.fence
+    assert (taken.working, taken.attempts) == (gone.seen + 1, 1)
 
 
 def test_pauses_follow_the_policy() -> None:

@@ -65,7 +65,7 @@ class Work:
     def plan(self, ref: str, *outcomes: Outcome) -> None:
         self._planned[ref] += outcomes
 
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         with self._lock:
             if ref in self._in_work:
                 self.doubled.append(ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from instep.bus.open import open_bus
@@ -36,7 +37,7 @@ class FileWork:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "done"
 
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         line = f"{ref} {watermark}\n"
         if not self.file.exists() or line not in self.file.read_text():
             with self.file.open("a") as file:

@@ -108,7 +108,7 @@ class World:
     def delete(self, scope: Scope = SCOPE) -> None:
         """Every step is counted: those of targets, ledger and bus that change something."""
         ledger = cast("Ledger", Stepped(self, self.ledger, "drop_partition"))
-        bus = cast("Bus", Stepped(self, self.bus, "drop", status=Stepped(self, self.bus.status, "delete")))
+        bus = cast("Bus", Stepped(self, self.bus, "forget", status=Stepped(self, self.bus.status, "delete")))
         targets = {
             name: cast("TableTarget", Stepped(self, rows, "delete_scope")) for name, rows in self.targets.items()
         }
@@ -196,7 +196,7 @@ def in_memory() -> World:
 def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
     undisturbed = in_memory()
     undisturbed.delete()
-    assert len(undisturbed.steps) > 12
+    assert len(undisturbed.steps) > 9
     for step in range(len(undisturbed.steps)):
         world = in_memory()
         world.dies_at = step
@@ -210,13 +210,13 @@ def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
         assert world.ledger.verify().differences == ()
 
 
-def test_rows_go_before_what_is_known_of_them_and_what_is_said_last() -> None:
+def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_last() -> None:
     world = in_memory()
     world.delete()
     calls = [each.partition(" ")[0] for each in world.steps]
+    assert calls[0] == "forget"
     assert calls.index("drop_partition") > calls.index("delete_scope")
     assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop_partition")
-    assert calls[-1] == "drop"
 
 
 def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
@@ -227,6 +227,38 @@ def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
     assert "42/9970/" in world.targets["Issue"].rows["Issue__f1"]
     world.delete(Scope.parse("42/9970"))
     assert rest(world) == WANTED
+
+
+def test_what_was_asked_before_is_done_by_nobody_and_what_is_asked_after_is(world: World) -> None:
+    """A namespace of which only a request is known, too."""
+    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
+    world.bus.publish(NamespaceRequest("42/9970/", 2), NamespaceRequest("42/7/", 2), NamespaceRequest("7/", 2))
+    world.delete()
+    notes = world.bus.consumer("New", Kind.NAMESPACE, Policy())
+    for consumer in (issues, notes):
+        found = []
+        while (delivery := consumer.next()) is not None:
+            found.append(str(delivery.request.scope))
+            consumer.ack(delivery)
+        assert not any(each.startswith("42/") or each == "42" for each in found)
+        assert "7" in found
+    assert {"42/", "42/9970/", "42/7/"} <= set(world.targets["Issue"].epochs)
+    world.bus.publish(NamespaceRequest("42/9970/", 3))
+    for consumer in (issues, notes):
+        delivery = consumer.next()
+        assert delivery is not None
+        assert delivery.request == NamespaceRequest("42/9970/", 3)
+
+
+def test_nothing_is_forgotten_while_a_job_works_on_a_part_of_it(world: World) -> None:
+    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
+    world.bus.publish(NamespaceRequest("42/9970/", 2))
+    world.ledger.register_worker("busy", kind="run", host="elsewhere", pid=1)
+    world.ledger.begin_job("at-it", "busy", {})
+    assert isinstance(world.ledger.acquire_lease(PartitionRef.parse("Note@42"), "at-it", "busy"), Lease)
+    with pytest.raises(Busy):
+        world.delete()
+    assert issues.next() is not None
 
 
 def test_nothing_is_deleted_while_a_job_works_on_a_part_of_it(world: World) -> None:

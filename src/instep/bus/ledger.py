@@ -9,7 +9,7 @@ from instep.bus.port import StatusEntry
 from instep.bus.stored import Change, entry_of
 from instep.domain import status_keys
 from instep.domain.deliveries import Policy, Slot
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, Scope
 from instep.domain.requests import Kind, Request
 from instep.ledger.sql import slots
 from instep.ledger.sql import status_keys as status_rows
@@ -28,6 +28,9 @@ class LedgerStore:
 
     def publish(self, requests: Sequence[Request]) -> None:
         self._ledger.change(lambda tx: slots.publish(tx, requests))
+
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        return self._ledger.change(lambda tx: slots.forget(tx, namespace))
 
     def register(self, name: str, kind: Kind, policy: Policy) -> None:
         self._ledger.change(lambda tx: slots.register(tx, name, kind, policy))

@@ -40,6 +40,14 @@ class MemoryStore:
                         if kind is request.kind:
                             self._request(name, request)
 
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        with self._lock:
+            for scope in [each for each in self._asked if each.within(namespace)]:
+                del self._asked[scope]
+            here = {ref: slot for ref, slot in self._slots.items() if ref.scope.within(namespace)}
+            self._slots.update({ref: deliveries.forget(slot) for ref, slot in here.items()})
+            return sorted(ref for ref, slot in here.items() if not slot.idle)
+
     def register(self, name: str, kind: Kind, policy: Policy) -> None:
         with self._lock:
             self._consumers[name] = (kind, policy)

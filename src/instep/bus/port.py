@@ -132,6 +132,12 @@ class Bus(Protocol):
         changes nothing. Handlers that are new get the last request of every scope.
         """
 
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        """Forget what was asked of a namespace, and of those in it: no handler gets it any more, one that is new
+        neither; who is at it is fenced; dead letters are gone. Returns the partitions of which something waited or was
+        in work. What is asked after that is delivered if it is newer. Again it changes nothing.
+        """
+
     def consumer(self, name: str, kind: Kind, policy: Policy) -> Consumer:
         """The durable consumer of the entity `name`; made when it is new, and brought to this kind and policy."""
 

@@ -30,6 +30,9 @@ class Store(Protocol):
     def publish(self, requests: Sequence[Request]) -> None:
         """In the slots of all consumers of their kinds."""
 
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        """See `port.Bus.forget`."""
+
     def register(self, name: str, kind: Kind, policy: Policy) -> None:
         """From now on the consumer has slots; for all scopes that were asked for before, too. Slots of another kind
         are gone.
@@ -65,6 +68,9 @@ class StoredBus:
     def publish(self, *requests: Request) -> None:
         if requests:
             self._store.publish(newest(requests))
+
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        return self._store.forget(namespace)
 
     def consumer(self, name: str, kind: Kind, policy: Policy) -> StoredConsumer:
         demand_name(name)

@@ -170,6 +170,16 @@ def requeue(slot: Slot, now: int) -> Slot:
     return replace(slot, buried=None, waiting=letter.watermark, attempts=0, due=now)
 
 
+def forget(slot: Slot, watermark: int = -1) -> Slot:
+    """As if nothing that was asked so far (up to this watermark, too) were to be done: whoever is at it is overtaken,
+    and the letter is gone. Again it changes nothing.
+    """
+    forgotten = Slot(
+        seen=max(slot.seen, watermark), done=slot.done, fence=slot.fence + (slot.working is not None), due=slot.due
+    )
+    return slot if forgotten == slot else forgotten
+
+
 def drop(slot: Slot) -> Slot:
     _demand_buried(slot)
     return replace(slot, buried=None)

@@ -41,6 +41,10 @@ class Scope:
             raise RefError(f"scope {text!r} is neither 'global' nor a traversal path such as 42/9970")
         return cls(text.rstrip("/") + "/")
 
+    def within(self, namespace: Scope) -> bool:
+        """Whether this is that namespace, or one in it. What is global is in none."""
+        return not (self.is_global or namespace.is_global) and self.path.startswith(namespace.path)
+
     def __str__(self) -> str:
         return "global" if self.is_global else self.path.rstrip("/")
 

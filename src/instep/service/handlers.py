@@ -13,7 +13,7 @@ A handler that dies says nothing: after the ack wait its request is delivered ag
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -46,9 +46,11 @@ class Indexed:
 
 
 class Indexer(Protocol):
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         """Bring a partition up to a watermark (µs), by a job of its own or by joining or awaiting one that does so.
-        Called from many threads, for different partitions. Raises kinds of `InstepError`.
+        Called from many threads, for different partitions. Raises kinds of `InstepError`. `demand` raises one when the
+        request is not in work any more: to be called when nobody else can make a job on the partition, and before one
+        is made.
         """
 
 
@@ -159,7 +161,7 @@ class Loop:
             f"extend-{delivery.id}",
         )
         try:
-            verdict = self._judge(delivery)
+            verdict = self._judge(consumer, delivery)
             self._answer(consumer, delivery, verdict)
         finally:
             end()
@@ -174,9 +176,11 @@ class Loop:
             pass  # There is time for another try.
         return True
 
-    def _judge(self, delivery: Delivery) -> Verdict:
+    def _judge(self, consumer: Consumer, delivery: Delivery) -> Verdict:
         try:
-            found = self._site.indexer.index(delivery.ref, delivery.request.watermark)
+            found = self._site.indexer.index(
+                delivery.ref, delivery.request.watermark, partial(consumer.extend, delivery)
+            )
         except (Transient, Unknown, Conflict, Fenced, Away, Busy) as error:
             return Verdict(cleaned(str(error)))
         except InstepError as error:

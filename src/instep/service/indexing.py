@@ -29,13 +29,14 @@ class PartitionIndexer:
     context: Context
     wait_seconds: float
 
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         results = run_entities(
             self.setups([ref]),
             self.context,
             PlanOptions(watermark=watermark // 1_000),
             wait_seconds=self.wait_seconds,
             upstream=self.setups(self.upstream(ref)),
+            demand=demand,
         )
         return _indexed(next(each for each in results if each.plan.ref == ref))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from instep.bus.port import Bus
 from instep.domain.refs import PartitionRef, RefError, Scope
 from instep.domain.status import StatusKey, StatusKeyTextError
-from instep.errors import Conflict, UserError
+from instep.errors import UserError
 from instep.ledger.port import Holder, Lease, Ledger
 from instep.service.context import Context
 from instep.service.recovery import recover
@@ -46,7 +45,9 @@ def namespaces_of(texts: Iterable[str]) -> list[Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What the deletion of a namespace removes: partitions that the ledger knows of, status keys, dead letters."""
+    """What the deletion of a namespace removes: partitions that the ledger knows of, status keys, dead letters. (And
+    requests that wait.)
+    """
 
     scope: Scope
     partitions: Sequence[PartitionRef]
@@ -72,25 +73,22 @@ def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bu
     keys = [each.key for each in bus.status.under(str(StatusKey(scope, None)))]
     # What was begun and never served has a status key at most.
     refs |= {ref for ref in map(_told, keys) if ref is not None and ref.entity in entities}
-    letters = [each.ref for each in bus.dead_letters() if _lies_in(each.ref.scope, scope)]
-    return Deletion(scope, sorted(ref for ref in refs if _lies_in(ref.scope, scope)), keys, letters)
+    letters = [each.ref for each in bus.dead_letters() if each.ref.scope.within(scope)]
+    return Deletion(scope, sorted(ref for ref in refs if ref.scope.within(scope)), keys, letters)
 
 
 def delete_namespace(
     scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, *, by: str = ""
 ) -> Deletion:
-    """Delete the rows of a namespace, and of those in it, of each entity; then what the ledger knows of it; then what
-    was said of it. After a crash at any step the same call does the rest. Raises `Busy`, and deletes nothing, while a
-    job works on one of its partitions.
+    """Forget what is asked of a namespace, and of those in it; then delete its rows, of each entity; then what the
+    ledger knows of it; then what was said of it. After a crash at any step the same call does the rest. Raises `Busy`,
+    and deletes nothing, while a job works on one of its partitions.
     """
     found = deletion_of(scope, targets, context.ledger, bus)
     partitions = sorted({*found.partitions, *(PartitionRef(entity, scope) for entity in targets)})
-    _Deletion(scope, targets, context, by).run(partitions)
+    _Deletion(scope, targets, bus, context, by).run(partitions)
     for key in found.keys:
         bus.status.delete(key)
-    for ref in found.letters:
-        with suppress(Conflict):  # Somebody else did something about it.
-            bus.drop(ref.entity, ref.scope)
     return found
 
 
@@ -102,31 +100,32 @@ def _told(key: str) -> PartitionRef | None:
     return None if parsed.entity is None else PartitionRef(parsed.entity, parsed.scope)
 
 
-def _lies_in(inner: Scope, outer: Scope) -> bool:
-    return not inner.is_global and inner.path.startswith(outer.path)
-
-
 class _Deletion:
     """Under the leases of all partitions: nobody builds any of them meanwhile."""
 
-    def __init__(self, scope: Scope, targets: Mapping[str, TableTarget], context: Context, by: str) -> None:
+    def __init__(self, scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, by: str) -> None:
         self._scope = scope
         self._targets = targets
+        self._bus = bus
         self._context = context
         self._by = by
 
-    def run(self, partitions: Sequence[PartitionRef]) -> None:
+    def run(self, known: Sequence[PartitionRef]) -> None:
         ledger, job_id = self._context.ledger, self._context.ids.new()
         worker = Worker({}, self._context, "run")
         try:
             recover(self._context)  # Who has died with a lease keeps it from nobody.
             ledger.begin_job(job_id, worker.id, {"delete": str(self._scope)})
+            asked: list[PartitionRef] = []
             try:
-                leases = [self._lease(ref, job_id, worker) for ref in partitions]
+                leases = [self._lease(ref, job_id, worker) for ref in known]
+                # A handler that has no lease yet finds out when it gets it (see `Start`); who has one works on it.
+                asked = [ref for ref in self._bus.forget(self._scope) if ref.entity in self._targets]
+                leases += [self._lease(ref, job_id, worker) for ref in asked if ref not in known]
                 for lease in leases:
                     self._delete(lease, worker)
             finally:
-                for ref in partitions:
+                for ref in (*known, *asked):
                     worker.keeper.drop(ref)
                 ledger.discard_job(job_id)
         finally:

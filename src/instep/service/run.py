@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,15 +81,17 @@ def run_entities(
     wait_seconds: float,
     expected: Mapping[str, str] | None = None,
     upstream: Sequence[EntitySetup] = (),
+    demand: Callable[[], None] | None = None,
 ) -> list[EntityResult]:
     """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
 
     A job that others work on is joined; one that cannot be is waited for, `wait_seconds` at most (`Busy`).
     `expected` maps references to digests of a saved plan: refused when the world has moved since. Of `upstream`, what
-    the entities are made from, only that is built which is not there; results of that come first.
+    the entities are made from, only that is built which is not there; results of that come first. `demand` is that of
+    `Start`.
     """
     planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
-    run = _Run(planner, wait_seconds)
+    run = _Run(planner, wait_seconds, demand)
     for setup in setups:
         settle(setup, context)
     plans = [planner.plan(setup.ref) for setup in setups]
@@ -102,8 +104,9 @@ def run_entities(
 
 
 class _Run:
-    def __init__(self, planner: Planner, wait_seconds: float) -> None:
+    def __init__(self, planner: Planner, wait_seconds: float, demand: Callable[[], None] | None) -> None:
         self._planner = planner
+        self._demand = demand
         self._context = planner.context
         self._started = self._context.clock.monotonic()
         self._deadline = self._started + wait_seconds
@@ -133,7 +136,7 @@ class _Run:
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on what can be had of `todo`; returns what is to be done after that."""
-        start = Start(todo, self._planner, worker, deadline=self._deadline)
+        start = Start(todo, self._planner, worker, deadline=self._deadline, demand=self._demand)
         try:
             start.get()
         except (Fenced, Conflict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,18 @@ class Start:
     """One round's beginning: a lease for everything that is to be done, and a job for what is new.
 
     `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
-    `settled` those that needed nothing any more.
+    `settled` those that needed nothing any more. `demand` is called when there are leases for a new job, and raises
+    when what asked for it has been taken back meanwhile.
     """
 
     def __init__(
-        self, todo: Mapping[PartitionRef, EntityPlan], planner: Planner, worker: Worker, *, deadline: float
+        self,
+        todo: Mapping[PartitionRef, EntityPlan],
+        planner: Planner,
+        worker: Worker,
+        *,
+        deadline: float,
+        demand: Callable[[], None] | None = None,
     ) -> None:
         self.todo = dict(todo)
         self.taken: dict[PartitionRef, str] = {}
@@ -55,6 +62,7 @@ class Start:
         self._worker = worker
         self._had = worker.parts
         self._deadline = deadline
+        self._demand = demand
         self._context = planner.context
         self._ledger = planner.context.ledger
         self._job_id = planner.context.ids.new()
@@ -172,6 +180,8 @@ class Start:
 
     def _plan_job(self) -> None:
         """Store what is new as a job; forget it if nothing is. What an instance is can change until then."""
+        if self._leases and self._demand:
+            self._demand()
         for _ in range(REPLANS):
             if not self._leases:
                 self._ledger.discard_job(self._job_id)

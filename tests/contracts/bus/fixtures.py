@@ -16,6 +16,8 @@ PATIENCE = 60.0
 
 #: Nothing runs out while a test runs, however slow the machine.
 PATIENT = Policy(max_attempts=3, backoff=(3_600_000,), ack_wait=3_600_000)
+#: The same, and tried once.
+ONCE = Policy(max_attempts=1, ack_wait=3_600_000)
 #: Everything runs out at once.
 HASTY = Policy(max_attempts=3, backoff=(1, 2), ack_wait=200)
 
@@ -61,6 +63,7 @@ __all__ = [
     "GLOBAL",
     "HASTY",
     "NAMESPACE",
+    "ONCE",
     "OTHER",
     "PATIENCE",
     "PATIENT",

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from instep.bus.port import Bus
+from instep.domain.deliveries import Policy
+from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.errors import Fenced
-from tests.contracts.bus.fixtures import OTHER, PATIENT, Fixtures, ask, ask_global, consumer, taken
+from tests.contracts.bus.fixtures import NAMESPACE, ONCE, OTHER, PATIENT, Fixtures, ask, ask_global, consumer, taken
 
 
 class Requests(Fixtures):
@@ -137,3 +139,52 @@ class Requests(Fixtures):
                 late(delivery)
         assert mine.next() is None
         assert bus.dead_letters() == []
+
+    def test_what_is_forgotten_of_a_namespace_is_delivered_to_nobody(self, buses: Callable[[], Bus]) -> None:
+        """What waits, is in work, paused or dead, of it and of those in it; and nothing else."""
+        bus, office = buses(), buses()
+        mine, others = consumer(bus, policy=ONCE), consumer(bus, "Note")
+        inside, beside = ask(2, "42/9970/1/"), ask(2, "42/99701/")
+        bus.publish(ask(1), ask_global(1))
+        dead = taken(mine)
+        mine.dead(dead, "bad")
+        bus.publish(ask(1, "42/9970/2/"))
+        paused = taken(mine)
+        mine.postpone(paused, delay=3_600_000)
+        bus.publish(inside)
+        in_work = taken(mine)
+        bus.publish(beside, ask(2))
+        scopes = [each.request.scope for each in (in_work, dead, paused)]
+        lost = [PartitionRef(name, scope) for name in ("Issue", "Note") for scope in scopes]
+        assert office.forget(NAMESPACE) == sorted(lost)
+        assert office.forget(NAMESPACE) == []
+        assert office.dead_letters() == []
+        for late in (mine.ack, mine.extend, mine.postpone, lambda each: mine.retry(each, "late")):
+            with pytest.raises(Fenced):
+                late(in_work)
+        late_comer = consumer(office, "Late")
+        for each in (mine, others, late_comer):
+            assert taken(each).request == beside
+            assert each.next() is None
+        assert taken(consumer(bus, "User", kind=Kind.GLOBAL)).request == ask_global(1)
+        assert [office.reconcile(), office.dead_letters()] == [[], []]
+        bus.publish(ask(3), ask(3, "42/9970/1/"))
+        for each in (mine, others, late_comer):
+            again = [taken(each), taken(each)]
+            assert {delivery.request for delivery in again} == {ask(3), ask(3, "42/9970/1/")}
+            assert all(delivery.attempt == 1 for delivery in again)
+            assert all(delivery.fence > in_work.fence for delivery in again if delivery.ref == in_work.ref)
+            for delivery in again:
+                each.ack(delivery)
+            assert each.next() is None
+
+    def test_what_is_forgotten_leaves_its_group(self, bus: Bus) -> None:
+        policy = Policy(ack_wait=3_600_000, group="source", limit=1)
+        mine = consumer(bus, policy=policy)
+        bus.publish(ask(1), ask(1, OTHER.path))
+        held = taken(mine)
+        assert mine.next() is None
+        bus.forget(held.request.scope)
+        with pytest.raises(Fenced):
+            mine.ack(held)
+        assert taken(mine).request.scope != held.request.scope

@@ -10,10 +10,20 @@ from instep.bus.port import Bus
 from instep.domain.deliveries import Policy
 from instep.domain.requests import Kind
 from instep.errors import Conflict, Fenced
-from tests.contracts.bus.fixtures import HASTY, NAMESPACE, OTHER, PATIENCE, PATIENT, Fixtures, ask, consumer, taken
+from tests.contracts.bus.fixtures import (
+    HASTY,
+    NAMESPACE,
+    ONCE,
+    OTHER,
+    PATIENCE,
+    PATIENT,
+    Fixtures,
+    ask,
+    consumer,
+    taken,
+)
 
 IMPATIENT = Policy(max_attempts=3, backoff=(1,), ack_wait=3_600_000)
-ONCE = Policy(max_attempts=1, ack_wait=3_600_000)
 SILENT_ONCE = Policy(max_attempts=1, backoff=(1,), ack_wait=200)
 
 

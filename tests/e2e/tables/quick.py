@@ -26,6 +26,7 @@ from instep.engine.port import TableProgram, WaveProgram
 from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes
 from instep.service.compose import Workshop
 from instep.service.context import Context
+from instep.service.indexing import PartitionIndexer
 from instep.service.run import EntityResult
 from instep.service.setup import EntitySetup
 from instep.service.tables.setup import TableSetup
@@ -168,17 +169,34 @@ class QuickShop(Shop):
         self.sources = {}
 
         def quick_setup(setup: TableSetup) -> EntitySetup:
-            assert isinstance(setup.source, SparkTable)
-            source = ArrowTable(setup.source)
-            self.sources[setup.ref.label] = source
-            quick = replace(setup, source=source)
+            quick = self.quick_setup(setup)
             return setups(quick) if setups else quick
 
         def quick_context(context: Context) -> Context:
-            quick = replace(context, engine=_arrow_engine, prepare=_nothing)
+            quick = self.quick_context(context)
             return around(quick) if around else quick
 
         return super().run(*names, setups=quick_setup, around=quick_context, **options)
+
+    def quick_setup(self, setup: EntitySetup) -> TableSetup:
+        assert isinstance(setup, TableSetup)
+        assert isinstance(setup.source, SparkTable)
+        source = ArrowTable(setup.source)
+        self.sources[setup.ref.label] = source
+        return replace(setup, source=source)
+
+    @staticmethod
+    def quick_context(context: Context) -> Context:
+        return replace(context, engine=_arrow_engine, prepare=_nothing)
+
+    def indexer(self, workshop: Workshop, context: Context) -> PartitionIndexer:
+        """What handlers have their requests done by."""
+        return PartitionIndexer(
+            lambda refs: [self.quick_setup(each) for each in workshop.setups_of(refs)],
+            lambda ref: (),
+            self.quick_context(context),
+            wait_seconds=0.0,
+        )
 
     def read(self, ref: str) -> int:
         """Rows that waves of the last run were given."""

@@ -15,22 +15,25 @@ from instep.domain.deliveries import Policy
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState, Matrix
+from instep.engine.choice import EngineChoice
 from instep.ledger.port import Ledger
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.crew import Crew
 from instep.service.dispatch import dispatch
-from instep.service.handlers import Handler
+from instep.service.handlers import Handler, Indexer
 from instep.service.matrix import status_matrix
 from instep.service.namespaces import delete_namespace
 from instep.service.progress import Silent
+from instep.service.setup import EntitySetup
 from instep.system import SystemClock
 from tests.doubles.clock import VirtualClock
 from tests.servers.nats import NatsServer
 
+from .quick import QuickShop
 from .shop import Shop
 
-KINDS = {"Person": Kind.GLOBAL, "Ticket": Kind.NAMESPACE}
+KINDS = {"Person": Kind.GLOBAL, "Ticket": Kind.NAMESPACE, "Note": Kind.NAMESPACE}
 NAMESPACES = [Scope.parse("1/2"), Scope.parse("1/3")]
 
 
@@ -43,10 +46,16 @@ def opened(shop: Shop) -> Iterator[tuple[Workshop, Ledger, Bus, Context]]:
         yield workshop, ledger, workshop.bus(ledger), workshop.context(ledger, Silent())
 
 
-def handle(workshop: Workshop, bus: Bus, context: Context, names: Sequence[str] = ("Person", "Ticket")) -> None:
+def handle(
+    workshop: Workshop,
+    bus: Bus,
+    context: Context,
+    names: Sequence[str] = ("Person", "Ticket"),
+    indexer: Indexer | None = None,
+) -> None:
     """Until nothing is asked for any more."""
     handlers = [Handler(name, KINDS[name], Policy()) for name in names]
-    indexer = workshop.indexer(context, wait_seconds=60)
+    indexer = indexer or workshop.indexer(context, wait_seconds=60)
     stopping = threading.Event()
     quick = replace(context, timing=replace(context.timing, poll=50))
     with Crew(handlers, bus, indexer, quick, stopping=stopping, until_idle=True):
@@ -72,16 +81,42 @@ def shop(tmp_path: Path) -> Shop:
     return made
 
 
-@pytest.fixture(params=["ledger", "nats"])
-def on_any_bus(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Shop]:
-    if request.param == "ledger":
+@pytest.fixture
+def quick(tmp_path: Path) -> QuickShop:
+    made = QuickShop(tmp_path / "shop", "type: lance, uri: index", VirtualClock(SystemClock().now() - 3_600_000))
+    made.declare()
+    made.edit("slices: 3", "slices: 1")
+    made.fill(people=4, tickets=20)
+    return made
+
+
+@pytest.fixture
+def quick_on_any_bus(bus_kind: str, quick: QuickShop) -> Iterator[QuickShop]:
+    with on_bus(bus_kind, quick):
+        yield quick
+
+
+@pytest.fixture
+def on_any_bus(bus_kind: str, shop: Shop) -> Iterator[Shop]:
+    with on_bus(bus_kind, shop):
         yield shop
+
+
+@pytest.fixture(params=["ledger", "nats"])
+def bus_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@contextmanager
+def on_bus(kind: str, shop: Shop) -> Iterator[None]:
+    if kind == "ledger":
+        yield
         return
     server = NatsServer()
     server.start()
     try:
         shop.edit("name: shop", f"name: shop\nbus: {server.url('shop')}")
-        yield shop
+        yield
     finally:
         server.stop()
 
@@ -135,3 +170,62 @@ def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> No
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
         assert ledger.verify().differences == ()
+
+
+#: Another entity on the same table.
+NOTE = """
+  Note:
+    source: {type: spark, path: tickets}
+    key: id
+    scope: path
+    watermark: at
+    deleted: gone
+    slices: 1
+"""
+
+
+def test_a_deleted_namespace_stays_away_until_it_is_asked_for_again(quick_on_any_bus: QuickShop) -> None:
+    """Whatever still waits on the bus, also for handlers that come later."""
+    shop, (gone, other) = quick_on_any_bus, NAMESPACES
+    with opened(shop) as (workshop, _, bus, context):
+        ask(bus, NAMESPACES)
+        handle(workshop, bus, context, ["Ticket"], shop.indexer(workshop, context))
+        shop.put("tickets", id=2, title="changed")
+        shop.save()
+        ask(bus, NAMESPACES)  # while no handler is there
+        delete_namespace(gone, {"Ticket": shop.setup("Ticket").target.tables}, bus, context)
+    project = shop.root / "instep.yaml"
+    project.write_text(project.read_text() + NOTE)
+    with opened(shop) as (workshop, ledger, bus, context):
+        indexer = shop.indexer(workshop, context)
+        handle(workshop, bus, context, ["Ticket", "Note"], indexer)
+        for name in ("Ticket", "Note"):
+            assert [each.ref.scope for each in ledger.entity_checkpoints(name)] == [other]
+            assert {row["path"][:4] for row in shop.stored(name)} == {other.path}
+        assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
+        ask(bus, [gone])
+        handle(workshop, bus, context, ["Ticket", "Note"], indexer)
+        assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
+        assert shop.wrong("Ticket") == {}
+        assert len(shop.stored("Note")) == len(shop.stored("Ticket"))
+
+
+def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: QuickShop) -> None:
+    with opened(quick) as (workshop, ledger, bus, context):
+        tables = quick.setup("Ticket").target.tables
+        deleted: list[str] = []
+
+        def choose(setup: EntitySetup, work: int) -> EngineChoice:
+            """Called when the plan is made, and nobody has a lease yet."""
+            if not deleted:
+                deleted.append(setup.ref.label)
+                delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
+            return context.choose(setup, work)
+
+        ask(bus, [NAMESPACES[0]])
+        handle(workshop, bus, context, ["Ticket"], quick.indexer(workshop, replace(context, choose=choose)))
+        assert deleted == ["Ticket@1/2"]
+        assert ledger.entity_checkpoints("Ticket") == []
+        assert states(bus)["1/2"] is IndexState.NOT_INDEXED
+        assert tables.leftovers("Ticket", idle_seconds=0) == []
+        assert [each for each in ledger.jobs() if not each.state.ended] == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, Header
 from nats.js.errors import APIError, NotFoundError
 
 from instep.bus.nats.connection import PATIENCE_SECONDS, Connection, is_wrong_revision
-from instep.bus.nats.consumer import NatsConsumer
+from instep.bus.nats.consumer import NatsConsumer, scope_of_subject
 from instep.bus.nats.slots import Slots
 from instep.bus.nats.status import NatsStatusKeys
 from instep.bus.port import DeadLetter, StatusKeys
@@ -102,6 +103,49 @@ class NatsBus:
             return message.seq or 0, decode(message.data or b"").watermark
         except RequestError:
             return message.seq or 0, -1
+
+    def forget(self, namespace: Scope) -> list[PartitionRef]:
+        return self._connection.run(self._forget(namespace))
+
+    async def _forget(self, namespace: Scope) -> list[PartitionRef]:
+        """Messages before slots: a handler that has just taken one finds in its slot that it was seen already. So there
+        are slots for all that could have.
+        """
+        asked = await self._connection.patiently(lambda: self._asked(namespace))
+        for subject in (subject_of(namespace), f"again.*.{dotted(namespace)}"):
+            for pattern in (subject, f"{subject}.>"):
+                await self._connection.patiently(partial(self._purge, f"{self._prefix}.{pattern}"), writes=True)
+        before = {ref: slot for ref, slot in await self._slots.every() if ref.scope.within(namespace)}
+        for name in await self._connection.patiently(self._names):
+            before = {PartitionRef(name, scope): Slot() for scope in asked} | before
+        for ref in before:
+            seen = asked.get(ref.scope, -1)
+            await self._slots.change(ref, lambda slot, _: deliveries.forget(slot, seen), new=True)  # noqa: B023 - at once
+        return sorted(ref for ref, slot in before.items() if not slot.idle or slot.seen < asked.get(ref.scope, -1))
+
+    async def _asked(self, namespace: Scope) -> dict[Scope, int]:
+        """The watermarks of what was last asked of a namespace and of those in it."""
+        found: dict[Scope, int] = {}
+        subject = f"{self._prefix}.{subject_of(namespace)}"
+        for pattern in (subject, f"{subject}.>"):
+            info = await self._jetstream.stream_info(self._connection.requests, subjects_filter=pattern)
+            for each in info.state.subjects or {}:
+                scope = scope_of_subject(each)
+                if scope is not None:
+                    found[scope] = (await self._last(each))[1]
+        return found
+
+    async def _purge(self, subject: str) -> None:
+        await self._jetstream.purge_stream(self._connection.requests, subject=subject)
+
+    async def _names(self) -> list[str]:
+        """Of the consumers that take requests for namespaces."""
+        wanted, names = f"{self._prefix}.{subjects_of(Kind.NAMESPACE)}", list[str]()
+        seen = 0
+        while some := await self._jetstream.consumers_info(self._connection.requests, offset=seen):
+            names += [each.name for each in some if wanted in (each.config.filter_subjects or [])]
+            seen += len(some)
+        return names
 
     # Consumers.
 

@@ -18,6 +18,7 @@ from instep.domain import deliveries
 from instep.domain.deliveries import Policy, Slot
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.requests import Kind, RequestError, decode, scope_of_dotted
+from instep.errors import Fenced
 
 #: How long the server holds a question open; when it goes down meanwhile, nobody answers it.
 _SLICE_SECONDS: Final = 2.0
@@ -82,7 +83,11 @@ class NatsConsumer:
         self, delivery: Delivery, change: Callable[[Slot, int], Slot], *, pause: int | None = None
     ) -> Slot:
         """First what counts, then the group's room, then the token: it is looked at in vain if this is not reached."""
-        after = await self._slots.change(delivery.ref, change)
+        try:
+            after = await self._slots.change(delivery.ref, change)
+        except Fenced:
+            await self._slots.leave(self._policy, delivery.id)  # It was forgotten, perhaps: nobody else gives it back.
+            raise
         await self._slots.leave(self._policy, delivery.id)
         if pause is not None and not is_buried(after, delivery):
             await self._look_later(delivery.token, pause)
@@ -130,7 +135,7 @@ class NatsConsumer:
 
     async def _look(self, message: Msg) -> Delivery | None:
         """At the slot of this token: take the request that waits there, or see to it that it is looked at again."""
-        scope = _scope_of(message.subject)
+        scope = scope_of_subject(message.subject)
         if scope is None or Kind.of(scope) is not self._kind:
             await self._say(message.reply, b"+TERM")
             return None
@@ -171,7 +176,7 @@ class NatsConsumer:
         await self._connection.patiently(lambda: self._connection.client.publish(token, word))
 
 
-def _scope_of(subject: str) -> Scope | None:
+def scope_of_subject(subject: str) -> Scope | None:
     """None when it names no scope, and so asks nothing of anybody. (`prefix.request.…`, `prefix.again.Entity.…`)"""
     _, verb, rest = subject.split(".", 2)
     try:

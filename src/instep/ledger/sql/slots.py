@@ -32,6 +32,21 @@ def publish(tx: Transaction, requests: Sequence[Request]) -> None:
             _request(tx, {PartitionRef(name, each.scope): each.watermark for each in new for name in names})
 
 
+def forget(tx: Transaction, namespace: Scope) -> list[PartitionRef]:
+    _lock_kind(tx, Kind.NAMESPACE, alone=True)
+    of_kind = Kind.NAMESPACE.value
+    scopes = tx.connection.scalars(select(bus_requests.c.scope).where(bus_requests.c.kind == of_kind)).all()
+    for gone in batches(each for each in scopes if Scope.parse(each).within(namespace)):
+        tx.connection.execute(delete(bus_requests).where(bus_requests.c.scope.in_(gone)))
+    refs = tx.connection.scalars(select(bus_slots.c.ref).where(bus_slots.c.kind == of_kind)).all()
+    forgotten: list[PartitionRef] = []
+    for some in batches(each for each in sorted(refs) if PartitionRef.parse(each).scope.within(namespace)):
+        for ref, slot in _locked(tx, bus_slots.c.ref.in_(some)):
+            forgotten += [] if slot.idle else [ref]
+            _store(tx, ref, slot, deliveries.forget(slot))
+    return sorted(forgotten)
+
+
 def register(tx: Transaction, name: str, kind: Kind, policy: Policy) -> None:
     if (
         policy.group

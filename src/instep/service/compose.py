@@ -114,28 +114,26 @@ class Workshop:
         return self.setups_of(refs)
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
-        """By priority, then in this order."""
+        """By priority, then in this order. What their tables look like is asked anew, and of each source once."""
         if str(self.project.root) not in sys.path:
             # Transforms are named as modules of the project's folder.
             sys.path.insert(0, str(self.project.root))
         ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
-        return list(map(self._setup, ordered))
-
-    def _setup(self, ref: PartitionRef) -> EntitySetup:
-        if isinstance(self.project.entities[ref.entity], DocumentEntity):
-            return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+        tables = any(isinstance(self.project.entities[ref.entity], TableEntity) for ref in ordered)
         with self._opening:
-            return self._tables.setup(ref.entity, ref.scope, self._catalog)
+            catalog = self._tables.catalog() if tables else None
+            return [self._setup(ref, catalog) for ref in ordered]
+
+    def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
+        if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
+            return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+        return self._tables.setup(ref.entity, ref.scope, catalog)
 
     @cached_property
     def _tables(self) -> TableEntities:
         from instep.service.tables.wiring import TableEntities  # Brings Arrow.
 
         return TableEntities(self.project, self.spark, self._table_target)
-
-    @cached_property
-    def _catalog(self) -> Catalog:
-        return self._tables.catalog()
 
     def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
         """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named

@@ -74,6 +74,10 @@ class EntitySetup(ABC):
         """Whether the part reads all that is there. A build of documents leaves out what has failed as it is."""
         return part.fresh and self.scanned
 
+    def outgrown(self, part: JobPart) -> str | None:
+        """Why a part that was begun cannot be gone on with, though the entity is declared as it was then; or None."""
+        return None
+
     @property
     @abstractmethod
     def unit(self) -> str:

@@ -143,7 +143,10 @@ class Start:
             return False
         if status.part.generation != self.todo[holder.ref].generation:
             return False
-        if misfit(self._planner.setups[holder.ref], status.part) or not self._worker.join(holder.job_id, status.part):
+        setup = self._planner.setups[holder.ref]
+        if misfit(setup, status.part) or setup.outgrown(status.part):
+            return False
+        if not self._worker.join(holder.job_id, status.part):
             return False
         self._context.progress.say(holder.ref.label, f"{held_text(holder)}; joining it")
         self.taken[holder.ref] = holder.job_id
@@ -159,7 +162,8 @@ class Start:
         self._worker.keeper.keep(lease, since=since)
         self._ledger.join_job(left.id, self._worker.id)
         part = self._ledger.adopt_part(lease)
-        why = "a full refresh was asked" if self._planner.options.full_refresh else misfit(setup, part)
+        asked = "a full refresh was asked" if self._planner.options.full_refresh else None
+        why = asked or misfit(setup, part) or setup.outgrown(part)
         if why is None:
             self._ledger.start_job(left.id)
             self._worker.take(part, lease)

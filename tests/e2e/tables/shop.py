@@ -81,12 +81,17 @@ class Row(NamedTuple):
 
 @dataclass
 class Shop:
-    """`rows` are the tables as the application has them, by table and key."""
+    """`rows` are the tables as the application has them, by table and key; `types` those of their columns (of one that
+    is not named: text).
+    """
 
     root: Path
     target: str
     clock: VirtualClock = field(default_factory=VirtualClock)
     rows: dict[str, dict[tuple[Any, ...], Row]] = field(default_factory=lambda: {name: {} for name in _SCHEMAS})
+    types: dict[str, dict[str, pa.DataType]] = field(
+        default_factory=lambda: {name: dict(types) for name, types in _SCHEMAS.items()}
+    )
 
     # The application.
 
@@ -123,7 +128,7 @@ class Shop:
             folder.mkdir(parents=True)
             found = list(rows.values())
             for number in range(files):
-                pq.write_table(_table(name, found[number::files]), folder / f"{number}.parquet")
+                pq.write_table(_table(self.types[name], found[number::files]), folder / f"{number}.parquet")
         self.clock.sleep(60)
 
     # Instep.
@@ -233,10 +238,9 @@ def _bag(rows: Iterable[Mapping[str, Any]]) -> list[tuple[tuple[str, Any], ...]]
     return sorted((tuple(sorted(row.items())) for row in rows), key=repr)
 
 
-def _table(name: str, rows: Sequence[Row]) -> pa.Table:
-    types = {**_SCHEMAS[name], **_COMMON}
+def _table(types: Mapping[str, pa.DataType], rows: Sequence[Row]) -> pa.Table:
+    types = {**types, **_COMMON}
     made = [{**row.values, "gone": row.gone, "at": row.at} for row in rows]
     extra = {key for row in made for key in row} - types.keys()
-    types |= dict.fromkeys(sorted(extra), pa.string())
-    schema = pa.schema(list(types.items()))
+    schema = pa.schema([*types.items(), *((each, pa.string()) for each in sorted(extra))])
     return pa.Table.from_pylist(made, schema=schema)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from instep.domain.jobs import JobState
+from instep.errors import UserError
 from instep.service.question import Kind
+from tests.doubles.clock import VirtualClock
 
-from .quick import QuickShop
+from .quick import Crash, Fault, QuickShop, slice_by_slice
 
 #: Every column of the source is a property.
 PLAIN = ("node: {label: Ticket, properties: [id, title]}", "node: {label: Ticket}")
@@ -140,3 +143,57 @@ def test_what_is_not_served_any_more_is_dropped_when_no_reader_can_hold_it(
     shop.run("Ticket@1/2", full_refresh=True)
     assert not target.exists(old)
     assert shop.wrong("Ticket").keys() == {"Ticket/"}  # the author is a property now
+
+
+def test_a_column_that_is_widened_is_said_and_built(shop: QuickShop) -> None:
+    """So is the edge that leads by it."""
+    shop.edit("properties: [id, title]", "properties: [id, title, author]")
+    shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()
+    shop.save()
+    shop.run()
+    shop.types["tickets"]["author"] = pa.int64()
+    shop.put("tickets", id=2, author=2**40)
+    shop.save()
+    results = shop.run("Ticket")
+    assert results["Ticket@1/2"].plan.kind is Kind.REBUILD
+    assert "own table: column 'author' was int32 and is int64" in results["Ticket@1/2"].plan.found.why
+    results = shop.run("Ticket")  # the other namespace follows
+    assert tickets(shop, "author") == {row["id"]: (row["author"],) for row in shop.alive("tickets")}
+    assert shop.wrong("Ticket").keys() == {"Ticket/"}  # the author is a property here
+
+
+def test_a_column_that_is_renamed_is_missed_until_the_declaration_follows(shop: QuickShop) -> None:
+    shop.run()
+    before = tickets(shop, "title")
+    for key, row in shop.rows["tickets"].items():
+        values = {"headline" if name == "title" else name: value for name, value in row.values.items()}
+        shop.rows["tickets"][key] = row._replace(values=values, at=shop.now)
+    shop.types["tickets"]["headline"] = shop.types["tickets"].pop("title")
+    shop.save()
+    with pytest.raises(UserError, match="no column 'title'"):
+        shop.run("Ticket")
+    assert tickets(shop, "title") == before
+    shop.edit("properties: [id, title]", "properties: {id: id, title: headline}")
+    assert {each.plan.kind for each in shop.run("Ticket").values()} == {Kind.REBUILD}
+    assert tickets(shop, "title") == before
+
+
+def test_what_was_begun_before_the_table_changed_is_begun_anew(shop: QuickShop) -> None:
+    """A run that was interrupted would go on with an index that does not fit any more."""
+    shop.edit(*PLAIN)
+    shop.types["tickets"]["author"] = shop.types["people"]["id"] = pa.int32()
+    shop.save()
+    fault = Fault(2, counts=lambda made: made == "claim")
+    with pytest.raises(Crash):
+        shop.run("Ticket@1/2", setups=fault.target, around=lambda context: slice_by_slice(fault.context(context)))
+    shop.clock = VirtualClock(shop.clock.milliseconds + 60_000)
+    shop.types["tickets"]["author"] = pa.int64()
+    for number in range(60):
+        shop.put("tickets", id=number, author=2**40 + number, extra=f"more {number}")
+    shop.save()
+    results = shop.run("Ticket")
+    assert {each.state for each in results.values()} == {JobState.COMPLETED}
+    assert tickets(shop, "author", "extra") == {
+        row["id"]: (row["author"], row["extra"]) for row in shop.alive("tickets")
+    }
+    assert {each.plan.kind for each in shop.run("Ticket").values()} == {Kind.NOTHING}

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,17 @@ def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quic
         assert states(bus)["1/2"] is IndexState.NOT_INDEXED
         assert tables.leftovers("Ticket", idle_seconds=0) == []
         assert [each for each in ledger.jobs() if not each.state.ended] == []
+
+
+def test_a_handler_that_has_been_there_for_long_sees_that_a_table_has_changed(quick: QuickShop) -> None:
+    quick.edit("node: {label: Person, properties: [id, name]}", "node: {label: Person}")
+    with opened(quick) as (workshop, _, bus, context):
+        indexer = quick.indexer(workshop, context)
+        ask(bus, [GLOBAL])
+        handle(workshop, bus, context, ["Person"], indexer)
+        for number in range(4):
+            quick.put("people", id=number, extra=f"more {number}", at=datetime.now(UTC))
+        quick.save()
+        ask(bus, [GLOBAL])
+        handle(workshop, bus, context, ["Person"], indexer)
+    assert {row["id"]: row.get("extra") for row in quick.stored("Person")} == {n: f"more {n}" for n in range(4)}

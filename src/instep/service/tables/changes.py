@@ -73,7 +73,7 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
         return Found(Kind.NOTHING, [], "row")
     if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
         return _unchanged(setup, question, window.target // MICROS)
-    if differences := _drift(setup, checkpoint.physical):
+    if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, Kind.REBUILD, differences, asked)
     part = RowSlice(0, 1, window, (), KeyRange())
     return Found(
@@ -99,7 +99,7 @@ def _unchanged(setup: TableSetup, question: Question, target: int) -> Found:
     return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=target)
 
 
-def _drift(setup: TableSetup, physical: str) -> list[str]:
+def drift_of(setup: TableSetup, physical: str) -> list[str]:
     """How what is stored differs from what would be written now."""
     return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 

@@ -86,6 +86,10 @@ class TableSetup(EntitySetup):
         text = repr((sorted(made.items()), self.tables(), generation))
         return f"{self.alias}__{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
+    def outgrown(self, part: JobPart) -> str | None:
+        differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []
+        return f"the table has changed: {'; '.join(differences)}" if differences else None
+
     def create(self, physical: str) -> None:
         self.target.tables.create(physical, self.specs)
 

@@ -20,7 +20,7 @@ demo: java $(STAMP) ## Index the documentation of the installed Python packages 
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"
 
 check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/ruff check .
@@ -32,7 +32,8 @@ check: $(STAMP) ## Linters, types, layers and documentation
 SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000
 
-soak: $(STAMP) ## Kill and stop real servers for SOAK_SECONDS on each ledger, then simulate SCHEDULES of faults
+soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done

@@ -57,12 +57,12 @@ def wait_for_completed_slice(place: Place, process: subprocess.Popen[bytes], *, 
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_in_a_row_at_random_points_nothing_is_missing_stale_or_double(large: Place) -> None:
+def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or_double(large: Place) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
     killed = 0
-    for round_ in range(20):
+    for round_ in range(8):
         process = start(large)
         try:
             process.wait(rng.uniform(0.2, 2.5))
@@ -76,7 +76,7 @@ def test_killed_twenty_times_in_a_row_at_random_points_nothing_is_missing_stale_
             if path.exists():
                 path.write_text(corpus.text(number, seed=round_ + 1))
         corpus.path(large.docs, 1400 + round_).unlink(missing_ok=True)
-    assert killed >= 5
+    assert killed >= 2
     large.run()
     assert large.run().state is None
     assert large.open().failures() == []

@@ -121,8 +121,15 @@ def small(tmp_path: Path) -> Place:
     return made
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before its effect", "after its effect"])
-@pytest.mark.parametrize("job", ["first build", "refresh"])
+@pytest.mark.parametrize(
+    ("job", "after"),
+    [
+        pytest.param("first build", False, id="first build, before its effect"),
+        pytest.param("first build", True, id="first build, after its effect", marks=pytest.mark.long),
+        pytest.param("refresh", False, id="refresh, before its effect", marks=pytest.mark.long),
+        pytest.param("refresh", True, id="refresh, after its effect"),
+    ],
+)
 def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Place, tmp_path: Path, job: str, after: bool) -> None:
     if job == "refresh":
         run(small, VirtualClock())

@@ -29,7 +29,14 @@ def server(tmp_path: Path) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
-def test_the_engine_contract_holds_on_connect(server: str) -> None:
+@pytest.mark.parametrize(
+    "which",
+    [
+        "one_task or moves_rows or fails_alone or keeps_its_hint or comes_back_once or all_rows_are_written",
+        pytest.param("", id="all of it", marks=pytest.mark.long),
+    ],
+)
+def test_the_engine_contract_holds_on_connect(server: str, which: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -39,6 +46,8 @@ def test_the_engine_contract_holds_on_connect(server: str) -> None:
         "no:cacheprovider",
         "-p",
         "no:xdist",
+        "-k",
+        which,
         "tests/engine/connect_contract.py",
     ]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {"SPARK_REMOTE": server}

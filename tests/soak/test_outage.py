@@ -18,7 +18,13 @@ from tests.soak.witness import COMPLETE, STAGED
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.parametrize("database", [postgres_ledger, mariadb_ledger], ids=["postgres", "mariadb"]),
+    pytest.mark.parametrize(
+        "database",
+        [
+            pytest.param(postgres_ledger, id="postgres"),
+            pytest.param(mariadb_ledger, id="mariadb", marks=pytest.mark.long),
+        ],
+    ),
 ]
 
 

@@ -36,7 +36,7 @@ def hold(rows):
 INSTEP = "import sys; from instep.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.mark.slow
+@pytest.mark.long  # The tests of tables kill a run on Spark, too.
 @pytest.mark.spark
 def test_a_run_on_spark_that_is_killed_in_mid_wave_is_finished_by_a_worker(tmp_path: Path) -> None:
     site = Site(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}", seed=1)

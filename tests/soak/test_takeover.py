@@ -22,7 +22,9 @@ def version(site: Site) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ledger", LEDGERS)
+@pytest.mark.parametrize(
+    "ledger", ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in LEDGERS if each != "sqlite")]
+)
 def test_who_was_stopped_for_longer_than_its_lease_is_refused_whatever_it_was_about_to_write(
     ledger: str, tmp_path: Path
 ) -> None:

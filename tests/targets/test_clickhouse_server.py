@@ -11,6 +11,7 @@ import pytest
 
 from instep.clickhouse.session import quoted
 from instep.targets.clickhouse import ClickHouseTarget
+from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_target import TableTargetContract
 from tests.servers import clickhouse
 
@@ -24,12 +25,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture
+def target(server: str, tmp_path: Path) -> Iterator[ClickHouseTarget]:
+    """In a database of its own."""
+    database = f"instep_test_{uuid.uuid4().hex[:12]}"
+    made = ClickHouseTarget(f"{server}/{database}", staging=str(tmp_path / "staging"))
+    yield made
+    with made.session() as session:
+        session.command(f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
+
+
+class TestServing(TableServingContract):
+    """What differs most from ClickHouse in this process: what many of them do at once."""
+
+
+@pytest.mark.long
 class TestServer(TableTargetContract):
-    @pytest.fixture
-    def target(self, server: str, tmp_path: Path) -> Iterator[ClickHouseTarget]:
-        """In a database of its own."""
-        database = f"instep_test_{uuid.uuid4().hex[:12]}"
-        made = ClickHouseTarget(f"{server}/{database}", staging=str(tmp_path / "staging"))
-        yield made
-        with made.session() as session:
-            session.command(f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
+    """All of it."""

@@ -111,6 +111,7 @@ def test_ctrl_c_stops_a_run_and_the_next_one_resumes_it(shop: Shop) -> None:
     assert shop.wrong("Ticket") == {}
 
 
+@pytest.mark.long
 def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(shop: Shop) -> None:
     process = start(shop, "Ticket@1/2")
     wait_for_mid_wave(shop, process)

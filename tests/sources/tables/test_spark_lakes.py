@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,8 +17,27 @@ from instep.domain.windows import Window
 from instep.engine.sparkapi import explained
 from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.tables.spark import SparkTable
-from tests.contracts.table_source import NOW, Make, TableSourceContract
-from tests.contracts.table_source_rows import ROWS, a_row, cuts, table_of
+from tests.contracts.table_source import (
+    NOW,
+    SCOPE,
+    Make,
+    TableSourceContract,
+    check_selected,
+    comparable,
+    ids,
+    listed,
+)
+from tests.contracts.table_source_rows import (
+    COLUMNS,
+    ROWS,
+    START,
+    a_row,
+    cuts,
+    micros,
+    selected,
+    some_rows,
+    table_of,
+)
 from tests.servers.lakes import lake_session
 
 if TYPE_CHECKING:
@@ -35,36 +54,54 @@ def frame_of(table: pa.Table, folder: Path) -> DataFrame:
     return found
 
 
-class TestDelta(TableSourceContract):
+def delta(table: pa.Table, folder: Path, name: str = "table") -> TableSource:
+    path = str(folder / name)
+    frame_of(table, folder).write.format("delta").mode("overwrite").save(path)
+    return SparkTable("delta", (path,))
+
+
+def iceberg(table: pa.Table, folder: Path, name: str = "table") -> TableSource:
+    frame_of(table, folder).writeTo(f"ice.tests.`{name}`").using("iceberg").createOrReplace()
+    return SparkTable("iceberg", table=f"ice.tests.`{name}`")
+
+
+class LakeContract(TableSourceContract):
+    written: ClassVar[Callable[..., TableSource]]
+
+    @pytest.fixture
+    def sessions(self) -> Sessions:
+        return lake_session
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        return lambda table, *, name="table": type(self).written(table, tmp_path, name)
+
+
+@pytest.mark.long
+class TestDelta(LakeContract):
     # Others need a setting of the table (column mapping).
     odd_names: ClassVar[Sequence[str]] = ["plain", "with.dot", "with`tick", 'with"quote', "it's", "ünïcode", "select"]
-
-    @pytest.fixture
-    def sessions(self) -> Sessions:
-        return lake_session
-
-    @pytest.fixture
-    def make(self, tmp_path: Path) -> Make:
-        def made(table: pa.Table, *, name: str = "table") -> TableSource:
-            path = str(tmp_path / name)
-            frame_of(table, tmp_path).write.format("delta").mode("overwrite").save(path)
-            return SparkTable("delta", (path,))
-
-        return made
+    written = staticmethod(delta)
 
 
-class TestIceberg(TableSourceContract):
-    @pytest.fixture
-    def sessions(self) -> Sessions:
-        return lake_session
+@pytest.mark.long
+class TestIceberg(LakeContract):
+    written = staticmethod(iceberg)
 
-    @pytest.fixture
-    def make(self, tmp_path: Path) -> Make:
-        def made(table: pa.Table, *, name: str = "table") -> TableSource:
-            frame_of(table, tmp_path).writeTo(f"ice.tests.`{name}`").using("iceberg").createOrReplace()
-            return SparkTable("iceberg", table=f"ice.tests.`{name}`")
 
-        return made
+@pytest.mark.parametrize("written", [delta, iceberg])
+def test_columns_rows_windows_and_ranges(written: Callable[..., TableSource], tmp_path: Path) -> None:
+    """The contract in short."""
+    rows = some_rows()
+    source = written(table_of(rows), tmp_path)
+    assert source.columns(lake_session) == COLUMNS
+    assert listed(source.frame(lake_session, ROWS, Selection())) == comparable(rows)
+    window = Window(micros(START) + 20, NOW)
+    wanted = [Selection(SCOPE, window, ("id",), (one,)) for one in cuts([key_of(60), key_of(120)])]
+    check_selected(source, lake_session, rows, Selection(SCOPE, window))
+    for selection, came in zip(wanted, ids(source, lake_session, wanted), strict=True):
+        assert {row["id"] for row in selected(rows, ROWS, selection)} <= set(came)
+        assert len(came) == len(set(came))
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

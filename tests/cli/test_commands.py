@@ -95,11 +95,15 @@ def test_check_finds_everything_in_order(folder: Path, capsys: pytest.CaptureFix
     assert not (folder / ".instep" / "ledger.db").exists()
 
 
-def test_check_exits_with_1_and_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_exits_with_1_and_says_what_is_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus.project(folder, folder / "nowhere")
+    monkeypatch.setenv("JAVA_HOME", str(folder / "no-java"))
     said = answer(capsys, "check", code=1)
     assert "✗ source of Document" in said
     assert "nowhere" in said
+    assert "! Java" in said, "small waves need none"
 
 
 def test_mistakes_are_answered_with_what_where_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,14 @@ def test_a_circle_is_named_with_its_line(
     assert f"entities cannot wait for each other: {circle}" in problem.message
 
 
+def test_what_is_global_cannot_wait_for_namespaces(reject: Reject) -> None:
+    table = "    source: {type: spark, path: rows}\n    key: id\n"
+    declared = f"  All:\n{table}    depends_on: [One]\n  One:\n{table}    scope: path\n    depends_on: []\n"
+    (problem,) = reject(HEAD + declared).problems
+    assert (problem.line, problem.path) == (8, "entities.All.depends_on[0]")
+    assert "cannot wait for one that is indexed by namespaces: nobody knows all of these" in problem.message
+
+
 def test_one_name_is_written_as_a_list_too(reject: Reject) -> None:
     (problem,) = reject(entities(Page="").replace("[]", "Site")).problems
     assert (problem.line, problem.message) == (7, "must be a list; found 'Site'")

@@ -6,6 +6,7 @@ Ledger, target, writer and service are the real ones, and what the real source k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -27,9 +28,11 @@ from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes
 from instep.service.compose import Workshop
 from instep.service.context import Context
 from instep.service.indexing import PartitionIndexer
+from instep.service.progress import Silent
 from instep.service.run import EntityResult
 from instep.service.setup import EntitySetup
 from instep.service.tables.setup import TableSetup
+from instep.service.worker import serve
 from instep.sources.tables.spark import SparkTable
 from instep.targets.partition import PartitionTarget
 
@@ -178,6 +181,15 @@ class QuickShop(Shop):
 
         return super().run(*names, setups=quick_setup, around=quick_context, **options)
 
+    def work(self, *names: str) -> None:
+        """Another server's `instep worker`, until nothing is left to do."""
+        self.sources = {}
+        workshop = self.workshop()
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            context = self.quick_context(workshop.context(ledger, Silent()))
+            setups = [self.quick_setup(each) for each in workshop.setups(names)]
+            serve(setups, replace(context, background=self.clock, liveness=NoProof()), until_idle=True)
+
     def quick_setup(self, setup: EntitySetup) -> TableSetup:
         assert isinstance(setup, TableSetup)
         assert isinstance(setup.source, SparkTable)
@@ -294,3 +306,22 @@ class OneSliceAtATime:
 
 def slice_by_slice(context: Context) -> Context:
     return replace(context, ledger=OneSliceAtATime(context.ledger))
+
+
+class _Meanwhile:
+    """In front of a ledger: something happens before the first call of this name."""
+
+    def __init__(self, inner: Any, call: str, happens: Callable[[], None]) -> None:
+        self._inner = inner
+        self._call = call
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._call:
+            self._call = ""
+            self._happens()
+        return getattr(self._inner, name)
+
+
+def meanwhile(context: Context, call: str, happens: Callable[[], None]) -> Context:
+    return replace(context, ledger=_Meanwhile(context.ledger, call, happens))

@@ -162,12 +162,14 @@ class Shop:
         workshop = self.workshop()
         with closing(workshop), closing(workshop.ledger()) as ledger:
             found: Sequence[EntitySetup] = workshop.setups(names)
+            upstream: Sequence[EntitySetup] = workshop.upstream(names)
             context: Context = replace(workshop.context(ledger, Silent()), background=self.clock)
             if setups is not None:
-                found = [setups(each) for each in found]
+                found, upstream = [setups(each) for each in found], [setups(each) for each in upstream]
             if around is not None:
                 context = around(context)
-            results = run_entities(found, context, PlanOptions(**options), wait_seconds=TIMING.lease / 1000 + 1)
+            wait = TIMING.lease / 1000 + 1
+            results = run_entities(found, context, PlanOptions(**options), wait_seconds=wait, upstream=upstream)
         self.clock.sleep(60)
         return {each.plan.ref.label: each for each in results}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from instep.domain.jobs import JobState
@@ -13,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.service.question import Kind
 from tests.servers.postgres import running_postgres
 
-from .quick import QuickShop
+from .quick import QuickShop, meanwhile
 from .shop import Row
 
 
@@ -200,3 +202,38 @@ def test_rows_that_the_target_cannot_hold_are_failures_and_their_neighbours_are_
     assert shop.run("Person", retry_failures=True)["Person"].state is JobState.COMPLETED
     assert shop.wrong("Person") == {}
     assert failures(shop, "Person@global") == {}
+
+
+def test_values_that_do_not_fit_are_failures_and_their_neighbours_are_there(shop: QuickShop) -> None:
+    """The table is widened when the run has seen what it looks like, and has not read it yet."""
+    shop.types["people"]["id"] = pa.int32()
+    shop.types["tickets"] |= {"author": pa.int32(), "price": pa.decimal128(5, 2)}
+    shop.edit("properties: [id, title]", "properties: [id, title, price]")
+    for number in range(60):
+        shop.put("tickets", id=number, price=Decimal(number))
+    shop.save()
+    shop.types["tickets"] |= {"author": pa.int64(), "price": pa.decimal128(20, 6)}
+    shop.put("tickets", id=2, author=2**40)
+    shop.put("tickets", id=4, price=Decimal("1.005"))
+    shop.put("tickets", id=6, price=Decimal(10**9))
+
+    result = shop.run("Ticket@1/2", around=lambda context: meanwhile(context, "start_job", shop.save))["Ticket@1/2"]
+    assert (result.state, result.counts.failed) == (JobState.COMPLETED_WITH_ERRORS, 3)
+    assert result.counts.balanced
+    reasons = failures(shop, "Ticket@1/2")
+    assert {key: reason.partition(":")[0] for key, reason in reasons.items()} == {
+        "2": "column 'author' is no int32",
+        "4": "column 'price' is no decimal(5,2)",
+        "6": "column 'price' is no decimal(5,2)",
+    }
+    mine = {row["id"]: row["price"] for row in shop.alive("tickets") if row["path"].startswith("1/2/")}
+    there = {row["id"]: row["price"] for row in shop.stored("Ticket")}
+    assert there == {key: price for key, price in mine.items() if key not in (2, 4, 6)}
+
+    shop.put("tickets", id=8, title="changed")
+    shop.save()
+    assert shop.run("Ticket@1/2")["Ticket@1/2"].plan.kind is Kind.REBUILD
+    assert failures(shop, "Ticket@1/2") == {}
+    assert shop.run("Ticket@1/3")["Ticket@1/3"].state is JobState.COMPLETED
+    assert {row["id"]: row["price"] for row in shop.stored("Ticket") if row["path"].startswith("1/2/")} == mine
+    assert shop.wrong("Ticket").keys() == {"Ticket/"}  # the price is a property here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from pathlib import Path
 
@@ -120,3 +121,50 @@ def test_a_project_may_be_moved(shop: Shop) -> None:
     moved = shop.root.rename(shop.root.with_name("moved"))
     shop.root = moved
     assert {each.plan.kind for each in shop.run().values()} == {Kind.NOTHING}
+
+
+#: What a user writes beside the project.
+TRANSFORM = """
+from pyspark.sql import functions as f
+
+
+def shouted(frame):
+    return frame.withColumn("title", f.upper("title")).withColumn("words", f.size(f.split("title", " ")))
+"""
+
+
+def test_a_query_and_a_transform_come_before_the_graph(shop: Shop) -> None:
+    """Rows that the query leaves out are not there, whatever becomes of them; other code is another index."""
+    module = f"transform_{uuid.uuid4().hex[:8]}"
+    code = shop.root / f"{module}.py"
+    code.write_text(TRANSFORM)
+    query = "SELECT *, author AS maker FROM source WHERE author IS NOT NULL"
+    shop.edit("path: tickets", f"path: tickets, sql: '{query}'")
+    shop.edit("scope: path", f"transform: '{module}:shouted'\n    scope: path")
+    shop.edit("slices: 3", "slices: 1")
+    shop.edit("properties: [id, title]}\n    edges", "properties: [id, title, words, maker]}\n    edges")
+
+    def there() -> dict[int, tuple[str, int, int]]:
+        rows = [each for each in shop.alive("tickets") if each["author"] is not None and each["path"] < "1/3/"]
+        return {row["id"]: (row["title"].upper(), 2, row["author"]) for row in rows}
+
+    def found() -> dict[int, tuple[str, int, int]]:
+        return {row["id"]: (row["title"], row["words"], row["maker"]) for row in shop.stored("Ticket")}
+
+    assert shop.run("Ticket@1/2")["Ticket@1/2"].state is JobState.COMPLETED
+    assert found() == there()
+    edges = {row["id"]: row["from_id"] for row in shop.stored("Ticket", "OPENED")}
+    assert edges == {number: maker for number, (_, _, maker) in there().items()}
+
+    shop.put("tickets", id=2, title="ticket changed")
+    shop.put("tickets", id=300, path="1/2/1/", title="ticket new", author=None)  # the query leaves it out
+    shop.save()
+    changed = shop.run("Ticket@1/2")["Ticket@1/2"]
+    assert (changed.plan.kind, changed.counts.read) == (Kind.REFRESH, 1)
+    assert found() == there()
+
+    before = shop.setup("Ticket").fingerprint
+    code.write_text(TRANSFORM.replace("f.upper", "f.lower"))
+    del sys.modules[module]  # as in the next process
+    after = shop.setup("Ticket").fingerprint
+    assert {part for part, value in after.items() if before[part] != value} == {"transform"}

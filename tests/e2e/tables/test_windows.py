@@ -137,6 +137,23 @@ def test_a_run_that_is_interrupted_before_it_is_finished_ends_without_reading_ag
     assert shop.wrong("Person") == {}
 
 
+def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickShop) -> None:
+    crash(shop, "claim", at=2)
+    job, before = slices(shop)
+    assert [state for _, state in before].count(SliceState.COMPLETED) == 1
+    assert [state for _, state in before].count(SliceState.PENDING) == 3
+    shop.work("Person")
+    assert [state for _, state in slices(shop)[1]] == [SliceState.COMPLETED] * 4
+    asked = [each for selection in shop.sources["Person"].asked for each in selection.ranges]
+    assert asked == [rows.range for rows, state in before if state is SliceState.PENDING]
+    with closing(shop.workshop().ledger()) as ledger:
+        (done,) = ledger.jobs()
+    assert (done.id, done.state) == (job, JobState.COMPLETED)
+    assert (done.counts.read, done.counts.written) == (99, 99)
+    assert shop.wrong("Person") == {}
+    assert shop.run("Person")["Person"].plan.kind is Kind.NOTHING
+
+
 def test_slices_of_a_job_that_was_given_up_block_nothing(shop: QuickShop) -> None:
     crash(shop, "complete", at=3, after=True)
     shop.edit(PEOPLE, "slices: 2")

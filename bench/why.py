@@ -21,6 +21,7 @@ import pyarrow as pa
 import instep
 from bench import report
 from instep.domain.identity import chunk_id, document_id
+from instep.service.documents.provenance import DocumentProvenance
 from instep.targets.lance import LanceTarget
 from instep.targets.port import ChunkChanges, existing_schema, row_schema
 
@@ -54,6 +55,7 @@ def _asked(folder: Path, id: str, uri: str, index: int) -> float:
     began = time.perf_counter()
     found = instep.load(folder).why("Document", id)
     milliseconds = 1000 * (time.perf_counter() - began)
+    assert isinstance(found, DocumentProvenance)
     if (found.row.source_uri, found.row.chunk_index) != (uri, index) or found.job is None or found.window is None:
         raise SystemExit(f"wrong answer for {id}: {found}")
     return milliseconds
@@ -61,6 +63,7 @@ def _asked(folder: Path, id: str, uri: str, index: int) -> float:
 
 def _fill(project: instep.Instep, target: LanceTarget, known: str, rows: int) -> None:
     one = project.why("Document", known)
+    assert isinstance(one, DocumentProvenance)
     epoch = one.row.version
     # The job's last epoch: it has sealed its part.
     last = one.part.epoch if one.part else epoch

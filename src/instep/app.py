@@ -360,15 +360,16 @@ class Instep(Handling):
             return [record for setup in workshop.setups(entities) for record in ledger.failures(setup.ref, limit=limit)]
 
     def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
-        """Where a row that is served comes from: its instance, job, wants, document and inputs.
+        """Where a row that is served comes from: its instance, job, wants, inputs, and its document or slice.
 
-        `target` names a target or an entity; `row_id` is a chunk_id, a document_id or a source URI.
+        `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
+        of a table the row's key, its columns joined by commas.
         """
         from instep.service.provenance import why
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return why(workshop.documents(), ledger, target, row_id, generation=checked_generation(generation))
+            return why(workshop.one_each(), ledger, target, row_id, generation=checked_generation(generation))
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
         """What the canonical instance of a partition was made from; as it was known at a time, if one is given.

@@ -65,5 +65,6 @@ def log_statements(ledger: Ledger, engine: Engine) -> list[tuple[str, Any]]:
         ledger.wants(open_only=open_only, limit=5)
         ledger.wants(ref=_REF, open_only=open_only, limit=5)
     ledger.part_of_epoch(_REF, 1)
+    ledger.part_reaching(_REF, live.uuid, 1)
     event.remove(engine, "before_cursor_execute", record)
     return said

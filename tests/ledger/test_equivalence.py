@@ -389,6 +389,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.wants())
         for _, part in self.parts[-2:]:
             self.both(lambda ledger, part=part: ledger.part_of_epoch(part.ref, part.epoch))  # type: ignore[misc]  # the default binds the loop's value
+            self.both(lambda ledger, part=part: ledger.part_reaching(part.ref, part.instance, 0))  # type: ignore[misc]  # as above
 
     @invariant()
     def holders_are_the_same(self) -> None:

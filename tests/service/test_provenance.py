@@ -12,8 +12,8 @@ from instep.domain.events import WantCreated
 from instep.domain.identity import content_hash, document_id
 from instep.errors import UserError
 from instep.ledger.memory import MemoryLedger
-from instep.service import provenance
-from instep.service.provenance import Provenance
+from instep.service.documents import provenance
+from instep.service.documents.provenance import DocumentProvenance
 from tests.doubles.clock import VirtualClock
 from tests.service.projects import Home, home
 
@@ -23,8 +23,10 @@ def place(tmp_path: Path) -> Home:
     return home(tmp_path)
 
 
-def why(place: Home, id: str, target: str = "Document") -> Provenance:
-    return place.open().why(target, id)
+def why(place: Home, id: str, target: str = "Document") -> DocumentProvenance:
+    found = place.open().why(target, id)
+    assert isinstance(found, DocumentProvenance)
+    return found
 
 
 def test_a_row_leads_to_its_instance_job_file_and_code(place: Home) -> None:

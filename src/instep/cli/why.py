@@ -13,7 +13,9 @@ from instep.cli.times import moment_text
 
 if TYPE_CHECKING:
     from instep.domain.instances import Instance
+    from instep.service.documents.provenance import DocumentProvenance
     from instep.service.provenance import Provenance
+    from instep.service.tables.provenance import RowProvenance
 
 
 #: More of them are only in the JSON.
@@ -28,7 +30,8 @@ def why(
         str,
         typer.Argument(
             metavar="ROW-ID",
-            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them.",
+            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them. Of a table: the key "
+            "of the row, its columns joined by commas.",
             show_default=False,
         ),
     ],
@@ -36,12 +39,14 @@ def why(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where a row comes from: its instance, the job that wrote it, who wanted it, which version of which file, and how.
+    """Where a row comes from: its instance, the job that wrote it, who wanted it, which version of which file, or which
+    slice of a table, and how.
 
     \b
     Examples:
       instep why Document file:///data/docs/guide.md
       instep why index CHUNK-ID --json
+      instep why MergeRequest 17
     """
     from instep.app import load
 
@@ -56,15 +61,17 @@ def why(
 
 
 def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
-    row = found.row
-    yield "row", f"chunk {row.chunk_index} of {row.source_uri}"
-    yield "", f"chunk_id {row.chunk_id}"
-    yield "file", f"version {row.source_version}, SHA-256 {row.document_hash}"
-    if found.document is not None and found.document.document_hash != row.document_hash:
-        yield "", "changed since, but not in this chunk:"
-        yield "", f"version {found.document.version}, SHA-256 {found.document.document_hash}"
+    from instep.service.documents.provenance import DocumentProvenance
+    from instep.service.tables.provenance import RowProvenance
+
+    match found:
+        case DocumentProvenance():
+            yield from _document(found)
+        case RowProvenance():
+            yield from _row(found)
+    ref, uuid = found.origin
     yield "target", f"{found.target}, index {found.physical}"
-    yield "instance", f"{row.instance} of {row.ref}"
+    yield "instance", f"{uuid} of {ref}"
     if found.instance is None:
         yield "", "not known any more: it was collected"
     else:
@@ -86,9 +93,32 @@ def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
         yield "made from", f"{uuid}: {known}"
 
 
+def _document(found: DocumentProvenance) -> Iterator[tuple[str, str]]:
+    row = found.row
+    yield "row", f"chunk {row.chunk_index} of {row.source_uri}"
+    yield "", f"chunk_id {row.chunk_id}"
+    yield "file", f"version {row.source_version}, SHA-256 {row.document_hash}"
+    if found.document is not None and found.document.document_hash != row.document_hash:
+        yield "", "changed since, but not in this chunk:"
+        yield "", f"version {found.document.version}, SHA-256 {found.document.document_hash}"
+    if found.job is None:
+        yield "", f"written under epoch {row.version}"
+
+
+def _row(found: RowProvenance) -> Iterator[tuple[str, str]]:
+    yield "row", ", ".join(f"{name} {value}" for name, value in found.row_dict()["row"]["key"].items())
+    if found.watermark:
+        yield "changed", moment_text(found.watermark // 1_000)
+    if found.slice is not None and found.slice.count > 1:
+        rows = found.slice
+        lower, upper = (str(each) if each else "" for each in (rows.range.lower, rows.range.upper))
+        bounds = " and ".join([*([f"from {lower} on"] if lower else []), *([f"below {upper}"] if upper else [])])
+        yield "slice", f"{rows.index + 1:,} of {rows.count:,}: {', '.join(rows.cut_by)} {bounds}"
+
+
 def _job(found: Provenance) -> str:
     if found.job is None or found.part is None:
-        return f"not known any more (epoch {found.row.version})"
+        return "not known any more"
     status = found.job.part(found.part.ref)
     state = state_text(str(status.state or found.job.state))
     when = moment_text(status.finished_at or found.job.created_at)

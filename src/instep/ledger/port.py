@@ -463,6 +463,11 @@ class Ledger(Protocol):
         because a part's epoch grows while it is worked on.
         """
 
+    def part_reaching(self, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+        """The job, and its part, that brought what has this watermark into an instance: the first whose target is not
+        below it. One that failed counts only if there is no other: what it had to do was done by the next.
+        """
+
     def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
         """Forget instances that were left and wants that have ended, by one `Collected` (none if there is nothing
         to forget). Raises `Conflict` when one of them is in use (see `domain.lineage.collectable`) or unknown.

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
 from instep.bus.open import open_bus
+from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of
 from instep.errors import UserError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from instep.bus.port import Bus
     from instep.domain.clock import Clock, Ids
-    from instep.domain.refs import PartitionRef
     from instep.engine.port import Engine
     from instep.engine.session import LazySpark, SparkSettings
     from instep.ledger.port import Ledger
@@ -134,6 +134,10 @@ class Workshop:
         from instep.service.tables.wiring import TableEntities  # Brings Arrow.
 
         return TableEntities(self.project, self.spark, self._table_target)
+
+    def one_each(self) -> list[EntitySetup]:
+        """A setup of each entity, in whichever partition: to look into what is served of it."""
+        return self.setups_of(map(PartitionRef, self.project.entities))
 
     def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
         """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named

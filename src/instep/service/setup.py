@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState
 from instep.domain.refs import PartitionRef
@@ -13,6 +14,9 @@ from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
 from instep.targets.port import IndexTarget
+
+if TYPE_CHECKING:
+    from instep.service.provenance import Provenance
 
 #: Bounds the size of one commit, and of what a crash can lose.
 MOST_CLAIMS = 64
@@ -128,6 +132,15 @@ class EntitySetup(ABC):
     @abstractmethod
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         """What is recorded of what is served."""
+
+    @property
+    @abstractmethod
+    def row_hint(self) -> str:
+        """What a row is asked for by."""
+
+    @abstractmethod
+    def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
+        """The row that is called so, and where it comes from. It may be of any partition in this index."""
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:

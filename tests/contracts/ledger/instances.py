@@ -59,6 +59,15 @@ def _built(ledger: Ledger, job_id: str = "first") -> JobPart:
     return part
 
 
+def _up_to(ledger: Ledger, job_id: str, target: int, *, fresh: bool = False) -> JobPart:
+    """A running job that brings the instance up to this watermark."""
+    lease = lease_of(ledger, "ann", job_id=job_id)
+    part = replace(new_part(ledger, lease, fresh=fresh), target=target)
+    ledger.plan_job(job_id, [NewPart(part, plans(1))])
+    ledger.start_job(job_id)
+    return part
+
+
 def _served(ledger: Ledger) -> str | None:
     """What readers get, which is what the checkpoint says."""
     reading, checkpoint = ledger.state().reading(str(REF)), ledger.checkpoint(REF)
@@ -436,6 +445,25 @@ class Instances(Fixtures):
             assert ledger.part_of_epoch(REF, epoch) == ("second", second), "it began under 2"
         assert ledger.part_of_epoch(REF, 4) is None
         assert ledger.part_of_epoch(OTHER, 1) is None
+
+    def test_the_part_that_brought_a_watermark_in_is_found(self, ledger: Ledger) -> None:
+        first = _up_to(ledger, "first", 100, fresh=True)
+        complete_all(ledger, first, job_id="first")
+        end(ledger, first, "first")
+        assert ledger.part_reaching(REF, first.instance, 0) == ("first", first)
+        assert ledger.part_reaching(REF, first.instance, 100) == ("first", first)
+        assert ledger.part_reaching(REF, first.instance, 101) is None
+        lost = _up_to(ledger, "lost", 200)
+        assert ledger.part_reaching(REF, first.instance, 101) == ("lost", lost), "it has begun"
+        fail(ledger, lost, "lost")
+        assert ledger.part_reaching(REF, first.instance, 101) == ("lost", lost), "nobody else has done it yet"
+        last = _up_to(ledger, "last", 300)
+        complete_all(ledger, last, job_id="last")
+        end(ledger, last, "last")
+        for watermark in (101, 200, 201, 300):
+            assert ledger.part_reaching(REF, first.instance, watermark) == ("last", last)
+        assert ledger.part_reaching(REF, "another", 0) is None
+        assert ledger.part_reaching(OTHER, first.instance, 0) is None
 
     # Collecting.
 

@@ -318,6 +318,10 @@ class MemoryLedger:
         with self._lock:
             return parts.of_epoch(self._tables, ref, epoch)
 
+    def part_reaching(self, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+        with self._lock:
+            return parts.reaching(self._tables, ref, instance, watermark)
+
     def collect(self, instances: Collection[str], wants: Collection[str]) -> None:
         with self._lock:
             if instances or wants:

@@ -219,3 +219,18 @@ def of_epoch(tables: Tables, ref: PartitionRef, epoch: int) -> tuple[str, JobPar
         default=(None, ""),
     )
     return None if part is None else (job_id, part)
+
+
+def reaching(tables: Tables, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+    found = [
+        (row.state is JobState.FAILED, row.part.epoch, job.id)
+        for job in tables.jobs.values()
+        if (row := job.parts.get(ref)) is not None
+        and row.part.instance == instance
+        and row.part.target is not None
+        and row.part.target >= watermark
+    ]
+    if not found:
+        return None
+    *_, job_id = min(found)
+    return job_id, tables.jobs[job_id].parts[ref].part

@@ -174,6 +174,9 @@ class SqlLedger:
     def part_of_epoch(self, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
         return self._read(lambda tx: part_rows.part_of_epoch(tx, ref, epoch))
 
+    def part_reaching(self, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+        return self._read(lambda tx: part_rows.part_reaching(tx, ref, instance, watermark))
+
     # Slices.
 
     def claim(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, exists, insert, or_, select, update
+from sqlalchemy import Row, case, exists, func, insert, or_, select, update
 
 from instep.domain import events as e
 from instep.domain.jobs import JobPart, JobState, SliceState, end_of_job
@@ -116,6 +116,14 @@ def _insert_slices(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagg
 def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
     later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
     row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
+    return None if row is None else (row.job_id, job_rows.part_of(row))
+
+
+def part_reaching(tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+    here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
+    failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
+    first = select(job_parts).where(*here).order_by(case((failed, 1), else_=0), job_parts.c.epoch).limit(1)
+    row = tx.connection.execute(first).one_or_none()
     return None if row is None else (row.job_id, job_rows.part_of(row))
 
 

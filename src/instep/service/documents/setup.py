@@ -13,7 +13,7 @@ from instep.domain.planning import SliceSizing
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.documents import changes, checks, judgement
+from instep.service.documents import changes, checks, judgement, provenance
 from instep.service.question import Found, Question
 from instep.service.setup import EntitySetup, Size
 from instep.sources.port import DocumentSource
@@ -62,6 +62,13 @@ class DocumentSetup(EntitySetup):
 
     def remove_replaced(self, part: JobPart) -> None:
         """Nothing: a new instance has an index of its own."""
+
+    @property
+    def row_hint(self) -> str:
+        return provenance.ROW_HINT
+
+    def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.DocumentProvenance | None:
+        return provenance.trace(self, ledger, physical, text)
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}

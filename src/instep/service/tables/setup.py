@@ -17,7 +17,7 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
 from instep.service.setup import EntitySetup, Size
-from instep.service.tables import changes, checks, judgement
+from instep.service.tables import changes, checks, judgement, provenance
 from instep.sources.tables.port import Sessions, TableSource
 from instep.tables.program import TableWave
 from instep.tables.routing import WaveRows
@@ -135,6 +135,13 @@ class TableSetup(EntitySetup):
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(None, None, 0)
+
+    @property
+    def row_hint(self) -> str:
+        return f"Give its key, {','.join(self.rows.key)}, as `instep failures` shows keys."
+
+    def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
+        return provenance.trace(self, ledger, physical, text)
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}

@@ -97,12 +97,6 @@ def quick_on_any_bus(bus_kind: str, quick: QuickShop) -> Iterator[QuickShop]:
         yield quick
 
 
-@pytest.fixture
-def on_any_bus(bus_kind: str, shop: Shop) -> Iterator[Shop]:
-    with on_bus(bus_kind, shop):
-        yield shop
-
-
 @pytest.fixture(params=["ledger", "nats"])
 def bus_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -122,18 +116,19 @@ def on_bus(kind: str, shop: Shop) -> Iterator[None]:
         server.stop()
 
 
-def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_so(on_any_bus: Shop) -> None:
-    shop = on_any_bus
+def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_so(quick_on_any_bus: QuickShop) -> None:
+    shop, names = quick_on_any_bus, ["Person", "Ticket"]
     with opened(shop) as (workshop, _, bus, context):
+        indexer = shop.indexer(workshop, context)
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.NOT_INDEXED}
         ask(bus, [GLOBAL, NAMESPACES[0]])
-        handle(workshop, bus, context)
+        handle(workshop, bus, context, names, indexer)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.NOT_INDEXED}
         assert shop.wrong("Person") == {}
         assert {row["path"][:4] for row in shop.stored("Ticket")} == {"1/2/"}
 
         ask(bus, NAMESPACES)
-        handle(workshop, bus, context)
+        handle(workshop, bus, context, names, indexer)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
         assert bus.dead_letters() == []

@@ -40,8 +40,8 @@ def shop(tmp_path: Path) -> Shop:
     """Rows that have changed in the past of the real clock."""
     made = Shop(tmp_path / "shop", "type: lance, uri: index", clock=VirtualClock(1_700_000_000_000))
     made.declare()
-    made.edit("slices: 3", "slices: 24")
-    made.fill(people=100, tickets=40_000)
+    made.edit("slices: 3", "slices: 12")
+    made.fill(people=10, tickets=12_000)
     return made
 
 

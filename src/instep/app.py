@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ class Instep(Handling):
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            indexes = cache(ledger.indexes)
             return [
                 plan_entity(
                     setup,
@@ -90,6 +92,7 @@ class Instep(Handling):
                     generation_of(ledger, setup.ref, options.generation),
                     choose=workshop.choose,
                     listing=_listing(watch, setup.ref.label),
+                    indexes=indexes,
                 )
                 for setup in workshop.setups(entities)
             ]

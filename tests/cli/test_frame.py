@@ -249,6 +249,27 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     ]
 
 
+def test_progress_of_what_nobody_has_counted_says_what_is_done() -> None:
+    now = [0.0]
+    stream = io.StringIO()
+    lines = Lines(stream, lambda: now[0])
+    lines.begin("Ticket", None, "row")
+    now[0] = 10.0
+    lines.advance("Ticket", 30)
+    lines.end("Ticket")
+    assert stream.getvalue().splitlines() == [
+        "Ticket: rows are read",
+        "Ticket: 30 rows, 3/s",
+        "Ticket: 30 rows, done in 10 s",
+    ]
+    stream = io.StringIO()
+    with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:
+        bars.begin("Ticket", None, "row")
+        bars.advance("Ticket", 30)
+        bars.end("Ticket")
+    assert "30/30" in stream.getvalue()
+
+
 def test_progress_is_silent_with_json_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     for out in (Output(as_json=True), Output(quiet=True)):
         with out.progress() as progress:

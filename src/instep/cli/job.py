@@ -150,7 +150,8 @@ def _after_stop(job: JobView) -> str:
 
 
 def _units(job: JobView) -> str:
-    return f"{job.done:,} of {amount(job.units, 'document')}"
+    # Only tables have rows that nobody has counted.
+    return amount(job.done, "row") if job.units is None else f"{job.done:,} of {amount(job.units, 'document')}"
 
 
 def _show(out: Output, job: JobView) -> None:
@@ -213,13 +214,14 @@ def _show_next(out: Output, job: JobView) -> None:
 
 
 def _done(job: JobView) -> str | None:
-    if not job.units:
+    if job.units == 0:
         return None
-    text = f"{_units(job)} ({percent_text(job)})"
-    if job.rate is None or job.left is None:
+    text = _units(job) if job.units is None else f"{_units(job)} ({percent_text(job)})"
+    if job.rate is None:
         return text
     rate = f"{job.rate:,.0f}" if job.rate >= 10 else f"{job.rate:.2g}"
-    return f"{text}, {rate}/s, about {seconds_text(job.left)} left"
+    left = "" if job.left is None else f", about {seconds_text(job.left)} left"
+    return f"{text}, {rate}/s{left}"
 
 
 def _slices(job: JobView) -> str | None:

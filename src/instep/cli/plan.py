@@ -92,7 +92,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
                 counts.get("deleted"),
                 counts.get("unchanged"),
                 len(each.slices),
-                each.work,
+                each.work if each.units or not each.slices else None,
             ]
         )
     out.table(None, ["entity", "plan", "new", "changed", "deleted", "same", "slices", "est. rows"], rows)

@@ -67,7 +67,7 @@ class Bars:
     def listing(self, entity: str, found: int) -> None:
         self._bars.update(self._task(entity), note=f"listing: {found:,} found")
 
-    def begin(self, entity: str, total: int, unit: str) -> None:
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
         task = self._task(entity)
         self._bars.reset(task, total=total)
         self._bars.update(task, note="")
@@ -83,10 +83,10 @@ class Bars:
 
     def end(self, entity: str) -> None:
         task = self._task(entity)
-        total = next(each.total for each in self._bars.tasks if each.id == task)
-        if total is None:
-            # Nothing to do was found: an empty bar would look like a failure.
-            self._bars.update(task, visible=False)
+        bar = next(each for each in self._bars.tasks if each.id == task)
+        if bar.total is None:
+            # If nothing to do was found, an empty bar would look like a failure.
+            self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
         self._bars.update(task, note="")
         self._bars.stop_task(task)
 
@@ -100,7 +100,7 @@ class Bars:
 @dataclass(slots=True)
 class _Count:
     unit: str
-    total: int
+    total: int | None
     done: int
     began: float
     shown: float
@@ -119,11 +119,11 @@ class Lines:
 
     def listing(self, entity: str, found: int) -> None: ...
 
-    def begin(self, entity: str, total: int, unit: str) -> None:
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
         now = self._monotonic()
         with self._lock:
             self._counts[entity] = _Count(unit, total, 0, now, now)
-            self._print(entity, f"{amount(total, unit)} to do")
+            self._print(entity, f"{unit}s are read" if total is None else f"{amount(total, unit)} to do")
 
     def advance(self, entity: str, units: int) -> None:
         with self._lock:
@@ -144,7 +144,8 @@ class Lines:
         with self._lock:
             count = self._counts.pop(entity, None)
             if count is not None:
-                self._print(entity, f"done in {seconds_text(self._monotonic() - count.began)}")
+                read = f"{amount(count.done, count.unit)}, " if count.total is None else ""
+                self._print(entity, f"{read}done in {seconds_text(self._monotonic() - count.began)}")
 
     def _print(self, entity: str, message: str) -> None:
         self._stream.write(f"{entity}: {visible(message)}\n")
@@ -153,9 +154,13 @@ class Lines:
 
 def _pace(count: _Count, now: float) -> str:
     seconds = now - count.began
-    text = f"{count.done:,} of {amount(count.total, count.unit)}"
+    text = amount(count.done, count.unit)
+    if count.total is not None:
+        text = f"{count.done:,} of {amount(count.total, count.unit)}"
     if not count.done or seconds <= 0:
         return text
     rate = count.done / seconds
+    if count.total is None:
+        return f"{text}, {rate:,.0f}/s"
     left = max(0, count.total - count.done) / rate
     return f"{text}, {rate:,.0f}/s, {seconds_text(left)} left"

@@ -90,7 +90,8 @@ class SlicePlan:
 
     `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning
     open-ended; `payload` holds the document changes (see `manifest.encode_changes`), or says which rows are
-    in it, with their bounds (see `rows.encode_row_slice`; `lower` and `upper` are '' then).
+    in it, with their bounds (see `rows.encode_row_slice`; `lower` and `upper` are '' then). `units` is 0 where nobody
+    has counted them before they are read.
     """
 
     index: int
@@ -178,6 +179,11 @@ class PartStatus:
     slices: Mapping[SliceState, int]
     units: int
     counts: Counts
+
+    @property
+    def expected(self) -> int | None:
+        """How many units it has to do; None if nobody has counted them."""
+        return self.units if self.units or not self.slices else None
 
     @property
     def unfinished_slices(self) -> int:

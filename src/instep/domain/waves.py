@@ -14,7 +14,9 @@ from instep.domain.rows import RowSlice
 
 @dataclass(frozen=True, slots=True)
 class WaveSlice:
-    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows."""
+    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows, of which about so
+    many are `expected` (0: nobody knows).
+    """
 
     slice_id: str
     fence: int
@@ -22,6 +24,7 @@ class WaveSlice:
     work: int
     changes: Sequence[DocumentChange] = ()
     rows: RowSlice | None = None
+    expected: int = 0
 
     @property
     def units(self) -> int | None:

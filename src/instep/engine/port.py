@@ -35,7 +35,7 @@ class TableProgram(Protocol):
 
     @property
     def units(self) -> int:
-        """How many rows are expected: what progress adds up to."""
+        """How many rows are expected, as far as that is known: what progress adds up to."""
 
     def frame(self, spark: Sessions) -> DataFrame:
         """The rows of the wave, and perhaps others, in columns with plain names: Connect takes no others from us.

@@ -135,11 +135,6 @@ class Project(Model):
         return self.ledger.partition("?")[0]
 
     @property
-    def bus_label(self) -> str:
-        """Where requests are kept, without user, password and token: fit to be shown."""
-        return "the ledger" if self.bus is None else nats_address(self.bus).label
-
-    @property
     def scopes(self) -> tuple[Scope, ...]:
         """The namespaces that are declared."""
         return tuple(map(Scope.parse, self.namespaces))

@@ -83,7 +83,7 @@ class PartView:
     instance: str
     physical: str
     slices: Mapping[SliceState, int]
-    units: int
+    units: int | None
     counts: Counts
     finished_at: int | None
     error: str | None
@@ -112,9 +112,9 @@ class PartView:
 class JobView:
     """A job and how far it is.
 
-    `units` are the documents planned, `done` those of finished slices. `rate` is their number per second
-    since the job began (pauses included), `left` the seconds that the rest takes at that rate; both are
-    None unless the job runs and something is done.
+    `units` are the documents (or rows) planned, None when not all were counted; `done` those of finished slices. `rate`
+    is their number per second since the job began (pauses included), `left` the seconds that the rest takes at that
+    rate; both are None unless the job runs and something is done.
     """
 
     id: str
@@ -123,7 +123,7 @@ class JobView:
     configuration: Mapping[str, Any]
     parts: tuple[PartView, ...]
     slices: Mapping[SliceState, int]
-    units: int
+    units: int | None
     done: int
     counts: Counts
     created_at: int
@@ -223,6 +223,7 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
     counts = job.counts
     duration = _duration(job, now)
     rate = counts.read / duration if duration and counts.read and job.state is JobState.RUNNING else None
+    units = job.units if all(each.expected is not None for each in job.parts) else None
     return JobView(
         id=job.id,
         state=job.state,
@@ -230,7 +231,7 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
         configuration=job.configuration,
         parts=tuple(_part_view(each) for each in job.parts),
         slices=job.slices,
-        units=job.units,
+        units=units,
         done=counts.read,
         counts=counts,
         created_at=job.created_at,
@@ -238,7 +239,7 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
         finished_at=job.finished_at,
         duration=duration,
         rate=rate,
-        left=max(0, job.units - counts.read) / rate if rate else None,
+        left=max(0, units - counts.read) / rate if rate and units is not None else None,
         workers=tuple(each for each in workers if job.id in each.job_ids),
         error=job.error,
         seen_at=now,
@@ -339,7 +340,7 @@ def _part_view(status: PartStatus) -> PartView:
         instance=status.part.instance,
         physical=status.part.physical,
         slices=status.slices,
-        units=status.units,
+        units=status.expected,
         counts=status.counts,
         finished_at=status.finished_at,
         error=status.error,

@@ -101,8 +101,11 @@ def plan_entity(
     *,
     choose: Callable[[EntitySetup, int], EngineChoice],
     listing: Callable[[int], None] | None = None,
+    indexes: Callable[[str], set[str]] | None = None,
 ) -> EntityPlan:
-    """Compare the source with the ledger. Never writes; may be thrown away."""
+    """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's, unless somebody
+    has asked already.
+    """
     checkpoint = ledger.checkpoint(setup.ref, generation)
     unfinished = ledger.unfinished_job(setup.ref, generation)
     _demand_routes(setup, checkpoint, options)
@@ -112,7 +115,19 @@ def plan_entity(
         kind, why = Kind.REBUILD, ["its time to live is over"]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
     found = setup.find(
-        Question(ledger, options, generation, kind, why, checkpoint, current, unfinished, asked, listing)
+        Question(
+            ledger,
+            options,
+            generation,
+            kind,
+            why,
+            checkpoint,
+            current,
+            unfinished,
+            asked,
+            listing,
+            indexes or ledger.indexes,
+        )
     )
     check_limits([len(found.slices)])
     return EntityPlan(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
@@ -23,7 +24,19 @@ class Planner:
     options: PlanOptions
     expected: Mapping[str, str]
 
-    def plan(self, ref: PartitionRef, generation: str | None = None, *, again: bool = False) -> EntityPlan:
+    def plan_all(self, refs: Iterable[PartitionRef]) -> list[EntityPlan]:
+        """Together: what is the same for all partitions of an entity is asked once."""
+        indexes = cache(self.context.ledger.indexes)
+        return [self.plan(ref, indexes=indexes) for ref in refs]
+
+    def plan(
+        self,
+        ref: PartitionRef,
+        generation: str | None = None,
+        *,
+        again: bool = False,
+        indexes: Callable[[str], set[str]] | None = None,
+    ) -> EntityPlan:
         """Of a generation, or that of the options. Raises `UserError` when the plan may not be run. `again`: after a
         job of ours, so the world has moved.
         """
@@ -39,6 +52,7 @@ class Planner:
             generation,
             choose=context.choose,
             listing=lambda found: context.progress.listing(ref.label, found),
+            indexes=indexes,
         )
         digest = self.expected.get(str(ref))
         if digest is not None and not again and plan.digest != digest:

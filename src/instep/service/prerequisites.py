@@ -60,8 +60,8 @@ class Prerequisites:
         job, ref = self._context.ledger.job(job_id), plan.ref
         self.taken[ref] = plan, job_id
         worker.choices[ref] = plan.engine
-        units = job.part(ref).units if job else plan.units
-        self._context.progress.begin(ref.label, units, self._planner.setups[ref].unit)
+        total = job.part(ref).expected if job else None
+        self._context.progress.begin(ref.label, total, self._planner.setups[ref].unit)
         worker.show(job_id, ref)
 
     def _lacking(self, worker: Worker) -> dict[PartitionRef, str]:

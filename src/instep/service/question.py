@@ -41,7 +41,8 @@ class PlanOptions:
 class Question:
     """What is known before the source is looked at. `kind` and `why` are what follows from the ledger alone; `asked()`
     says whether somebody wants it to be tried, whatever is known. `current` is the canonical instance, `unfinished` a
-    job that has not ended. `listing` is told how much has been found.
+    job that has not ended. `listing` is told how much has been found; `indexes` says which physical indexes of an
+    entity are needed, asked once for all partitions that are planned together.
     """
 
     ledger: Ledger
@@ -54,6 +55,7 @@ class Question:
     unfinished: Job | None
     asked: Callable[[], bool]
     listing: Callable[[int], None] | None
+    indexes: Callable[[str], set[str]]
 
 
 class Planned(NamedTuple):

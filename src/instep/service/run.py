@@ -94,7 +94,7 @@ def run_entities(
     run = _Run(planner, wait_seconds, demand)
     for setup in setups:
         settle(setup, context)
-    plans = [planner.plan(setup.ref) for setup in setups]
+    plans = planner.plan_all(setup.ref for setup in setups)
     todo = {plan.ref: plan for plan in plans if plan.pending}
     if todo:
         run.go(todo)
@@ -159,8 +159,8 @@ class _Run:
         for ref, job_id in start.taken.items():
             worker.choices[ref] = start.todo[ref].engine
             job = ledger.job(job_id)
-            units = job.part(ref).units if job else start.todo[ref].units
-            progress.begin(ref.label, units, self._planner.setups[ref].unit)
+            total = job.part(ref).expected if job else None
+            progress.begin(ref.label, total, self._planner.setups[ref].unit)
             worker.show(job_id, ref)
         try:
             worker.work({(job_id, ref) for ref, job_id in start.taken.items()}, self._prerequisites.begin)

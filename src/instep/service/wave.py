@@ -173,13 +173,22 @@ class WaveRunner:
         claims = self._not_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
-        wave = self._wave(claims)
-        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger), progress)
+        wave, told = self._wave(claims), 0
+
+        def tell(units: int) -> None:
+            nonlocal told
+            told += units
+            progress(units)
+
+        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger), tell)
         outcomes = [outcome for task in tasks for outcome in task.slices]
         _check_complete(wave, outcomes)
         self._demand(claims)
         self._commit(wave, tasks, outcomes)
         self._record(outcomes)
+        # What nobody had counted before.
+        if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
+            progress(read - told)
         self._failed_in_a_row = 0
         self._done += sum(claim.work for claim in claims)
 
@@ -195,7 +204,7 @@ class WaveRunner:
         outcomes = _committed(self._setup, self._part, suspects)
         self._record(outcomes)
         done = {outcome.slice_id for outcome in outcomes}
-        progress(sum(claim.units for claim in suspects if claim.slice_id in done))
+        progress(sum(outcome.counts.read for outcome in outcomes))
         return [claim for claim in claims if claim.slice_id not in done]
 
     def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:

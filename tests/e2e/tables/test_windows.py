@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.service.context import Context
+from instep.service.jobs import job_views
 from instep.service.namespaces import delete_namespace
+from instep.service.plan import EntityPlan
 from instep.service.progress import Silent
 from instep.service.question import Kind
 from tests.doubles.clock import VirtualClock
@@ -336,3 +339,57 @@ def test_without_a_watermark_only_changed_files_are_read(shop: QuickShop) -> Non
     shop.save()
     assert shop.run("Person")["Person"].plan.kind is Kind.REBUILD
     assert shop.wrong("Person") == {}
+
+
+# What is told of it.
+
+
+@dataclass
+class Told(Silent):
+    """Totals of what was begun, and units of what was done."""
+
+    begun: list[int | None] = field(default_factory=list)
+    done: int = 0
+
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
+        self.begun.append(total)
+
+    def advance(self, entity: str, units: int) -> None:
+        self.done += units
+
+
+def test_rows_that_nobody_has_counted_are_not_said_to_be_known(shop: QuickShop) -> None:
+    def run(told: Told) -> EntityPlan:
+        return shop.run("Person", around=lambda context: replace(context, progress=told))["Person"].plan
+
+    first, second = Told(), Told()
+    assert run(first).found.counts == {"new": 99}
+    assert (first.begun, first.done) == ([99], 99)
+    shop.put("people", id=1, name="changed")
+    shop.put("people", id=2, name="changed")
+    shop.save()
+    plan = run(second)
+    assert (plan.units, plan.found.counts) == (0, {})
+    assert (second.begun, second.done) == ([None], 2)
+    with closing(shop.workshop().ledger()) as ledger:
+        view = job_views(ledger, limit=1)[0]
+    assert (view.units, view.done, [each.units for each in view.parts]) == (None, 2, [None])
+
+
+def test_what_is_needed_of_an_entity_is_asked_once_for_all_its_namespaces(shop: QuickShop) -> None:
+    shop.run("Ticket")
+    asked: list[str] = []
+
+    class Counted:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "indexes":
+                asked.append(name)
+            return getattr(self._inner, name)
+
+    results = shop.run("Ticket", around=lambda context: replace(context, ledger=Counted(context.ledger)))
+    assert {each.plan.kind for each in results.values()} == {Kind.NOTHING}
+    assert len(results) == 2
+    assert len(asked) == 1

@@ -80,7 +80,7 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
         kind=Kind.REFRESH,
         why=[],
         unit="row",
-        slices=[_slice_plan(setup, part, rows=setup.slicing.slice_rows)],
+        slices=[_slice_plan(setup, part, rows=0, work=setup.slicing.slice_rows)],
         state=[f"rows above {floor}"],
         target=window.target // MICROS,
     )
@@ -88,7 +88,7 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
 
 def _left_behind(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> bool:
     """Whether the partition is the reason that another index, which it would be built into, is not served."""
-    if not setup.in_place or question.ledger.indexes(setup.ref.entity) <= {checkpoint.physical}:
+    if not setup.in_place or question.indexes(setup.ref.entity) <= {checkpoint.physical}:
         return False
     built = {each.physical for each in question.ledger.entity_checkpoints(setup.ref.entity)}
     return setup.physical(checkpoint.instance, question.generation) in built - {checkpoint.physical}
@@ -110,10 +110,13 @@ def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Fou
     window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if setup.rows.watermark else None
     selection = Selection(setup.ref.scope, window)
     cut_by, slices, warnings = _cut(setup, selection)
-    factor = setup.slicing.work_factor
+    factor, counted = setup.slicing.work_factor, setup.slicing.slices != 1
     plans = [
         _slice_plan(
-            setup, RowSlice(index, len(slices), window, cut_by, each.range), rows=each.rows, work=each.work(factor)
+            setup,
+            RowSlice(index, len(slices), window, cut_by, each.range),
+            rows=each.rows if counted else 0,
+            work=each.work(factor),
         )
         for index, each in enumerate(slices)
     ]
@@ -123,21 +126,22 @@ def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Fou
         why=[*why, *warnings],
         unit="row",
         slices=plans,
-        counts={"new": rows},
+        counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
         target=asked - setup.lag if window else None,
     )
 
 
-def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int | None = None) -> SlicePlan:
+def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
+    """`rows` is 0 for a slice whose rows were not counted; its work is taken to be that of a usual one."""
     return SlicePlan(
         index=part.index,
         bucket=0,
         # Where it begins and ends is in the payload: bounds can be long, and nobody looks for slices by them.
         lower="",
         upper="",
-        units=max(1, rows),
-        work=work or max(1, rows),
+        units=rows,
+        work=work,
         priority=setup.priority,
         payload=encode_row_slice(part),
     )

@@ -96,7 +96,7 @@ class TableSetup(EntitySetup):
     def wave_slice(self, claim: Claim) -> WaveSlice:
         rows = decode_row_slice(claim.payload)
         assert rows is not None, "a job on a table has slices of rows"
-        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows)
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
 
     def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
@@ -120,7 +120,7 @@ class TableSetup(EntitySetup):
             failing=frozenset(ledger.failed_versions(part.ref, part.generation)),
             first=self.staged(part),
         )
-        return TableWave(self.source, selection, writer, wave.work)
+        return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return judgement.problem(self, part, ledger, job)

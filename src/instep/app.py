@@ -231,7 +231,9 @@ class Instep(Handling):
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
-            serve(workshop.setups(entities), workshop.context(ledger, progress or Silent()), until_idle=until_idle)
+            names = list(entities or ())
+            context = workshop.context(ledger, progress or Silent())
+            serve(workshop.setups(names), context, until_idle=until_idle, anew=lambda: workshop.setups(names))
 
     def want(
         self,

@@ -44,7 +44,14 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], 
     """Puts another service in the place of the real one."""
 
     def install(serve: Serve) -> None:
-        def stand_in(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
+        def stand_in(
+            setups: Sequence[EntitySetup],
+            context: Context,
+            *,
+            until_idle: bool = False,
+            anew: Callable[[], Sequence[EntitySetup]],
+        ) -> None:
+            assert [each.ref for each in anew()] == [each.ref for each in setups]
             serve(setups, context, until_idle)
 
         monkeypatch.setattr(worker, "serve", stand_in)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from instep.documents.chunk import Chunker
-from instep.documents.code import code_fingerprint, load_transform
+from instep.documents.code import code_fingerprint, load_transform, loaded_fingerprint
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.documents.embed.sentence_transformers import SentenceTransformersEmbedder
 from instep.documents.fingerprint import ROWS, fingerprint
@@ -91,6 +91,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Package
 )
 def test_the_functions_own_code_counts(package: Package, old: str, new: str) -> None:
     assert package.fingerprint() != package.fingerprint(main=MAIN.replace(old, new))
+
+
+def test_what_a_process_has_loaded_stays_what_it_is_though_its_file_changes(package: Package) -> None:
+    before = package.fingerprint()
+    assert loaded_fingerprint(load_transform("shop.main:clean")) == before
+    (package.folder / "main.py").write_text(MAIN.replace("return inner(frame)", "return inner(inner(frame))"))
+    assert code_fingerprint(load_transform("shop.main:clean")) != before
+    assert loaded_fingerprint(load_transform("shop.main:clean")) == before
+    forget()
+    assert loaded_fingerprint(load_transform("shop.main:clean")) != before
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,19 @@ def load_transform(name: str) -> Any:
     return function
 
 
+#: By the id of a function that is kept: the function and its fingerprint.
+_loaded: dict[int, tuple[Any, str]] = {}
+
+
+def loaded_fingerprint(function: Any) -> str:
+    """That of what this process runs, as it was when it was first asked for: the file may have changed since it was
+    loaded, and what is loaded has not.
+    """
+    if id(function) not in _loaded:
+        _loaded[id(function)] = (function, code_fingerprint(function))
+    return _loaded[id(function)][1]
+
+
 def code_fingerprint(function: Any) -> str:
     """Changes when the function would do something else, as far as its code and libraries tell."""
     found = _Found(inspect.unwrap(function).__module__.partition(".")[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 from instep.documents import parse
 from instep.documents.chunk import Chunker
-from instep.documents.code import code_fingerprint
+from instep.documents.code import loaded_fingerprint
 from instep.documents.embed.port import Embedder
 from instep.domain.fingerprint import digest
 
@@ -28,5 +28,5 @@ def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[...
         "schema": digest([ROWS, embedder.dimensions]),
     }
     if transform is not None:
-        parts["transform"] = code_fingerprint(transform)
+        parts["transform"] = loaded_fingerprint(transform)
     return parts

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
+from instep.service.latest import LatestSetups
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.start import Busy, Start
@@ -28,7 +29,10 @@ class Fulfiller:
         """Make a job of what is wanted, not begun by anybody, and ours to build. False if there is nothing."""
         plans: dict[PartitionRef, EntityPlan] = {}
         canceled = False
-        for ref, generation in self._wanted():
+        wanted = self._wanted()
+        if wanted and isinstance(self._planner.setups, LatestSetups):
+            self._planner.setups.renew()
+        for ref, generation in wanted:
             # One generation of each partition: the next one when that is built.
             plan = None if ref in plans else self._plan(ref, generation)
             if plan is not None and plan.pending:

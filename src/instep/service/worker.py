@@ -19,6 +19,7 @@ from instep.service.context import Context
 from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
+from instep.service.latest import LatestSetups
 from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
@@ -195,6 +196,8 @@ class Worker:
         if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
             return
         recover(context)
+        if isinstance(self._setups, LatestSetups):
+            self._setups.renew()
         if self._kind == "worker":
             fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
         self._swept = now
@@ -393,11 +396,18 @@ def _nothing() -> None:
     """What ends something that has ended."""
 
 
-def serve(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
+def serve(
+    setups: Sequence[EntitySetup],
+    context: Context,
+    *,
+    until_idle: bool = False,
+    anew: Callable[[], Sequence[EntitySetup]] | None = None,
+) -> None:
     """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
-    interrupted (or idle).
+    interrupted (or idle). `anew` makes the setups again, for a worker that lives longer than what they tell is true.
     """
-    planner = Planner({setup.ref: setup for setup in setups}, context, PlanOptions(), {})
+    latest = LatestSetups(setups, anew, partial(context.progress.say, "worker"))
+    planner = Planner(latest, context, PlanOptions(), {})
     worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(setup.ref.entity for setup in setups)

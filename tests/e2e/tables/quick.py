@@ -181,14 +181,22 @@ class QuickShop(Shop):
 
         return super().run(*names, setups=quick_setup, around=quick_context, **options)
 
-    def work(self, *names: str) -> None:
-        """Another server's `instep worker`, until nothing is left to do."""
+    def work(self, *names: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Another server's `instep worker`, until nothing is left to do. It has been there before `meanwhile`."""
         self.sources = {}
         workshop = self.workshop()
+
+        def setups() -> list[TableSetup]:
+            return [self.quick_setup(each) for each in workshop.setups(names)]
+
         with closing(workshop), closing(workshop.ledger()) as ledger:
             context = self.quick_context(workshop.context(ledger, Silent()))
-            setups = [self.quick_setup(each) for each in workshop.setups(names)]
-            serve(setups, replace(context, background=self.clock, liveness=NoProof()), until_idle=True)
+            found = setups()
+            for each in found:
+                each.columns()
+            meanwhile()
+            context = replace(context, background=self.clock, liveness=NoProof())
+            serve(found, context, until_idle=True, anew=setups)
 
     def quick_setup(self, setup: EntitySetup) -> TableSetup:
         assert isinstance(setup, TableSetup)

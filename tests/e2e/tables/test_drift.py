@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
+from instep.domain.wants import WantState
 from instep.errors import UserError
 from instep.service.question import Kind
 from tests.doubles.clock import VirtualClock
@@ -197,3 +200,26 @@ def test_what_was_begun_before_the_table_changed_is_begun_anew(shop: QuickShop) 
         row["id"]: (row["author"], row["extra"]) for row in shop.alive("tickets")
     }
     assert {each.plan.kind for each in shop.run("Ticket").values()} == {Kind.NOTHING}
+
+
+@pytest.mark.parametrize("watermark", [True, False])
+def test_a_worker_that_has_been_there_for_long_sees_that_a_table_has_changed(shop: QuickShop, watermark: bool) -> None:
+    """It gets another column; or, without a watermark, other files."""
+    shop.edit("node: {label: Person, properties: [id, name]}", "node: {label: Person}")
+    if not watermark:
+        shop.edit("key: id\n    watermark: at\n    deleted: gone\n    node", "key: id\n    deleted: gone\n    node")
+    shop.run("Person")
+
+    def changed() -> None:
+        for number in range(20):
+            shop.put("people", id=number, extra=f"more {number}", gone=False)
+        shop.save()
+        with closing(shop.workshop().ledger()) as ledger:
+            ledger.append([WantCreated(want="fresh", refs=("Person@global",), as_of=shop.clock.now())])
+
+    shop.work("Person", meanwhile=changed)
+    assert {row["id"]: row.get("extra") for row in shop.stored("Person")} == {n: f"more {n}" for n in range(20)}
+    with closing(shop.workshop().ledger()) as ledger:
+        want = ledger.want("fresh")
+    assert want is not None
+    assert want.state is WantState.SUCCESSFUL

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from instep.documents.code import code_fingerprint, load_transform
+from instep.documents.code import load_transform, loaded_fingerprint
 from instep.domain.fingerprint import digest
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
@@ -105,7 +105,7 @@ def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
     }
     made = {part: digest(value) for part, value in parts.items()}
     if entity.transform:
-        made["transform"] = code_fingerprint(load_transform(entity.transform))
+        made["transform"] = loaded_fingerprint(load_transform(entity.transform))
     if entity.watermark is None:
         made[ROWS] = source.state() or ""
     return made

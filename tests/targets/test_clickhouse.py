@@ -54,7 +54,7 @@ def slip_in(target: ClickHouseTarget, base: int, *rows: Node) -> None:
     (file,) = staging.decode(staged(target, "Node__1", base, *rows))
     with target.session() as session:
         sql = target._insert_sql("Node__1", NODES, file.path)
-        session.load(sql, layout.staged_structure(NODES), file.path, **guard_values("", 2**40, base, ()))
+        session.load(sql, layout.staged_structure(NODES), [file.path], **guard_values("", 2**40, base, ()))
 
 
 # -- which row stays ---------------------------------------------------------------------------
@@ -140,12 +140,24 @@ def test_a_file_of_many_batches_becomes_one_part_once(
 def test_a_task_cuts_its_files_to_what_one_insert_takes(
     target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "FILE_ROWS", 40)
+    monkeypatch.setattr(staging, "INSERT_ROWS", 40)
     base = target.fence("Node__1", 1)
     part = target.writer("Node__1", base).stage(change([Node(n, "x", 1) for n in range(100)]))
     assert len(staging.decode(part)) == 3
     target.commit("Node__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
     assert (target.rows("Node__1"), parts(target)) == (100, 3)
+
+
+def test_files_of_many_tasks_become_few_parts(target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "INSERT_ROWS", 40)
+    base = target.fence("Node__1", 1)
+    parts_of_tasks = [
+        staged(target, "Node__1", base, *(Node(10 * task + n, "x", 1) for n in range(10)), Edge(task, task, 1))
+        for task in range(10)
+    ]
+    target.commit("Node__1", base=base, epoch=1, attempt="1", staged=parts_of_tasks, marks=[])
+    assert (target.rows("Node__1"), target.rows("Node__1", "AUTHOR")) == (100, 10)
+    assert parts(target) == 3
 
 
 def test_staged_files_go_with_the_commit_and_with_upkeep(tmp_path: Path, target: ClickHouseTarget) -> None:
@@ -268,6 +280,20 @@ def test_another_process_gets_its_turn_and_who_cannot_wait_is_told(
         with pytest.raises(Away, match="another process"):
             target.rows("Node__1")
     assert target.rows("Node__1") == 1
+
+
+def test_the_engine_stays_open_until_somebody_else_waits_for_it(
+    target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(embedded._ENGINE, "watch", lambda: None)
+    embedded._end()
+    target.rows("Node__1")
+    assert embedded._ENGINE.folder == Path(target.uri)
+    with Path(target.uri, "engine.waiting").open("ab") as waiting:
+        fcntl.flock(waiting, fcntl.LOCK_SH)
+        target.rows("Node__1")
+    assert embedded._ENGINE.folder is None
 
 
 def test_two_folders_in_one_process(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """ClickHouse in this process (chdb). It allows one process per folder, and one folder per process.
 
-So the engine is open only while somebody works with it and a moment longer (opening takes some 50 ms), under a lock
-file of our own: another process waits for its turn, and gets it soon even if this one is always at work.
+So the engine is open only while somebody works with it and a moment longer (opening takes some 50 ms, or 100 with
+large tables), under a lock file of our own: another process waits for its turn, and gets it soon even if this one is
+always at work. That it waits is seen by a second lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import fcntl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 
-#: The engine stays open so long after its last use, and is given up at the first chance after so long a time.
-_LINGER_SECONDS = 0.25
+#: The engine stays open so long after its last use: as long as a small wave takes, which reads with Spark meanwhile. If
+#: another process waits, it is given up at the first chance after so long a time.
+_LINGER_SECONDS = 1.0
 _TURN_SECONDS = 2.0
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "'": "\\'"})
@@ -149,20 +151,39 @@ def _locked(folder: Path, deadline: float) -> IO[bytes]:
             where=str(folder),
             hint="ClickHouse works in a folder of its own.",
         ) from None
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    if _lock(file):
+        return file
+    with _waiting(folder) as waiting:
+        fcntl.flock(waiting, fcntl.LOCK_SH)
+        while not _lock(file):
             if time.monotonic() > deadline:
                 file.close()
                 raise Away(
                     "another process has the folder open",
                     where=str(folder),
                     hint="ClickHouse in a process (chdb) is for one process at a time; several need a server.",
-                ) from None
+                )
             time.sleep(_POLL_SECONDS)
-            continue
-        return file
+    return file
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _waiting(folder: Path) -> IO[bytes]:
+    """Who waits for the engine holds a lock on this, together with others."""
+    return (folder / "engine.waiting").open("ab")
+
+
+def _awaited(folder: Path) -> bool:
+    """Whether another process waits for the engine."""
+    with _waiting(folder) as waiting:
+        return not _lock(waiting)
 
 
 def _leave() -> None:
@@ -171,7 +192,8 @@ def _leave() -> None:
         if _ENGINE.users:
             return
         _ENGINE.turn.notify_all()
-        if time.monotonic() - _ENGINE.since > _TURN_SECONDS:
+        assert _ENGINE.folder is not None
+        if time.monotonic() - _ENGINE.since > _TURN_SECONDS and _awaited(_ENGINE.folder):
             _ENGINE.close()
         elif not _ENGINE.watched:
             _ENGINE.watch()
@@ -222,9 +244,10 @@ class EmbeddedSession:
         except RuntimeError as error:
             raise explained(str(error), str(self._folder)) from None
 
-    def load(self, sql: str, structure: str, path: str, **parameters: Any) -> None:
-        source = f"file({literal(path)}, 'ArrowStream', {literal(structure)})"
-        self._query(sql.replace(STAGED, source), parameters)
+    def load(self, sql: str, structure: str, paths: Sequence[str], **parameters: Any) -> None:
+        files = [f"file({literal(path)}, 'ArrowStream', {literal(structure)})" for path in paths]
+        rows = " UNION ALL ".join(f"SELECT * FROM {each}" for each in files)  # noqa: S608 - what is in there is quoted
+        self._query(sql.replace(STAGED, f"({rows})"), parameters)
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> Any:
         with self._explained():

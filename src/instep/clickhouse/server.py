@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
@@ -84,11 +84,8 @@ class ServerSession:
         with self._understood():
             self._client.insert_arrow(table, rows)
 
-    def load(self, sql: str, structure: str, path: str, **parameters: Any) -> None:
-        import fsspec
-
-        with fsspec.open(path, "rb") as file:
-            data = file.read()
+    def load(self, sql: str, structure: str, paths: Sequence[str], **parameters: Any) -> None:
+        data = _one_stream(paths)
         statement = sql.replace(STAGED, f"input({literal(structure)})") + " FORMAT ArrowStream"
         with self._understood():
             self._client.command(statement, parameters=_bound(parameters), data=data)
@@ -101,6 +98,22 @@ class ServerSession:
             yield
         except ClickHouseError as error:
             raise explained(self._address.without_secrets(str(error)), self._address.shown) from None
+
+
+def _one_stream(paths: Sequence[str]) -> bytes:
+    """Of files of Arrow streams that have the same columns."""
+    import fsspec
+    import pyarrow as pa
+
+    sink, writer = pa.BufferOutputStream(), None
+    for path in paths:
+        with fsspec.open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+            writer = writer or pa.ipc.new_stream(sink, stream.schema)
+            for batch in stream:
+                writer.write_batch(batch)
+    if writer is not None:
+        writer.close()
+    return sink.getvalue().to_pybytes()
 
 
 def _copied(answer: IO[bytes], file: IO[bytes]) -> str | None:

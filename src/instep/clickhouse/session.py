@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -34,6 +35,10 @@ class Overflow(Transient):
     """A statement needed more memory than it may have; in smaller blocks it may do with less."""
 
 
+class Absent(UserError):
+    """There is no such table, or no such database."""
+
+
 class Session(Protocol):
     """Values travel as parameters (`{name:Type}` in the statement), never in the text."""
 
@@ -50,8 +55,8 @@ class Session(Protocol):
     def insert(self, table: str, rows: pa.Table) -> None:
         """One block into a table whose name is quoted already."""
 
-    def load(self, sql: str, structure: str, path: str, **parameters: Any) -> None:
-        """Run an INSERT … SELECT from `STAGED`: a file of an Arrow stream that has this structure."""
+    def load(self, sql: str, structure: str, paths: Sequence[str], **parameters: Any) -> None:
+        """Run an INSERT … SELECT from `STAGED`: files of Arrow streams that have this structure, one after another."""
 
 
 def records(session: Session, sql: str, **parameters: Any) -> list[dict[str, Any]]:
@@ -98,8 +103,9 @@ def explained(text: str, where: str) -> InstepError:
     if not code:
         return Away(f"ClickHouse cannot be reached: {text}", where=where, hint="Is the server up, the address right?")
     if code in _NOT_THERE:
-        text, hint = f"there is no such table or index ({text})", "Build an index with: instep run"
-    elif code == _FULL:
+        what = f"there is no such table or index ({text})"
+        return Absent(what, where=where, hint="Build an index with: instep run")
+    if code == _FULL:
         text, hint = "no space left for the index", "Free some space, then run again."
     elif code in _REFUSED:
         text, hint = f"ClickHouse refuses: {text}", "Check user, password and grants of its address."

@@ -35,26 +35,35 @@ class Journal:
 
     def fence(self, scope: str, epoch: int, marks: Sequence[Mark]) -> int:
         """See `DocumentTarget.fence`."""
-        self.refuse(scope, epoch, marks)
-        seq = self._record("fence", scope, epoch, "", [mark._replace(outcome=b"") for mark in marks])
+        last = self.refuse(scope, epoch, marks)
+        fences = [mark._replace(outcome=b"") for mark in marks]
+        seq = self._record(fences, seq=last + 1, entry="fence", scope=scope, epoch=epoch, attempt="")
         # A server takes two at once.
         self.refuse(scope, epoch, marks)
         return seq
 
     def epoch(self, scope: str) -> int:
         """The newest that was seen of a partition."""
-        sql = f"SELECT max(epoch) AS epoch FROM {self._table} WHERE scope = {{scope:String}}"
-        return int(records(self.session, sql, scope=scope)[0]["epoch"])
+        return self._newest(scope)[1]
 
-    def refuse(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int = 0) -> None:
-        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen."""
-        newest = self.epoch(scope)
+    def _newest(self, scope: str) -> tuple[int, int]:
+        """The last version, and the newest epoch of a partition."""
+        sql = f"SELECT max(seq) AS seq, maxIf(epoch, scope = {{scope:String}}) AS epoch FROM {self._table}"
+        (found,) = records(self.session, sql, scope=scope)
+        return int(found["seq"]), int(found["epoch"])
+
+    def refuse(self, scope: str, epoch: int, marks: Sequence[Mark], *, since: int = 0) -> int:
+        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen. Returns the
+        last version.
+        """
+        last, newest = self._newest(scope)
         if newest > epoch:
             raise Fenced(f"{self.physical}: epoch {epoch} was superseded by epoch {newest}")
         fences = self._fences(since, [mark.slice_id for mark in marks])
         for mark in marks:
             if fences.get(mark.slice_id, mark.fence) > mark.fence:
                 raise Fenced(f"slice {mark.slice_id}: fence {mark.fence} was superseded")
+        return last
 
     def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -80,7 +89,8 @@ class Journal:
         return int(found["seq"]) if found["n"] else None
 
     def commit(self, scope: str, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
-        return self._record("commit", scope, epoch, attempt, marks)
+        last, _ = self._newest(scope)
+        return self._record(marks, seq=last + 1, entry="commit", scope=scope, epoch=epoch, attempt=attempt)
 
     def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
         """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""
@@ -99,18 +109,18 @@ class Journal:
 
     def forget(self, keep_seconds: float) -> None:
         """Drop records of epochs that are over, once they are old."""
-        self.session.command(
-            f"DELETE FROM {self._table} WHERE entry != 'specs' AND at < now64(6) - {{keep:Float64}} "
-            f"AND (scope, epoch) NOT IN (SELECT scope, max(epoch) FROM {self._table} GROUP BY scope) "
-            "SETTINGS lightweight_deletes_sync = 2",
-            keep=keep_seconds,
+        old = (
+            "entry != 'specs' AND at < now64(6) - {keep:Float64} "
+            f"AND (scope, epoch) NOT IN (SELECT scope, max(epoch) FROM {self._table} GROUP BY scope)"
         )
+        (found,) = records(self.session, f"SELECT count() AS n FROM {self._table} WHERE {old}", keep=keep_seconds)
+        if found["n"]:  # It rewrites the table, even if there is nothing.
+            sql = f"DELETE FROM {self._table} WHERE {old} SETTINGS lightweight_deletes_sync = 2"
+            self.session.command(sql, keep=keep_seconds)
 
-    def _record(self, entry: str, scope: str, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
-        seq = int(records(self.session, f"SELECT max(seq) AS seq FROM {self._table}")[0]["seq"]) + 1
-        said = {"seq": seq, "entry": entry, "scope": scope, "epoch": epoch, "attempt": attempt}
+    def _record(self, marks: Sequence[Mark], **said: Any) -> int:
         self.session.insert(self._table, _rows(said, marks))
-        return seq
+        return int(said["seq"])
 
 
 def guard(table: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from instep.clickhouse.session import Session, quoted, records
+from instep.clickhouse.session import Absent, Session, quoted, records
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
 from instep.targets.tables import (
@@ -114,11 +114,11 @@ def _table(database: str, physical: str, spec: TableSpec) -> str:
 
 def stored_specs(session: Session, database: str, physical: str) -> tuple[TableSpec, ...] | None:
     """None when there is no such index, or only what a crash left of making one."""
-    if journal(physical) not in tables(session, database, journal(physical)):
+    table = quoted(database, journal(physical))
+    try:
+        found = records(session, f"SELECT outcome FROM {table} WHERE entry = 'specs' ORDER BY at LIMIT 1")
+    except Absent:
         return None
-    found = records(
-        session, f"SELECT outcome FROM {quoted(database, journal(physical))} WHERE entry = 'specs' ORDER BY at LIMIT 1"
-    )
     return decode_specs(found[0]["outcome"]) if found else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from instep.clickhouse.session import Session, quoted, records
+from instep.clickhouse.session import Absent, Session, quoted, records
 from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.journal import Journal
@@ -26,39 +26,53 @@ class Promotion(NamedTuple):
     physical: str | None
 
 
+class _Known(NamedTuple):
+    """The highest number so far, what was promoted under it, and what the partition that asks promoted last."""
+
+    number: int
+    newest: Promotion | None
+    own: Promotion | None
+
+
 def promote(session: Session, database: str, alias: str, promotion: Promotion) -> None:
     """See `TableTarget.promote`."""
     epoch, physical = promotion.epoch, promotion.physical
+    # Asked before anything is checked: what comes in meanwhile has the same number, and came first.
+    known = _known(session, database, alias, promotion.scope)
+    if known is None:
+        _create(session, database)
+        known = _Known(0, None, None)
+    _refuse_older(alias, promotion, known.own)
+    if new := known.own is None or known.own.epoch < epoch:
+        _refuse_superseded(session, database, alias, promotion, known.newest)
+        _record(session, database, alias, promotion, _next_number(promotion, known.number))
+    known = _show_newest(session, database, alias, promotion.scope)
+    _refuse_older(alias, promotion, known.own)
+    serves = known.newest if new else known.own
+    if serves is not None and serves.physical != physical:
+        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves.physical}, so it cannot serve {physical}")
+
+
+def _create(session: Session, database: str) -> None:
     session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(database)} ENGINE = Atomic")
     session.command(
         f"CREATE TABLE IF NOT EXISTS {quoted(database, _ALIASES)} (alias String, number UInt64, scope String, "
         "epoch UInt64, physical Nullable(String), kinds Array(String), at DateTime64(6, 'UTC') DEFAULT now64(6)) "
         "ENGINE = MergeTree ORDER BY (alias, number)"
     )
-    # Asked before anything is checked: what comes in meanwhile has the same number, and came first.
-    number = _next_number(session, database, alias, promotion)
-    last = _refuse_older(session, database, alias, promotion)
-    if new := last is None or last.epoch < epoch:
-        _refuse_superseded(session, database, alias, promotion)
-        _record(session, database, alias, promotion, number)
-    decided = _show_newest(session, database, alias)
-    last = _refuse_older(session, database, alias, promotion)
-    serves = decided if new else last
-    if serves is not None and serves.physical != physical:
-        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves.physical}, so it cannot serve {physical}")
 
 
-def _refuse_older(session: Session, database: str, alias: str, promotion: Promotion) -> Promotion | None:
-    """The last promotion by the same partition, if it is not newer."""
-    last = _newest(session, database, alias, scope=promotion.scope)
+def _refuse_older(alias: str, promotion: Promotion, last: Promotion | None) -> None:
+    """`last` is by the same partition."""
     if last and last.epoch > promotion.epoch:
         raise Fenced(f"alias {alias!r}: epoch {promotion.epoch} was superseded by epoch {last.epoch}")
-    return last
 
 
-def _refuse_superseded(session: Session, database: str, alias: str, promotion: Promotion) -> None:
+def _refuse_superseded(
+    session: Session, database: str, alias: str, promotion: Promotion, newest: Promotion | None
+) -> None:
     """Raises `Fenced` when what is served has seen a newer epoch of the partition."""
-    now = served(session, database, alias)
+    now = newest.physical if newest else None
     if now in (None, promotion.physical) or stored_specs(session, database, now) is None:
         return
     epoch = Journal(session, database, now).epoch(promotion.scope)
@@ -67,48 +81,43 @@ def _refuse_superseded(session: Session, database: str, alias: str, promotion: P
 
 
 def served(session: Session, database: str, alias: str) -> str | None:
-    newest = _newest(session, database, alias)
-    return newest.physical if newest else None
+    known = _known(session, database, alias, "")
+    return known.newest.physical if known and known.newest else None
 
 
-def _show_newest(session: Session, database: str, alias: str) -> Promotion:
+def _show_newest(session: Session, database: str, alias: str, scope: str) -> _Known:
     """Bring the views to what was promoted last. Of several that do so at once, the last one to look sees it all."""
     shown = None
-    while shown != (newest := _newest(session, database, alias)):
-        assert newest is not None
-        _show(session, database, alias, newest.physical)
-        shown = newest
-    assert shown is not None
-    return shown
+    while True:
+        known = _known(session, database, alias, scope)
+        assert known is not None
+        assert known.newest is not None
+        if known.newest == shown:
+            return known
+        shown = known.newest
+        _show(session, database, alias, shown.physical)
 
 
-def _newest(session: Session, database: str, alias: str, *, scope: str | None = None) -> Promotion | None:
-    """By anybody, or by this partition. Of two of one number that which came first."""
-    there = records(
-        session,
-        "SELECT count() AS n FROM system.tables WHERE database = {database:String} AND name = {name:String}",
-        database=database,
-        name=_ALIASES,
+def _known(session: Session, database: str, alias: str, scope: str) -> _Known | None:
+    """None where nobody was promoted yet. Of two of one number that which came first."""
+    sql = (
+        f"SELECT number, scope, epoch, physical FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}} "
+        "ORDER BY number DESC, at LIMIT 1 BY scope = {scope:String}"
     )
-    if not there[0]["n"]:
+    try:
+        found = records(session, sql, alias=alias, scope=scope)
+    except Absent:
         return None
-    found = records(
-        session,
-        f"SELECT scope, epoch, physical FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}} "
-        f"{'' if scope is None else 'AND scope = {scope:String} '}ORDER BY number DESC, at LIMIT 1",
-        alias=alias,
-        scope=scope or "",
-    )
-    return Promotion(found[0]["scope"], found[0]["epoch"], found[0]["physical"]) if found else None
+    promotions = [Promotion(each["scope"], each["epoch"], each["physical"]) for each in found]
+    own = next((each for each in promotions if each.scope == scope), None)
+    return _Known(int(found[0]["number"]), promotions[0], own) if found else _Known(0, None, None)
 
 
-def _next_number(session: Session, database: str, alias: str, promotion: Promotion) -> int:
+def _next_number(promotion: Promotion, last: int) -> int:
     """Epochs of several partitions say nothing about each other: they are numbered one after another. Those of one
     partition alone are the numbers, so that of two at once the newer one counts.
     """
-    sql = f"SELECT max(number) AS number FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}}"
-    following = int(records(session, sql, alias=alias)[0]["number"]) + 1
-    return following if promotion.scope else max(following, promotion.epoch)
+    return last + 1 if promotion.scope else max(last + 1, promotion.epoch)
 
 
 def _record(session: Session, database: str, alias: str, promotion: Promotion, number: int) -> None:

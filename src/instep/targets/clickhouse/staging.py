@@ -6,7 +6,8 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import REPEATED
@@ -15,14 +16,19 @@ from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One file is one insert, which is all or nothing: one block, one part.
-FILE_ROWS = 1_000_000
-FILE_BYTES = 128 * 1024 * 1024
+#: What one insert takes, which is all or nothing: one block, one part.
+INSERT_ROWS = 1_000_000
+INSERT_BYTES = 128 * 1024 * 1024
+
+#: Fewer rows are not parted for the sake of a second core: every part is merged later.
+_LEAST_ROWS = 100_000
 
 
 class StagedFile(NamedTuple):
     kind: str
     path: str
+    rows: int
+    size: int
 
 
 def encode(files: Sequence[StagedFile]) -> bytes:
@@ -31,6 +37,25 @@ def encode(files: Sequence[StagedFile]) -> bytes:
 
 def decode(staged: bytes) -> list[StagedFile]:
     return [StagedFile(*each) for each in json.loads(staged)["files"]]
+
+
+def inserts(files: Sequence[StagedFile], at_once: int) -> list[list[StagedFile]]:
+    """The files by inserts: as few of these as they take, though one for each of so many that run at once, where that
+    pays. Neighbours stay together: their rows are in order, mostly. The same files give the same inserts.
+    """
+    found: list[list[StagedFile]] = []
+    for kind in dict.fromkeys(each.kind for each in files):
+        of_kind = [each for each in files if each.kind == kind]
+        share = -(-sum(each.rows for each in of_kind) // at_once)
+        most = min(INSERT_ROWS, max(_LEAST_ROWS, share))
+        rows = size = 0
+        for each in of_kind:
+            rows, size = rows + each.rows, size + each.size
+            if each is of_kind[0] or rows > most or size > INSERT_BYTES:
+                found.append([])
+                rows, size = each.rows, each.size
+            found[-1].append(each)
+    return found
 
 
 @dataclass
@@ -66,7 +91,7 @@ def _with_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
 @dataclass
 class _Open:
     path: str
-    file: IO[bytes]
+    file: Any
     stream: Any
     rows: int = 0
     size: int = 0
@@ -81,10 +106,10 @@ class _Output:
     _open: dict[str, _Open] = field(default_factory=dict)
 
     def add(self, kind: str, rows: pa.RecordBatch) -> None:
-        for at in range(0, rows.num_rows, FILE_ROWS):
-            some = rows.slice(at, FILE_ROWS)
+        for at in range(0, rows.num_rows, INSERT_ROWS):
+            some = rows.slice(at, INSERT_ROWS)
             there = self._open.get(kind)
-            if there and (there.rows + some.num_rows > FILE_ROWS or there.size + some.nbytes > FILE_BYTES):
+            if there and (there.rows + some.num_rows > INSERT_ROWS or there.size + some.nbytes > INSERT_BYTES):
                 self._finish(kind)
                 there = None
             if there is None:
@@ -98,7 +123,6 @@ class _Output:
 
         path = f"{self.folder}/{uuid.uuid4().hex}.arrow"
         file = _opened(path)
-        self.files.append(StagedFile(kind, path))
         # Not compressed: it lies there for a moment only, and the engine takes half as long again to unpack it.
         return _Open(path, file, pa.ipc.new_stream(file, schema))
 
@@ -106,6 +130,7 @@ class _Output:
         there = self._open.pop(kind)
         there.stream.close()
         there.file.close()
+        self.files.append(StagedFile(kind, there.path, there.rows, there.size))
 
     def close(self) -> None:
         for kind in list(self._open):
@@ -114,26 +139,29 @@ class _Output:
     def abandon(self) -> None:
         for each in self._open.values():
             each.file.close()
-        remove(self.files)
+        remove([*(each.path for each in self.files), *(each.path for each in self._open.values())])
 
 
 def _opened(path: str) -> Any:
-    import fsspec
+    if "://" in path:
+        import fsspec
 
-    # Only a local folder has to be made.
-    options = {} if "://" in path else {"auto_mkdir": True}
-    return fsspec.open(path, "wb", **options).open()
+        return fsspec.open(path, "wb").open()
+    import pyarrow as pa
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return pa.OSFile(path, "wb")  # Arrow writes to it by itself: through Python it takes several times as long.
 
 
-def remove(files: Sequence[StagedFile]) -> None:
+def remove(paths: Sequence[str]) -> None:
     """What cannot be removed is swept up later."""
     import contextlib
 
     import fsspec
 
-    for each in files:
+    for each in paths:
         with contextlib.suppress(OSError):
-            system, path = fsspec.url_to_fs(each.path)
+            system, path = fsspec.url_to_fs(each)
             system.rm_file(path)
 
 
@@ -160,7 +188,7 @@ def check(folder: str) -> None:
     probe = f"{folder}/{uuid.uuid4().hex}"
     try:
         _opened(probe).close()
-        remove([StagedFile("", probe)])
+        remove([probe])
     except OSError as error:
         raise UserError(
             f"staged rows cannot be written: {error}", where=folder, hint="Check the target's staging folder."

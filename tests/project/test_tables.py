@@ -30,7 +30,7 @@ def test_tables_and_documents_are_told_apart_by_their_sources(load: Load) -> Non
 def test_what_is_left_out_of_a_table() -> None:
     entity = table()
     assert (entity.key, entity.scope, entity.watermark, entity.deleted, entity.order) == (("id",), None, None, None, ())
-    assert (entity.watermark_lag, entity.slices, entity.cuts, entity.batch_rows) == (0, "auto", "balanced", 10_000)
+    assert (entity.watermark_lag, entity.slices, entity.cuts, entity.batch_rows) == (0, "auto", "balanced", 50_000)
     assert (entity.node, entity.edges, entity.transform, entity.target) == (None, (), None, None)
     assert (entity.slice_rows, entity.work_factor, entity.priority, entity.ttl) == (10_000, 1.0, 40, None)
     assert (entity.deletes.share, entity.deletes.floor, entity.depends_on) == (0.2, 100, ())

@@ -146,7 +146,7 @@ class TableEntity(EntityBase):
     """Slices of a first run: as many as the rows need (`auto`), or at most this number."""
     cuts: Literal["balanced", "even"] = "balanced"
     """Slices of the same number of rows (`balanced`), or of the same stretch of the key (`even`)."""
-    batch_rows: Whole = Field(default=10_000, ge=1, le=MAX_BATCH_ROWS)
+    batch_rows: Whole = Field(default=50_000, ge=1, le=MAX_BATCH_ROWS)
     """Most rows in an Arrow batch that a task works on at once."""
     transform: str | None = None
     """`package.module:function`, from a DataFrame of the source's rows to another."""

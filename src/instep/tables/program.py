@@ -40,8 +40,10 @@ class TableWave:
                 hint="Has the table changed? Look at it with: instep check",
             )
         # By their places: names may hold dots and quotes, and differ by their case only.
-        numbered = frame.toDF(*(f"c{at}" for at in range(len(there))))
-        return numbered.select(*(f"c{there[each.name]}" for each in self.writer.columns))
+        names = [f"c{at}" for at in range(len(there))]
+        wanted = [f"c{there[each.name]}" for each in self.writer.columns]
+        numbered = frame.toDF(*names)
+        return numbered if wanted == names else numbered.select(*wanted)
 
     @property
     def write(self) -> Callable[[Batches], Batches]:

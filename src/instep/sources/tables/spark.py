@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyarrow.parquet import FileMetaData
@@ -118,7 +117,10 @@ class SparkTable:
             if self.transform is not None:
                 demand(rows.named, found.columns, self.text, after=self.transform_name)
             self._named(found.schema)
-            return found.selectExpr(*(as_ours(each.name, each.dataType) for each in found.schema.fields))
+            fields = found.schema.fields
+            wanted = [as_ours(each.name, each.dataType) for each in fields]
+            # Every step of a frame has its price: Spark looks through all that it has, for some ten milliseconds.
+            return found if wanted == [quoted(each.name) for each in fields] else found.selectExpr(*wanted)
 
     # -- rows of the source -------------------------------------------------------------------------
 
@@ -151,9 +153,11 @@ class SparkTable:
                 return read
             self._demand(read, rows, columns)
         dialect = SparkDialect(read.schema)
-        found = conditions(dialect, rows, selection)
-        ranges = in_ranges(dialect, selection.cut_by, selection.ranges)
-        read = reduce(lambda frame, each: frame.where(each), [*found, *([ranges] if ranges else [])], read)
+        asked_for = conditions(dialect, rows, selection)
+        if ranges := in_ranges(dialect, selection.cut_by, selection.ranges):
+            asked_for.append(ranges)
+        if asked_for:
+            read = read.where(" AND ".join(f"({each})" for each in asked_for))
         return read if share >= 1 else read.sample(fraction=share, seed=0)
 
     def _counted(
@@ -214,8 +218,12 @@ class SparkTable:
             raise UserError(error.what, where=self.text, hint=error.hint) from None
 
     def _demand(self, read: DataFrame, rows: RowColumns, columns: Sequence[str]) -> None:
+        from pyspark.sql.types import StructType
+
         demand((*rows.named, *columns), read.columns, self.text)
-        types = {each.name: each.type for each in self._named(read.select(*map(quoted, rows.named)).schema)}
+        named = {name.lower() for name in rows.named}
+        schema = StructType([each for each in read.schema if each.name.lower() in named])
+        types = {each.name: each.type for each in self._named(schema)}
         if rows.watermark and types[rows.watermark] != TIMESTAMP:
             raise UserError(
                 f"the watermark {rows.watermark!r} is {types[rows.watermark]}, and has to be a timestamp",

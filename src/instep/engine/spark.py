@@ -23,8 +23,8 @@ from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, task_outcomes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: How often a running wave is asked how far it is, in seconds.
-POLL_SECONDS = 0.25
+#: How often a running wave is asked how far it is, in seconds. A small one ends before that, and is not held up.
+POLL_SECONDS = 0.5
 #: A wave of so much work (rows, for tables) comes before larger ones that run beside it (`pools.xml`).
 SHORT_WORK = 200_000
 #: How long a cancelled wave is waited for.

@@ -75,6 +75,7 @@ def a_target(folder: Path) -> TableTarget:
 
 def a_program(target: TableTarget, **of_source: Any) -> TableWave:
     ranges = [KeyRange(key_of(low) if low else None, key_of(high) if high else None) for low, high in pairwise(BOUNDS)]
+    base = target.fence("Number__1", 1)
     writer = RowWriter(
         tables=TABLES,
         columns=needed_columns(ENTITY.columns, TABLES, ROWS, ("id",)),
@@ -83,8 +84,8 @@ def a_program(target: TableTarget, **of_source: Any) -> TableWave:
         slices=tuple(WaveRows(f"s{at}", each) for at, each in enumerate(ranges) if at != 1),
         cut_by=("id",),
         target=target,
-        physical="Number__1",
-        base=target.fence("Number__1", 1),
+        into=target.writer("Number__1", base),
+        base=base,
         ref="Number@global",
         instance="i",
         batch_rows=10_000,

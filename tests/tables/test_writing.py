@@ -65,10 +65,6 @@ class Kept:
                 mask = np.array([each == value for each in rows.column(name).to_pylist()], bool)
                 yield Unfit(name, mask, f"the value {value}")
 
-    def writer(self, physical: str, base: int) -> Kept:
-        assert (physical, base) == ("Task__1", 3)
-        return self
-
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         self.changes.extend(changes)
         return b"staged"
@@ -85,7 +81,7 @@ def a_writer(target: Kept, **changed: Any) -> RowWriter:
         slices=(WaveRows("all", KeyRange()),),
         cut_by=("id",),
         target=target,  # type: ignore[arg-type]  # as much of a target as is used
-        physical="Task__1",
+        into=target,
         base=3,
         ref="Task@1",
         instance="i",

@@ -26,7 +26,7 @@ from instep.tables.fitting import Values, fitted
 from instep.tables.ids import row_ids
 from instep.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
 from instep.tables.tally import Tally
-from instep.targets.tables import TableChange, TableSpec, TableTarget, arrow_schema
+from instep.targets.tables import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -36,10 +36,11 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 class RowWriter:
     """Writes rows of a wave into the tables of one physical index. Picklable: it travels to the tasks.
 
-    `columns` are those of the batches (see `needed_columns`), in their order; what they are called there is of no
-    account. `base` is what the index had when the wave began: the version of rows when there is no watermark, since it
-    grows with all that is written there, whichever partition it is of. `first`: nothing of these rows is in the index,
-    so that there is nothing to delete. `failing` are ids of rows that failed before. Batches have at most `batch_rows`.
+    `into` is the target's writer for that index: a task asks the target for nothing. `columns` are those of the batches
+    (see `needed_columns`), in their order; what they are called there is of no account. `base` is what the index had
+    when the wave began: the version of rows when there is no watermark, since it grows with all that is written there,
+    whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
+    `failing` are ids of rows that failed before. Batches have at most `batch_rows`.
     """
 
     tables: tuple[GraphTable, ...]
@@ -48,7 +49,7 @@ class RowWriter:
     slices: tuple[WaveRows, ...]
     cut_by: tuple[str, ...]
     target: TableTarget
-    physical: str
+    into: TableWriter
     base: int
     ref: str
     instance: str
@@ -63,7 +64,7 @@ class RowWriter:
             return
         batches = chain([first], batches)
         tally = Tally([each.slice_id for each in self.slices])
-        staged = self.target.writer(self.physical, self.base).stage(_Task(self, tally).changes(batches))
+        staged = self.into.stage(_Task(self, tally).changes(batches))
         yield outcome_batch(staged, tally.outcomes())
 
     def column(self, name: str) -> Column:

@@ -112,7 +112,8 @@ class TableSetup(EntitySetup):
             slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
             cut_by=first.cut_by,
             target=self.target.tables,
-            physical=part.physical,
+            # Made here: a task that looked into ClickHouse in a process would have to wait until this one is out of it.
+            into=self.target.tables.writer(part.physical, wave.base),
             base=wave.base,
             ref=str(part.ref),
             instance=part.instance,

@@ -56,6 +56,19 @@ def existing_schema() -> pa.Schema:
     return pa.schema(columns)
 
 
+#: The most rows of one batch of `DocumentTarget.contents`.
+CONTENTS_ROWS = 8_192
+
+
+@cache
+def contents_schema() -> pa.Schema:
+    """What `DocumentTarget.contents` yields: the columns of `row_schema` that tell what is indexed."""
+    import pyarrow as pa
+
+    rows = row_schema(1)
+    return pa.schema([rows.field(name) for name in rows.names[: rows.names.index("chunk_index") + 1]])
+
+
 class ChunkChanges(NamedTuple):
     """Changes of some whole documents: rows (of `row_schema`) to add, and rows (of
     `existing_schema`) to remove. An updated chunk is in both.
@@ -169,13 +182,22 @@ class IndexTarget(Protocol):
 
 
 class DocumentTarget(IndexTarget, Protocol):
-    def create(self, physical: str, dimensions: int) -> None:
-        """Create the empty physical index; nothing happens if it exists."""
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        """Create the empty physical index; nothing happens if it exists.
+
+        `buckets` is the number of routes, for targets that lay rows out by `bucket_of(document_id, buckets)`.
+        """
 
     def writer(self, physical: str, base: int) -> ChunkWriter: ...
 
     def row(self, physical: str, id: str) -> StoredRow | None:
         """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        """All rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no order.
+
+        A row that nobody touches meanwhile is there once, as often as the target really holds it: duplicates too.
+        """
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
 from instep.targets.lance.place import Place, lance_library
-from instep.targets.port import Hit, SearchMode, StoredRow
+from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: More than this nobody reads, and it bounds what one search costs.
 MAX_LIMIT = 1_000
@@ -76,6 +79,15 @@ def row(place: Place, physical: str, id: str) -> StoredRow | None:
             if rows:
                 return StoredRow(**{name: rows[0][column] for name, column in _ORIGIN.items()})
     return None
+
+
+def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
+    """See `DocumentTarget.contents`. One version is read, whatever is committed meanwhile."""
+    dataset, schema = place.open(physical), contents_schema()
+    with place.understood():
+        for batch in dataset.scanner(columns=schema.names, batch_size=CONTENTS_ROWS, scan_in_order=False).to_batches():
+            if batch.num_rows:
+                yield batch.cast(schema)
 
 
 def _by_text(dataset: Any, text: str, limit: int) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from instep.domain.waves import Mark
 from instep.targets.port import ChunkChanges, DocumentTarget, existing_schema, row_schema
 
 DIMENSIONS = 4
+BUCKETS = 4
 
 #: (document, chunk text) of every row, as often as it is there.
 Content = Counter[tuple[str, str]]
@@ -101,5 +102,5 @@ class OnOneIndex:
 
     @pytest.fixture
     def index(self, target: DocumentTarget) -> str:
-        target.create(self.physical, DIMENSIONS)
+        target.create(self.physical, DIMENSIONS, BUCKETS)
         return self.physical

@@ -14,6 +14,7 @@ from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
 from instep.targets.port import ChunkChanges, DocumentTarget
 from tests.contracts.target_rows import (
+    BUCKETS,
     DIMENSIONS,
     Documents,
     OnOneIndex,
@@ -223,7 +224,7 @@ class WritersContract(OnOneIndex):
 
     def _interleave(self, target: DocumentTarget, index: str, order: Sequence[str], by: str) -> bool:
         """Both replace the same documents; A belongs to the past once B has fenced. True if A was refused."""
-        target.create(index, DIMENSIONS)
+        target.create(index, DIMENSIONS, BUCKETS)
         put(target, index, {"x": ["old"], "y": ["old"]}, epoch=1, attempt="0")
         theirs: Documents = {"x": ["new 1", "new 2"], "y": []}
         epoch, refused = (2, 1) if by == "epoch" else (1, 1), []

@@ -64,7 +64,7 @@ class Project:
             limits=Limits(max_document_bytes=100_000, max_line_bytes=1_000),
         )
         self.program = dataclasses.replace(self.program, **changes)
-        self.target.create("p", self.program.embedder.dimensions)
+        self.target.create("p", self.program.embedder.dimensions, 4)
         self.manifest: dict[str, ManifestEntry] = {}
         self.failed: dict[str, str] = {}
         self.failures: dict[str, Failure] = {}

@@ -43,7 +43,7 @@ class DocumentSetup(EntitySetup):
         return f"{self.alias}__{instance.replace('-', '')[:8]}"
 
     def create(self, physical: str) -> None:
-        self.target.create(physical, self.dimensions)
+        self.target.create(physical, self.dimensions, self.buckets)
 
     def wave_slice(self, claim: Claim) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))

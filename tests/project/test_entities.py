@@ -16,6 +16,8 @@ TABLE: dict[str, Any] = {"source": {"type": "spark", "path": "x"}, "key": "id"}
 DOCUMENTS: dict[str, Any] = {"source": {"type": "files", "path": "docs"}}
 CLICKHOUSE = {"type": "clickhouse", "uri": "graph"}
 POSTGRES = {"type": "postgres", "uri": "postgresql://h/db"}
+QDRANT = {"type": "qdrant", "uri": "qdrant"}
+MILVUS = {"type": "milvus", "uri": "milvus.db"}
 LANCE = {"type": "lance", "uri": "index"}
 
 
@@ -24,20 +26,47 @@ def project(target: dict[str, str] = LANCE, **entities: dict[str, Any]) -> Proje
 
 
 @pytest.mark.parametrize("target", [CLICKHOUSE, POSTGRES, LANCE])
-def test_every_target_takes_tables(target: dict[str, str]) -> None:
+def test_targets_of_tables(target: dict[str, str]) -> None:
     assert project(target, User=TABLE).target_of("User") == "only"
 
 
-@pytest.mark.parametrize("target", [CLICKHOUSE, POSTGRES])
-def test_documents_need_lance(target: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="documents need a target of the type lance"):
-        project(target, Notes=DOCUMENTS)
+@pytest.mark.parametrize("target", [LANCE, POSTGRES, QDRANT, MILVUS])
+def test_targets_of_documents(target: dict[str, str]) -> None:
+    assert project(target, Notes=DOCUMENTS).target_of("Notes") == "only"
+
+
+@pytest.mark.parametrize(
+    ("target", "entity", "says"),
+    [
+        (CLICKHOUSE, DOCUMENTS, "documents need a target of the type lance, postgres, qdrant or milvus, and this one"),
+        (
+            QDRANT,
+            TABLE,
+            "tables need a target of the type lance, clickhouse or postgres, and this one is of the type q",
+        ),
+        (MILVUS, TABLE, "and this one is of the type milvus"),
+    ],
+)
+def test_what_a_target_does_not_take(target: dict[str, str], entity: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        project(target, Notes=entity)
+
+
+@pytest.mark.parametrize("target", [QDRANT, MILVUS])
+def test_spark_cannot_reach_what_is_in_this_process(target: dict[str, str]) -> None:
+    declared = {"name": "p", "targets": {"t": target}, "entities": {"Notes": DOCUMENTS}}
+    with pytest.raises(ValidationError, match="`engine` is spark, and the target t is one in this process"):
+        Project.model_validate({**declared, "engine": "spark"})
+    with pytest.raises(ValidationError, match="a transform needs Spark, and the target t is one in this process"):
+        Project.model_validate({**declared, "entities": {"Notes": {**DOCUMENTS, "transform": "a:b"}}})
+    server = {**target, "uri": "http://host:1"}
+    assert Project.model_validate({**declared, "engine": "spark", "targets": {"t": server}}).engine == "spark"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("target: index", "target: graph", "24 entities.Notes.target: documents need a target of the type lance"),
+        ("target: index", "target: graph", "24 entities.Notes.target: documents need a target of the type lance, "),
         ("target: index", "target: graph", "found 'graph'; allowed: index"),
         ("    target: index\n", "", "must say which target, as there is more than one; allowed: index"),
         ("target: graph", "target: grph", "no such target; found 'grph'; allowed: graph, index (did you mean graph?)"),

@@ -27,7 +27,7 @@ from instep.project.sources import (
 )
 from instep.project.spark import Spark
 from instep.project.tables import Edge, End, Node, TableEntity
-from instep.project.targets import ClickHouseTarget, LanceTarget, PostgresTarget, Target
+from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget, Target
 
 __all__ = [
     "DEFAULT_EXCLUDE",
@@ -48,11 +48,13 @@ __all__ = [
     "InvalidProject",
     "LanceTarget",
     "Limits",
+    "MilvusTarget",
     "Node",
     "OpenAIEmbed",
     "PostgresTarget",
     "Problem",
     "Project",
+    "QdrantTarget",
     "SentenceTransformersEmbed",
     "Source",
     "Spark",

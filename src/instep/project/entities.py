@@ -12,7 +12,7 @@ from instep.domain.refs import is_entity_name
 from instep.project.documents import DocumentEntity
 from instep.project.fields import problem
 from instep.project.tables import TableEntity
-from instep.project.targets import LanceTarget, Target
+from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
 
 #: Tags of the two kinds: no key of a file is called so.
 DOCUMENT: Final = "[document]"
@@ -112,9 +112,28 @@ def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Ent
     if found not in targets:
         raise problem("target", "no such target", path=(name, "target"), allowed=fitting)
     if found not in fitting:
-        raise problem("target", "documents need a target of the type lance", path=(name, "target"), allowed=fitting)
+        message = f"{_takers(entity)}, and this one is of the type {targets[found].type}"
+        raise problem("target", message, path=(name, "target"), allowed=fitting)
     return entity.model_copy(update={"target": found})
 
 
+def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target], engine: str | None) -> None:
+    """What only one process can work with is not for Spark, whose tasks are processes of their own."""
+    for name, entity in entities.items():
+        if entity.target is None or not in_process(targets[entity.target]):
+            continue
+        alone = f"the target {entity.target} is one in this process, which tasks of Spark cannot reach: name a server"
+        if entity.transform:
+            raise problem("conflict", f"a transform needs Spark, and {alone}", path=(name, "transform"))
+        if engine == "spark":
+            raise problem("conflict", f"`engine` is spark, and {alone}", path=(name, "target"))
+
+
 def _takes(target: Target, entity: Entity) -> bool:
-    return isinstance(entity, TableEntity) or isinstance(target, LanceTarget)
+    return target.type in (TABLE_TARGETS if isinstance(entity, TableEntity) else DOCUMENT_TARGETS)
+
+
+def _takers(entity: Entity) -> str:
+    tables = isinstance(entity, TableEntity)
+    *most, last = TABLE_TARGETS if tables else DOCUMENT_TARGETS
+    return f"{'tables' if tables else 'documents'} need a target of the type {', '.join(most)} or {last}"

@@ -20,12 +20,20 @@ from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_url
 from instep.project.base import Model
 from instep.project.dependencies import check_dependencies
-from instep.project.entities import DeclaredEntity, Entity, check_engine, check_graph, check_names, with_target
+from instep.project.entities import (
+    DeclaredEntity,
+    Entity,
+    check_engine,
+    check_graph,
+    check_names,
+    check_processes,
+    with_target,
+)
 from instep.project.fields import Namespaces, Text, problem
 from instep.project.handlers import Handler
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.spark import Spark
-from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, Target
+from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
 
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -117,7 +125,9 @@ class Project(Model):
         targets = info.data.get("targets")
         if targets is None:
             return value  # They have errors of their own.
-        return {name: with_target(name, entity, targets) for name, entity in value.items()}
+        fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
+        check_processes(fitted, targets, info.data.get("engine"))
+        return fitted
 
     @property
     def ledger_url(self) -> str:
@@ -164,7 +174,7 @@ class Project(Model):
     def resolved_target(self, name: str) -> Target:
         """A target with its paths made absolute."""
         target = self.targets[name]
-        if isinstance(target, LanceTarget):
+        if isinstance(target, LanceTarget | QdrantTarget | MilvusTarget):
             return target.model_copy(update={"uri": self.resolve(target.uri)})
         if isinstance(target, ClickHouseTarget):
             staging = target.staging and self.resolve(target.staging)

@@ -123,7 +123,14 @@ class Workshop:
 
     def _setup(self, ref: PartitionRef) -> EntitySetup:
         if isinstance(self.project.entities[ref.entity], DocumentEntity):
-            return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+            setup = document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+            if setup.in_process and self._setting == "spark":
+                raise UserError(
+                    f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
+                    where=str(ref),
+                    hint="Run it with --engine inline, or name a server.",
+                )
+            return setup
         with self._opening:
             return self._tables.setup(ref.entity, ref.scope, self._catalog)
 
@@ -168,7 +175,14 @@ class Workshop:
         warm, cores = self._lazy_spark_is_warm(), cores_of(self.project.spark.master, self.project.spark.remote)
         if setup.scanned:
             return choose_for_table(work, warm=warm, cores=cores)
-        return choose(self._setting, work, transform=setup.needs_spark, warm=warm, cores=cores)
+        return choose(
+            self._setting,
+            work,
+            transform=setup.needs_spark,
+            warm=warm,
+            cores=cores,
+            in_process=setup.in_process,
+        )
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""

@@ -36,7 +36,7 @@ class EntitySetup(ABC):
 
     `buckets` is the number of routes. `needs_spark`: no other engine runs it. `ttl` is the time to live of an instance
     in milliseconds; `revision` says which version of the project's code runs, as far as version control knows.
-    `depends_on` is what it is made from.
+    `depends_on` is what it is made from. `in_process`: only this process can work with its target, not Spark's tasks.
     """
 
     ref: PartitionRef
@@ -50,6 +50,7 @@ class EntitySetup(ABC):
     ttl: int | None
     revision: Callable[[], str]
     depends_on: tuple[PartitionRef, ...] = ()
+    in_process: bool = False
 
     @property
     def alias(self) -> str:

@@ -15,6 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project import FilesSource as DeclaredFiles
+from instep.project.targets import in_process
 from instep.service.documents.setup import DocumentSetup
 from instep.service.partitions import upstream_refs
 from instep.service.revision import revision_of
@@ -69,6 +70,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Docum
         embedder=lambda: embedder_of(entity.embed),
         programs=program,
         depends_on=upstream_refs(project, PartitionRef(name)),
+        in_process=in_process(project.targets[project.target_of(name)]),
     )
 
 

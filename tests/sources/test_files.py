@@ -224,7 +224,7 @@ class TestReading:
         put(tmp_path / "a.md", b"\x00\xff")
         source = FilesSource((str(tmp_path),))
         (found,) = source.list().documents
-        assert source.read(found.uri, max_bytes=BIG) == (b"\x00\xff", found.size, found.version)
+        assert source.read(found.uri, max_bytes=BIG)[:3] == (b"\x00\xff", found.size, found.version)
 
     def test_a_removed_file_has_vanished(self, tmp_path: Path) -> None:
         put(tmp_path / "a/b.md", "x")
@@ -321,7 +321,7 @@ class TestUrls:
         put(tmp_path / "a/x.md", "x")
         source = FilesSource((f"local://{tmp_path}",), ("*.md",))
         (found,) = source.list().documents
-        assert source.read(found.uri, max_bytes=BIG) == (b"x", 1, found.version)
+        assert source.read(found.uri, max_bytes=BIG)[:3] == (b"x", 1, found.version)
         (tmp_path / "a/x.md").write_text("longer")
         changed = difference(source.list().documents, {}, {found.uri: found.version}, complete=True, buckets=4).changes
         assert [each.reason for each in changed] == ["failed before; changed since"]

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from instep.documents.chunk import Chunker
 from instep.documents.limits import Limits
-from instep.documents.parse import Parsed, ParseFailure, parse
+from instep.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
 from instep.documents.reasons import cleaned
-from instep.documents.rows import CHANGE_SCHEMA, CHUNK_SCHEMA
+from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.identity import chunk_id, content_hash
-from instep.domain.manifest import Action
-from instep.sources.port import Content, DocumentSource, Unreadable, Vanished
+from instep.domain.manifest import Action, SourceDocument
+from instep.sources.port import Answer, Content, DocumentSource, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
 BATCH_ROWS = 2_000
@@ -23,6 +23,20 @@ BATCH_BYTES = 4 << 20
 #: Documents are read until this many bytes are together; they are then cut at once, on all cores.
 _GROUP_BYTES = 2 << 20
 _GROUP_DOCUMENTS = 512
+
+
+class _Change(NamedTuple):
+    """A row of `CHANGE_SCHEMA`."""
+
+    slice_id: str
+    action: str
+    document_id: str
+    uri: str
+    size: int
+    version: str
+    bucket: int
+    previous_hash: str
+    locator: str
 
 
 class _Document(NamedTuple):
@@ -60,11 +74,7 @@ class Reader:
         group: list[_Document] = []
         held = 0
         for batch in changes:
-            for slice_id, action, document_id, uri, size, version, bucket, previous_hash in zip(
-                *(batch[name].to_pylist() for name in CHANGE_SCHEMA.names), strict=True
-            ):
-                change = _Document(slice_id, document_id, uri, version, size, bucket)
-                document = self._read(change, action, previous_hash)
+            for document in self._documents(batch):
                 group.append(document)
                 held += len(document.parsed.text) if document.parsed else 0
                 if held >= _GROUP_BYTES or len(group) >= _GROUP_DOCUMENTS:
@@ -73,16 +83,27 @@ class Reader:
         if group:
             yield group
 
-    def _read(self, document: _Document, action: str, previous_hash: str) -> _Document:
-        if action == Action.DELETE:
-            return document._replace(deleted=True)
-        try:
-            content = self.source.read(document.uri, max_bytes=self.limits.max_document_bytes)
-        except Vanished:
+    def _documents(self, batch: pa.RecordBatch) -> Iterator[_Document]:
+        changes = [_Change(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        wanted = (
+            SourceDocument(each.uri, each.size, each.version, each.locator)
+            for each in changes
+            if each.action != Action.DELETE
+        )
+        answers = self.source.contents(wanted, max_bytes=self.limits.max_document_bytes)
+        for each in changes:
+            document = _Document(each.slice_id, each.document_id, each.uri, each.version, each.size, each.bucket)
+            if each.action == Action.DELETE:
+                yield document._replace(deleted=True)
+            else:
+                yield self._read(document, next(answers), each.previous_hash)
+
+    def _read(self, document: _Document, answer: Answer, previous_hash: str) -> _Document:
+        if isinstance(answer, Vanished):
             return document._replace(vanished=True)
-        except Unreadable as error:
-            return _failed(document, "read", str(error))
-        return self._parsed(document, content, previous_hash)
+        if isinstance(answer, Unreadable):
+            return _failed(document, "read", str(answer))
+        return self._parsed(document, answer, previous_hash)
 
     def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
         found = content_hash(content.data)
@@ -90,12 +111,17 @@ class Reader:
         if found == previous_hash:
             return document._replace(unchanged=True)
         try:
-            parsed = parse(content.data, document.uri, max_line_bytes=self.limits.max_line_bytes)
+            parsed = self._parse(content, document.uri)
         except ParseFailure as error:
             return _failed(document, error.stage, error.reason)
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             return _failed(document, "parse", f"{type(error).__name__}: {error}")
         return document._replace(parsed=parsed)
+
+    def _parse(self, content: Content, uri: str) -> Parsed:
+        parser = parse_text if content.text else parse
+        parsed = parser(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
+        return parsed if content.title is None else parsed._replace(title=titled(content.title) or parsed.title)
 
     def _batch(self, group: list[_Document]) -> pa.RecordBatch:
         cut = iter(self.chunker.chunks([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -13,7 +13,7 @@ from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, Listing, Vanished
+from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.urls import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
@@ -48,7 +48,15 @@ class FilesSource:
             progress(len(documents))
         return Listing(documents, problems)
 
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for document in documents:
+            try:
+                yield self.read(document.uri, max_bytes=max_bytes)
+            except (Vanished, Unreadable) as answer:
+                yield answer
+
     def read(self, uri: str, *, max_bytes: int) -> Content:
+        """One document. Raises `Vanished` or `Unreadable`."""
         if uri.startswith("file://"):
             return local.read(unquote_to_bytes(uri.removeprefix("file://")), max_bytes=max_bytes)
         for root in self._urls():

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from instep.domain.manifest import SourceDocument
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything found. `complete` is False when a part could not be listed: then nothing is deleted."""
+    """Everything found. `complete` is False when a part could not be listed: then nothing is deleted because it is not
+    listed.
+
+    `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
+    """
 
     documents: Sequence[SourceDocument]
     problems: Sequence[str]
+    deleted: Sequence[str] = ()
+    exhaustive: bool = True
 
     @property
     def complete(self) -> bool:
@@ -22,11 +28,16 @@ class Listing:
 
 
 class Content(NamedTuple):
-    """A document as read: bytes, and the size and version that belong to exactly these bytes."""
+    """A document as read: bytes, and the size and version that belong to exactly these bytes.
+
+    `text`: the bytes are text in UTF-8 already, whatever its URI ends in; `title` is its title, if the source says it.
+    """
 
     data: bytes
     size: int
     version: str
+    title: str | None = None
+    text: bool = False
 
 
 class Vanished(Exception):
@@ -37,6 +48,9 @@ class Unreadable(Exception):
     """The document is there and cannot be read; the message says why."""
 
 
+Answer: TypeAlias = Content | Vanished | Unreadable
+
+
 class DocumentSource(Protocol):
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """List all documents; `progress` is told the number found so far, now and then.
@@ -44,5 +58,7 @@ class DocumentSource(Protocol):
         Raises `UserError` when the root is missing.
         """
 
-    def read(self, uri: str, *, max_bytes: int) -> Content:
-        """Read one document. Raises `Vanished` or `Unreadable` (also when over `max_bytes`)."""
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        """Read documents of a listing, in their order, one answer each: a source may fetch some at once, but holds few
+        of them. One of more than `max_bytes` is `Unreadable`.
+        """

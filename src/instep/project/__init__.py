@@ -7,6 +7,7 @@ from instep.project.documents import (
     HashingEmbed,
     Limits,
     OpenAIEmbed,
+    RowDocument,
     SentenceTransformersEmbed,
 )
 from instep.project.entities import Entity
@@ -55,6 +56,7 @@ __all__ = [
     "Problem",
     "Project",
     "QdrantTarget",
+    "RowDocument",
     "SentenceTransformersEmbed",
     "Source",
     "Spark",

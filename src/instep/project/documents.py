@@ -8,8 +8,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from instep.project.base import Model, Variant
 from instep.project.entity import EntityBase
-from instep.project.fields import Bytes, Text, Whole, problem, typed
-from instep.project.sources import DeclaredFiles
+from instep.project.fields import Bytes, Columns, Text, Whole, problem, typed
+from instep.project.sources import ClickHouseSource, DeclaredDocuments, SparkSource
 
 MAX_BUCKETS = 1024
 MAX_DIMENSIONS = 65_536
@@ -93,11 +93,35 @@ class Limits(Model):
     """Longest line of a text document, such as `1MB`."""
 
 
+class RowDocument(Model):
+    """Which columns of a table make a document of each row."""
+
+    key: Columns
+    """Column or columns that tell rows apart, and name the document; never null."""
+    text: Text
+    """Column with the text."""
+    title: Text | None = None
+    """Column with the title."""
+    version: Text | None = None
+    """Column that differs whenever the row has changed, such as `updated_at`. Without it a hash of title and text is
+    worked out of every row in every run."""
+    deleted: Text | None = None
+    """Column that is true for rows that are deleted."""
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        if self.title == self.text:
+            raise problem("twice", "is the column of `text` already", path=("title",))
+        return self
+
+
 class DocumentEntity(EntityBase):
     """Documents: where they come from, how they are cut and embedded, where they land."""
 
-    source: DeclaredFiles
+    source: DeclaredDocuments
     """Where the documents are."""
+    document: RowDocument | None = None
+    """Of a table: which columns make a document of each row."""
     chunk: Chunk = Chunk()
     """How they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
@@ -108,3 +132,14 @@ class DocumentEntity(EntityBase):
     """Number of routes; each document has exactly one, with one writer."""
     limits: Limits = Limits()
     """What a document may be at most."""
+
+    @model_validator(mode="after")
+    def _rows_of_tables(self) -> Self:
+        if self.document is not None and not isinstance(self.source, SparkSource | ClickHouseSource):
+            raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
+        return self
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether only Spark can read it, or run its transform."""
+        return self.transform is not None or (isinstance(self.source, SparkSource) and not self.source.plain)

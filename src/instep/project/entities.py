@@ -25,9 +25,13 @@ Entity: TypeAlias = DocumentEntity | TableEntity
 
 
 def kind_of(declared: Any) -> str:
-    """`DOCUMENT` or `TABLE`: by the type of the source, and if that is not known, by the other keys."""
+    """`DOCUMENT` or `TABLE`: of a table documents are made if `document` says how. If the type of the source is not
+    known, the other keys tell.
+    """
     if not isinstance(declared, Mapping):
         return TABLE if isinstance(declared, TableEntity) else DOCUMENT
+    if "document" in declared:
+        return DOCUMENT
     source = declared.get("source")
     kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
     if kind in _TABLE_TYPES:
@@ -70,6 +74,9 @@ def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
             raise problem("conflict", "a table needs Spark, and `engine` is inline", path=(name, "source"))
         if entity.transform:
             raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
+        if entity.needs_spark:
+            message = "only Parquet files as they are need no Spark, and `engine` is inline"
+            raise problem("conflict", message, path=(name, "source"))
 
 
 def check_graph(entities: Mapping[str, Entity]) -> None:
@@ -125,6 +132,8 @@ def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target
         alone = f"the target {entity.target} is one in this process, which tasks of Spark cannot reach: name a server"
         if entity.transform:
             raise problem("conflict", f"a transform needs Spark, and {alone}", path=(name, "transform"))
+        if isinstance(entity, DocumentEntity) and entity.needs_spark:
+            raise problem("conflict", f"the source needs Spark, and {alone}", path=(name, "source"))
         if engine == "spark":
             raise problem("conflict", f"`engine` is spark, and {alone}", path=(name, "target"))
 

@@ -28,6 +28,8 @@ DEFAULT_EXCLUDE = tuple(
     )
 )
 
+#: What Spark takes for a pattern in a path.
+_PATTERN = re.compile(r"[*?{}\[\]\\]")
 _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
 
@@ -97,6 +99,12 @@ class SparkSource(Variant):
             raise problem("required", "must say what to read: `path`, `table`, or `options` of the format")
         return self
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is Parquet files as they are, which can be read without Spark."""
+        changed = self.options or self.sql or self.table
+        return self.format.lower() == "parquet" and not changed and not any(map(_PATTERN.search, self.path or ()))
+
     def reader_options(self) -> dict[str, str]:
         """The options in clear text, for Spark only."""
         return {key: value.get_secret_value() for key, value in self.options.items()}
@@ -122,5 +130,5 @@ class ClickHouseSource(Variant):
 _TYPED = typed("files", "spark", "clickhouse")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
 Source: TypeAlias = FilesSource | TableSource
-DeclaredFiles: TypeAlias = Annotated[FilesSource, _TYPED]
+DeclaredDocuments: TypeAlias = Annotated[FilesSource | TableSource, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

@@ -8,7 +8,7 @@ Targets travel to Spark tasks, so they are picklable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -117,6 +117,13 @@ class StoredRow:
     ref: str
     instance: str
     version: int
+
+
+#: Columns of `row_schema` by what a `StoredRow` calls them.
+ORIGIN: Mapping[str, str] = {
+    each.name: f"_{each.name}" if each.name in ("ref", "instance", "version") else each.name
+    for each in fields(StoredRow)
+}
 
 
 class IndexTarget(Protocol):

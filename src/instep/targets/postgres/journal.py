@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.postgres.connection import Session
-from instep.targets.postgres.layout import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
+from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from instep.outcomes import task_outcomes
 from instep.sources.files import FilesSource
 from instep.targets.port import row_schema
 from tests.documents.endpoint import Answer, Endpoint, good, serving
-from tests.doubles.memory_target import MemoryTarget
+from tests.doubles.memory_target import MemoryTarget, MemoryWriter
 
 if TYPE_CHECKING:
     from instep.documents.embed.port import Vectors
@@ -262,6 +262,28 @@ class TestFailures:
         for broken in (rows.slice(0, 2), rows.slice(0, 1), pa.concat_tables([rows.slice(0, 2), _other(rows)])):
             with pytest.raises(IncompleteDocument):
                 list(project.program.write(iter(broken.to_batches())))
+
+    def test_what_the_target_cannot_hold_is_a_failure_by_its_document(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not embedded either, an older version stays, and the next run may do better."""
+        project.put("a.txt", paragraphs(1, 2))
+        project.put("b.txt", paragraphs(3))
+        project.sync()
+
+        def unfit(_: MemoryWriter, rows: pa.Table) -> Mapping[int, str]:
+            return {place: "too long" for place, text in enumerate(rows["text"].to_pylist()) if "number 7" in text}
+
+        monkeypatch.setattr(MemoryWriter, "unfit", unfit)
+        project.put("a.txt", paragraphs(1, 5, 7, 6))
+        project.put("b.txt", paragraphs(3, 4))
+        counts = project.sync()
+        assert (counts.written, counts.failed, counts.embedded) == (1, 1, 1)
+        assert (project.failures["a.txt"].stage, project.failures["a.txt"].reason) == ("write", "too long")
+        assert project.stored() == project.expected({"a.txt": paragraphs(1, 2), "b.txt": paragraphs(3, 4)})
+        monkeypatch.undo()
+        project.sync(retry=True)
+        assert project.stored() == project.expected({"a.txt": paragraphs(1, 5, 7, 6), "b.txt": paragraphs(3, 4)})
 
 
 def _other(rows: pa.Table) -> pa.Table:

@@ -287,6 +287,9 @@ class MemoryWriter:
         ]
         return pa.Table.from_pylist(found, schema=existing_schema())
 
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        return {}
+
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         key = str(uuid.uuid4())
         self.target._store.staged[key] = list(changes)

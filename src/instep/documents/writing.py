@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -136,11 +136,13 @@ class Writer:
         stale[compared] = difference.stale
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
+        _add_flaws(flaws, "write", self._writer.unfit(rows.filter(pa.array(write))), owner[write])
+        _leave_alone(flaws, owner, write, stored_owner, stale)
+
         places = np.flatnonzero(write)
         fresh = rows.take(places)
         embedded = self._vectors.of(_column(fresh, "text"), _column(fresh, "chunk_hash"))
-        for row, reason in embedded.flaws.items():
-            flaws.setdefault(int(owner[places[row]]), ("embed", reason))
+        _add_flaws(flaws, "embed", embedded.flaws, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
 
@@ -238,6 +240,12 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
         hashes.append(content_hash((text or "").encode()))
     place = rows.schema.get_field_index("chunk_hash")
     return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string())), flaws
+
+
+def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int, str], owner: Array) -> None:
+    """The first flaw of a document counts."""
+    for row, reason in found.items():
+        flaws.setdefault(int(owner[row]), (stage, reason))
 
 
 def _leave_alone(flaws: dict[int, Any], owner: Array, write: Array, stored_owner: Array, stale: Array) -> None:

@@ -84,6 +84,11 @@ class ChunkWriter(Protocol):
     def existing(self, document_ids: Sequence[str]) -> pa.Table:
         """All rows of these documents (`existing_schema`) as of the base version."""
 
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        """Which of these rows (of `row_schema`, without vectors yet) the index cannot hold, by their places, and why.
+        Their documents are failures, and nothing of them is staged.
+        """
+
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         """Consume all changes; returns what the driver needs to commit them (JSON bytes, not pickle)."""
 

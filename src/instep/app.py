@@ -330,19 +330,20 @@ class Instep(Handling):
         limit: int = 10,
         entities: Iterable[str] | None = None,
         generation: str | None = None,
+        target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Found]:
         """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
-        than the promoted one.
+        than the promoted one. `target`: which one is asked of entities that have several; the first by default.
         """
-        from instep.service.search import search
+        from instep.service.search import in_one_target, search
 
         if mode not in ("text", "vector", "hybrid"):
             raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return search(
-                workshop.documents(entities),
+                in_one_target(workshop.documents(entities), target),
                 ledger,
                 query,
                 mode=mode,

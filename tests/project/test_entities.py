@@ -74,9 +74,9 @@ def test_spark_cannot_reach_what_is_in_this_process(target: dict[str, str]) -> N
         ("label: Person}", "label: commit}", "21 entities.Author.node.label: the entity Commit makes the nodes of"),
         ("label: Person,", "label: Persn,", "found 'Persn'; allowed: Commit, Person (did you mean Person?)"),
         ("label: Person,", "label: Notes,", "edges[0].from.label: no entity makes nodes of this label"),
-        ("  Author:", "  Author__x:", "17 entities.Author__x: names of tables have no two underscores"),
-        ("  Author:", "  Author_:", "17 entities.Author_: names of tables have no two underscores"),
-        ("  Author:", f"  {'A' * 64}:", "and at most 63 letters"),
+        ("  Author:", "  Author__x:", "17 entities.Author__x: an entity's name has no two underscores"),
+        ("  Author:", "  Author_:", "17 entities.Author_: an entity's name has no two underscores"),
+        ("  Author:", f"  {'A' * 64}:", "a table's name has at most 63 letters"),
         ("  Author:", "  commit:", "17 entities.commit: differs from Commit in case only"),
         ("name: git", "name: git\nengine: inline", "8 entities.Commit.source: a table needs Spark, and `engine` is"),
     ],
@@ -101,8 +101,47 @@ def test_a_plain_table_is_a_node_called_like_its_entity() -> None:
         project(User=TABLE, Follow={**TABLE, "edges": [{**follows, "to": {"label": "Follow", "columns": "x"}}]})
 
 
-def test_a_document_entity_may_have_names_that_a_table_may_not() -> None:
-    assert list(project(My__Notes_=DOCUMENTS).entities) == ["My__Notes_"]
+@pytest.mark.parametrize("name", ["My__Notes", "Notes_"])
+def test_no_entity_is_called_like_an_index_of_another(name: str) -> None:
+    assert list(project(**{"n" * 100: DOCUMENTS}).entities) == ["n" * 100]
+    with pytest.raises(ValidationError, match="no two underscores in a row"):
+        project(**{name: DOCUMENTS})
+
+
+def several(targets: list[str], **places: dict[str, str]) -> Project:
+    notes, more = {**DOCUMENTS, "targets": targets}, {**DOCUMENTS, "target": "a", "depends_on": ["Notes"]}
+    return Project.model_validate({"name": "p", "targets": places, "entities": {"Notes": notes, "More": more}})
+
+
+def test_an_entity_with_several_targets_becomes_one_for_each() -> None:
+    found = several(["b", "a"], a=LANCE, b=POSTGRES)
+    assert list(found.entities) == ["Notes__b", "Notes__a", "More"]
+    assert [found.target_of(name) for name in found.entities] == ["b", "a", "a"]
+    assert found.entities["More"].depends_on == ("Notes__b", "Notes__a")
+    assert found.named("Notes") == ("Notes__b", "Notes__a")
+    assert (found.named("Notes__a"), found.named("Note")) == (("Notes__a",), ())
+    assert found.own_names == ("Notes", "More")
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"),
+    [
+        ([], "must not be empty|at least 1 item"),
+        (["a", "c"], "no such target"),
+        (["a", "a"], "is named twice"),
+        (["a", "t"], "documents need a target of the type lance"),
+        (["a", "same"], "is in the same place as another"),
+        (["a", "not-plain"], "its name must be letters, digits, underscores"),
+    ],
+)
+def test_targets_that_cannot_be_several(targets: list[str], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        several(targets, a=LANCE, same=LANCE, t=CLICKHOUSE, **{"not-plain": POSTGRES})
+
+
+def test_target_and_targets_are_not_both_there() -> None:
+    with pytest.raises(ValidationError, match="is there beside `target`"):
+        project(Notes={**DOCUMENTS, "target": "only", "targets": ["only"]})
 
 
 GLOBAL = {**TABLE}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exits import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     FullRefreshOption,
@@ -85,6 +85,9 @@ def run(
 def finish(out: Output, results: Sequence[EntityResult]) -> None:
     """Show the results of a run, and leave with their exit code."""
     out.result([each.as_dict() for each in results], lambda: _show(out, results))
+    codes = [report(each.problem, as_json=False) for each in results if each.problem]
+    if codes:
+        raise typer.Exit(min(codes))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
     if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):
@@ -98,7 +101,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         rows.append(
             [
                 ref_text(each.plan.ref, each.plan.generation),
-                state_text(str(each.state)) if each.state else "held back" if each.held_back else "up to date",
+                state_text(each.state_name).replace("_", " "),
                 counts.written,
                 counts.skipped + each.plan.found.counts.get("unchanged", 0),
                 counts.deleted,

@@ -132,6 +132,14 @@ class DocumentEntity(EntityBase):
     """Number of routes; each document has exactly one, with one writer."""
     limits: Limits = Limits()
     """What a document may be at most."""
+    targets: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Names of several targets, instead of `target`: each is brought up to date for itself, and holds the same."""
+
+    @model_validator(mode="after")
+    def _target_or_targets(self) -> Self:
+        if self.target is not None and self.targets is not None:
+            raise problem("conflict", "is there beside `target`: name all in `targets`", path=("targets",))
+        return self
 
     @model_validator(mode="after")
     def _rows_of_tables(self) -> Self:

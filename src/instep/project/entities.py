@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import Discriminator, Tag
 
 from instep.domain.graph import MAX_NAME, is_table_name
-from instep.domain.refs import is_entity_name
+from instep.domain.refs import is_entity_name, is_own_name
 from instep.project.documents import DocumentEntity
+from instep.project.expansion import named_targets
 from instep.project.fields import problem
 from instep.project.tables import TableEntity
 from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
@@ -50,20 +51,17 @@ def check_names(entities: Mapping[str, Entity]) -> None:
         if not is_entity_name(name):
             message = "an entity's name is letters, digits and underscores, starting with a letter, at most 100"
             raise problem("entity_name", message, path=(name,))
-        if isinstance(entity, TableEntity) and not _names_a_table(name):
-            message = (
-                f"names of tables have no two underscores in a row, none at the end, and at most {MAX_NAME} letters"
-            )
+        if not is_own_name(name):
+            # `User__FOLLOWS` is the table of an edge of `User`, and `User__1f0c2a7e` one of its physical indexes.
+            message = "an entity's name has no two underscores in a row, and none at the end"
             raise problem("entity_name", message, path=(name,))
+        if isinstance(entity, TableEntity) and not is_table_name(name):
+            # It is the label of its node if that has no other.
+            raise problem("entity_name", f"a table's name has at most {MAX_NAME} letters", path=(name,))
         if name.lower() in seen:
             # They share folders and tables, which may not tell the case apart.
             raise problem("entity_name", f"differs from {seen[name.lower()]} in case only", path=(name,))
         seen[name.lower()] = name
-
-
-def _names_a_table(name: str) -> bool:
-    """`User__FOLLOWS` is the table of an edge of `User`, and `User` the label of its node if it has no other."""
-    return is_table_name(name) and "__" not in name and not name.endswith("_")
 
 
 def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
@@ -107,35 +105,35 @@ def _labels(entities: Mapping[str, Entity]) -> Iterator[tuple[str, tuple[str, ..
 
 
 def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Entity:
-    """The entity with the name of its target, which takes what it is made of."""
+    """The entity with the name of its target, or of several, which take what it is made of."""
     fitting = [each for each, target in targets.items() if _takes(target, entity)]
-    if entity.target is None:
+    if not list(named_targets(name, entity)):
         if len(targets) > 1:
             message = "must say which target, as there is more than one"
             raise problem("target", message, path=(name, "target"), allowed=fitting)
-        found = next(iter(targets))
-    else:
-        found = entity.target
-    if found not in targets:
-        raise problem("target", "no such target", path=(name, "target"), allowed=fitting)
-    if found not in fitting:
-        message = f"{_takers(entity)}, and this one is of the type {targets[found].type}"
-        raise problem("target", message, path=(name, "target"), allowed=fitting)
-    return entity.model_copy(update={"target": found})
+        entity = entity.model_copy(update={"target": next(iter(targets))})
+    for path, found in named_targets(name, entity):
+        if found not in targets:
+            raise problem("target", "no such target", path=path, allowed=fitting)
+        if found not in fitting:
+            message = f"{_takers(entity)}, and this one is of the type {targets[found].type}"
+            raise problem("target", message, path=path, allowed=fitting)
+    return entity
 
 
 def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target], engine: str | None) -> None:
     """What only one process can work with is not for Spark, whose tasks are processes of their own."""
-    for name, entity in entities.items():
-        if entity.target is None or not in_process(targets[entity.target]):
+    chosen = [(name, entity, *found) for name, entity in entities.items() for found in named_targets(name, entity)]
+    for name, entity, path, target in chosen:
+        if not in_process(targets[target]):
             continue
-        alone = f"the target {entity.target} is one in this process, which tasks of Spark cannot reach: name a server"
+        alone = f"the target {target} is one in this process, which tasks of Spark cannot reach: name a server"
         if entity.transform:
             raise problem("conflict", f"a transform needs Spark, and {alone}", path=(name, "transform"))
         if isinstance(entity, DocumentEntity) and entity.needs_spark:
             raise problem("conflict", f"the source needs Spark, and {alone}", path=(name, "source"))
         if engine == "spark":
-            raise problem("conflict", f"`engine` is spark, and {alone}", path=(name, "target"))
+            raise problem("conflict", f"`engine` is spark, and {alone}", path=path)
 
 
 def _takes(target: Target, entity: Entity) -> bool:

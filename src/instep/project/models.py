@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.nats_address import nats_address
-from instep.domain.refs import Scope
+from instep.domain.refs import Scope, own_name
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_url
 from instep.project.base import Model
@@ -29,6 +29,7 @@ from instep.project.entities import (
     check_processes,
     with_target,
 )
+from instep.project.expansion import expanded
 from instep.project.fields import Namespaces, Text, problem
 from instep.project.handlers import Handler
 from instep.project.sources import ClickHouseSource, Source
@@ -127,7 +128,7 @@ class Project(Model):
             return value  # They have errors of their own.
         fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
         check_processes(fitted, targets, info.data.get("engine"))
-        return fitted
+        return expanded(fitted, targets)
 
     @property
     def ledger_url(self) -> str:
@@ -164,6 +165,17 @@ class Project(Model):
     def state_dir(self) -> Path:
         """Absolute path of the folder for caches and locks; it may not exist yet."""
         return Path(self._absolute_path(self.state))
+
+    def named(self, name: str) -> tuple[str, ...]:
+        """The entities that a name stands for: several for one with several targets, none for one that is not there."""
+        if name in self.entities:
+            return (name,)
+        return tuple(each for each in self.entities if own_name(each) == name)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The entities as they are declared."""
+        return tuple(dict.fromkeys(map(own_name, self.entities)))
 
     def target_of(self, entity: str) -> str:
         """Name of the target of an entity."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
-from instep.errors import UserError
+from instep.errors import Transient, Unknown, UserError
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.start import Busy, Start
+from instep.service.turns import turns
 from instep.service.upstream import cancel_waits, in_hand
 from instep.service.wants import can_begin
 
@@ -37,12 +39,20 @@ class Fulfiller:
                 canceled |= self._cancel(plan)
         if not plans:
             return canceled
+        found = turns(self._planner.setups[ref] for ref in plans)
+        alone = len(found) == 1
+        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker, alone=alone) for turn in found]
+        return any(begun)
+
+    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker, *, alone: bool) -> bool:
         start = Start(plans, self._planner, worker, deadline=self._context.clock.monotonic())
         try:
             start.get()
         except Busy:
             return False  # Others were quicker.
-        except UserError as error:
+        except (UserError, Transient, Unknown) as error:
+            if alone and not isinstance(error, UserError):
+                raise
             for plan in plans.values():
                 self._leave_alone(plan.ref, plan.generation, str(error))
             return False

@@ -14,7 +14,7 @@ from instep.domain.jobs import Job, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.ledger.port import Ledger
 from instep.service.documents.setup import DocumentSetup
 from instep.service.generations import physical_of
@@ -101,20 +101,24 @@ def why(
     target with all its entities; `id` is a chunk_id, a document_id or a source URI. Raises `UserError` when there is no
     such row.
     """
-    found = [each for each in setups if target in (each.ref.entity, each.target_name)]
+    found = [each for each in setups if target in (each.alias, each.ref.entity, each.target_name)]
     if not found:
-        names = dict.fromkeys(name for each in setups for name in (each.target_name, each.ref.entity))
+        names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
         raise UserError(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")
     wanted = _row_id(id)
-    built = False
+    built, away = False, None
     for setup in found:
-        physical = physical_of(setup, ledger, generation)
-        if physical is None:
+        try:
+            physical = physical_of(setup, ledger, generation)
+            row = setup.target.row(physical, wanted) if physical is not None else None
+        except Transient as error:
+            away = error  # Another target may have the same row.
             continue
-        built = True
-        row = setup.target.row(physical, wanted)
-        if row is not None:
+        built = built or physical is not None
+        if row is not None and physical is not None:
             return _provenance(ledger, row, setup.target_name, physical)
+    if away is not None:
+        raise away
     if not built:
         raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
     raise UserError(

@@ -10,7 +10,7 @@ from instep.documents.reasons import cleaned
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.service.context import Context
 from instep.service.patience import RESUMES
 from instep.service.plan import EntityPlan
@@ -20,7 +20,8 @@ from instep.service.question import PlanOptions
 from instep.service.recovery import recover
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
-from instep.service.start import Start
+from instep.service.start import Busy, Start
+from instep.service.turns import those_that_answer_first, turns
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntityResult:
-    """What a run did with one partition. `state` is None when there was nothing to do."""
+    """What a run did with one partition. `state` is None when there was nothing to do, or when `problem` says why that
+    could not be done: of several targets one may be away.
+    """
 
     plan: EntityPlan
     state: JobState | None
@@ -38,17 +41,24 @@ class EntityResult:
     engine: str | None
     promoted: bool
     notes: Sequence[str]
+    problem: UserError | None = None
 
     @property
     def held_back(self) -> bool:
         return self.plan.found.held_back is not None
+
+    @property
+    def state_name(self) -> str:
+        if self.problem is not None:
+            return "AWAY" if isinstance(self.problem, Away) else "FAILED"
+        return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.plan.ref),
             "generation": self.plan.generation,
             "kind": str(self.plan.kind),
-            "state": str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE")),
+            "state": self.state_name,
             "job": self.job_id,
             "counts": self.counts.as_dict(),
             "unchanged": self.plan.found.counts.get("unchanged", 0),
@@ -57,6 +67,7 @@ class EntityResult:
             "engine": self.engine,
             "promoted": self.promoted,
             "notes": list(self.notes),
+            "problem": str(self.problem) if self.problem else None,
         }
 
     def followed_by(self, later: EntityResult) -> EntityResult:
@@ -89,16 +100,45 @@ def run_entities(
     the entities are made from, only that is built which is not there; results of that come first.
     """
     planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
+    found = turns(setups)
+    alone = len(found) == 1
+    done = [
+        result
+        for turn in those_that_answer_first(found)
+        for result in _in_turn(turn, planner, wait_seconds, alone=alone)
+    ]
+    places = {setup.ref: place for place, setup in enumerate(setups)}
+    return sorted(done, key=lambda each: places.get(each.plan.ref, -1))
+
+
+def _in_turn(
+    setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, *, alone: bool
+) -> list[EntityResult]:
+    """What could not be done in one of several turns is a result like others, not an error for all of them."""
     run = _Run(planner, wait_seconds)
-    for setup in setups:
-        settle(setup, context)
-    plans = [planner.plan(setup.ref) for setup in setups]
-    todo = {plan.ref: plan for plan in plans if plan.pending}
-    if todo:
-        run.go(todo)
+    try:
+        for setup in setups:
+            settle(setup, planner.context)
+        plans = [planner.plan(setup.ref) for setup in setups]
+        todo = {plan.ref: plan for plan in plans if plan.pending}
+        if todo:
+            run.go(todo)
+        problem = None
+    except InstepError as error:
+        if alone:
+            raise
+        problem = error
+        plans = [planner.plan(setup.ref, again=True) for setup in setups]
     asked = {plan.ref for plan in plans}
     before = [result for ref, result in run.results.items() if ref not in asked]
-    return [*before, *(run.results.get(plan.ref) or run.nothing(plan) for plan in plans)]
+    return [*before, *(run.results.get(plan.ref) or run.nothing(plan, problem) for plan in plans)]
+
+
+def _held_up(ref: PartitionRef, error: InstepError) -> UserError:
+    may_pass = isinstance(error, Away | Busy | Transient | Unknown)
+    what, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
+    text = f"{ref.label} is not up to date: {what.removeprefix(f'{ref}: ')}"
+    return (Away if may_pass else UserError)(text, hint=hint or (RESUMES if may_pass else None))
 
 
 class _Run:
@@ -110,9 +150,10 @@ class _Run:
         self._prerequisites = Prerequisites(planner)
         self.results: dict[PartitionRef, EntityResult] = {}
 
-    def nothing(self, plan: EntityPlan) -> EntityResult:
+    def nothing(self, plan: EntityPlan, problem: InstepError | None = None) -> EntityResult:
         notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes)
+        held_up = _held_up(plan.ref, problem) if problem and plan.pending else None
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes, held_up)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.

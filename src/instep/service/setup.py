@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, own_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
@@ -54,7 +54,8 @@ class EntitySetup(ABC):
 
     @property
     def alias(self) -> str:
-        return self.ref.entity
+        """What readers of the target call it: the same in each, if the entity has several."""
+        return own_name(self.ref.entity)
 
     def alias_of(self, generation: str) -> str | None:
         """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""

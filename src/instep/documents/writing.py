@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.documents.diff import chunk_difference
+from instep.documents.digest import chunk_digests, document_digests
 from instep.documents.reasons import cleaned
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
@@ -91,6 +92,8 @@ class _Effects(NamedTuple):
     removed: Array
     embedded: Array
     stored: Array
+    wanted_digest: Array
+    stored_digest: Array
     flaws: dict[int, tuple[str, str]]
 
 
@@ -155,6 +158,8 @@ class Writer:
             removed=per_document(stored_owner[stale]),
             embedded=per_document(owner[places[good & embedded.computed]]),
             stored=per_document(stored_owner),
+            wanted_digest=document_digests(_chunk_digests(rows), owner, len(ends)),
+            stored_digest=document_digests(_chunk_digests(existing), stored_owner, len(ends)),
             flaws=flaws,
         )
         for place, each in enumerate(ends):
@@ -282,6 +287,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     if each.vanished:
         return
     chunks = int(effects.stored[place]) if each.unchanged else wanted
+    digest = effects.stored_digest[place] if each.unchanged else effects.wanted_digest[place]
     tally["rows_kept"] += chunks - written
     done.entries.append(
         ManifestEntry(
@@ -292,8 +298,13 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
             each.document_hash or "",
             chunks,
             each.bucket,
+            int(digest),
         )
     )
+
+
+def _chunk_digests(rows: pa.Table) -> Array:
+    return chunk_digests(_column(rows, "chunk_id"), _column(rows, "chunk_hash"))
 
 
 def _flags(column: Any) -> Array:

@@ -13,7 +13,8 @@ from instep.domain.packing import pack, unpack
 
 class SourceDocument(NamedTuple):
     """One line of a listing. `version` changes when the content may have (mtime in ns, or etag). `locator` is the
-    source's own way to find this very version again, where the URI does not say it.
+    source's own way to find this very version again, where the URI does not say it. A negative `size` is an estimate:
+    then the version alone tells what has changed.
     """
 
     uri: str
@@ -23,7 +24,9 @@ class SourceDocument(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """What is indexed of one document."""
+    """What is indexed of one document. `digest` says which `chunks` these are (`documents.digest`); None where that is
+    not known, because it was indexed by an Instep that kept none.
+    """
 
     document_id: str
     uri: str
@@ -32,6 +35,7 @@ class ManifestEntry(NamedTuple):
     document_hash: str
     chunks: int
     bucket: int
+    digest: int | None = None
 
 
 class Action(StrEnum):
@@ -106,8 +110,8 @@ def difference(
             changes.append(_change(Action.RETRY, document, entry, buckets, reason))
         elif entry is None:
             changes.append(_change(Action.INSERT, document, None, buckets, "new"))
-        elif entry.version != document.version or entry.size != document.size:
-            reason = "size changed" if entry.size != document.size else "touched"
+        elif entry.version != document.version or _resized(document, entry):
+            reason = "size changed" if _resized(document, entry) else "touched"
             changes.append(_change(Action.UPDATE, document, entry, buckets, reason))
         else:
             unchanged += 1
@@ -119,6 +123,10 @@ def difference(
         missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
         gone = _deletions(missing, recorded, failed, buckets, "no longer in the source")
     return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone))
+
+
+def _resized(document: SourceDocument, entry: ManifestEntry) -> bool:
+    return document.size >= 0 and document.size != entry.size
 
 
 def _deletions(
@@ -145,7 +153,7 @@ def _change(
         action,
         identity,
         document.uri,
-        document.size,
+        entry.size if entry and document.size < 0 else abs(document.size),
         document.version,
         bucket_of(identity, buckets),
         entry.document_hash if entry else "",

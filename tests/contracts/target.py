@@ -135,7 +135,7 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
         assert target.served("served") is None
 
     def test_only_idle_indexes_of_an_alias_that_are_not_served_are_leftovers(self, target: DocumentTarget) -> None:
-        for name in ("D__1", "D__2", "Other__1", "D"):
+        for name in ("D__1", "D__2", "Other__1", "D_1"):
             target.create(name, DIMENSIONS, BUCKETS)
         target.promote("D", "D__2", 1)
         assert target.leftovers("D", idle_seconds=3600) == []

@@ -87,6 +87,16 @@ class Journal:
         )
         return int(found[0][0]) if found else None
 
+    def attempts(self, *, since: int) -> list[str]:
+        """Those that made a version after this one."""
+        found = self.session.run(
+            "SELECT attempt FROM {commits} WHERE index_id = %s AND seq > %s",
+            self.index.id,
+            since,
+            commits=self.session.name(COMMITS),
+        )
+        return [attempt for (attempt,) in found]
+
     def commit(self, scope: str, epoch: int, attempt: str, marks: Sequence[Mark], *, base: int) -> int:
         """Record it, once `take` has passed: in the same transaction as its rows."""
         self._refuse_slices(marks, since=base)

@@ -61,7 +61,7 @@ class PostgresTableWriter:
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
-        output = Output(self.place, self.index, self.base, {each.kind: _columns(each) for each in self.index.specs})
+        output = Output(self.place, self.index, self.base, {each.kind: _definition(each) for each in self.index.specs})
         for kind, rows in changes:
             spec = spec_of(self.index.specs, kind)
             if rows.num_rows:
@@ -75,27 +75,28 @@ def _pieces(spec: TableSpec, rows: pa.RecordBatch, task: int) -> Iterator[bytes]
     return encoded({each.name: each.type for each in spec.all_columns}, rows, task)
 
 
-def _columns(spec: TableSpec) -> sql.Composed:
+def _definition(spec: TableSpec) -> sql.Composed:
     text = sql.SQL("text")
-    return sql.SQL(", ").join(
+    columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(
             Name(each.name), text if each.type.name is TypeName.DECIMAL else declared_type(each.type)
         )
         for each in spec.all_columns
     )
+    return sql.SQL("({}, {} bigint)").format(columns, Name(TASK))
 
 
 @dataclass
 class Output:
     """What one task sends. Connected only while it does: rows may come slowly, and many tasks have none.
 
-    `columns` are those of each kind, as a statement declares them.
+    `definitions` are of the tables, by kind: what stands behind their names when they are made, `TASK` included.
     """
 
     place: Place
     index: Index
     base: int
-    columns: Mapping[str, sql.Composed]
+    definitions: Mapping[str, sql.Composed]
     task: int = field(default_factory=lambda: secrets.randbits(63))
     _waiting: dict[str, list[bytes]] = field(default_factory=dict)
     _size: int = 0
@@ -127,14 +128,13 @@ class Output:
 
     def _make(self, session: Session, kind: str) -> str:
         """The table of rows of this kind that were begun at this version, made by the first task that needs it."""
-        table = f"{STAGED}_{self.index.id}_{self.base}_{list(self.columns).index(kind)}"
+        table = f"{STAGED}_{self.index.id}_{self.base}_{list(self.definitions).index(kind)}"
         with session.transaction():
             lock(session)
             session.run(
-                "CREATE UNLOGGED TABLE IF NOT EXISTS {table} ({columns}, {task} bigint)",
+                "CREATE UNLOGGED TABLE IF NOT EXISTS {table} {definition}",
                 table=session.name(table),
-                columns=self.columns[kind],
-                task=Name(TASK),
+                definition=self.definitions[kind],
             )
             session.run(
                 "INSERT INTO {staged} (name, index_id) VALUES (%s, %s) "

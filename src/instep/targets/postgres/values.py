@@ -37,7 +37,7 @@ def unfit(spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
         values = rows.column(column.name)
         match column.type.name:
             case TypeName.STRING:
-                found = Unfit(column.name, _with_nul(values), "text with the character U+0000")
+                found = Unfit(column.name, with_nul(values), "text with the character U+0000")
             case TypeName.DATE:
                 found = Unfit(column.name, _no_day(values), "a date before 4714 BC or after the year 5874897")
             case TypeName.TIMESTAMP:
@@ -59,9 +59,13 @@ def demand_fit(spec: TableSpec, rows: pa.RecordBatch) -> None:
         )
 
 
-def _with_nul(values: Any) -> NDArray[np.bool_]:
+def with_nul(values: Any) -> NDArray[np.bool_]:
+    """Which texts have the character U+0000."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
     # All bytes at once first: there is as good as never one.
     data = values.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).all():

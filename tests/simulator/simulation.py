@@ -469,6 +469,8 @@ class _Listed:
         self._process.step()
         return self._source.listing()
 
+    titled = False
+
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Any:
         raise AssertionError("the simulator's engine reads documents itself")
 

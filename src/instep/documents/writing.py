@@ -15,9 +15,9 @@ from instep.documents.digest import chunk_digests, document_digests
 from instep.documents.reasons import cleaned
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
-from instep.domain.identity import content_hash
+from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import ManifestEntry
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.errors import InstepError
 from instep.outcomes import encode_outcome, outcome_batch
 from instep.targets.port import ChunkChanges, ChunkWriter, existing_schema, row_schema
@@ -100,14 +100,24 @@ class _Effects(NamedTuple):
 class Writer:
     """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
 
-    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again.
+    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again. `titled`: a
+    chunk is of its title too, which may change alone.
     """
 
-    def __init__(self, writer: ChunkWriter, vectors: Vectoriser, stamp: Stamp, *, transformed: bool = False) -> None:
+    def __init__(
+        self,
+        writer: ChunkWriter,
+        vectors: Vectoriser,
+        stamp: Stamp,
+        *,
+        transformed: bool = False,
+        titled: bool = False,
+    ) -> None:
         self._writer = writer
         self._vectors = vectors
         self._stamp = stamp
         self._transformed = transformed
+        self._titled = titled
         self._slices: dict[str, _Slice] = {}
 
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -132,6 +142,8 @@ class Writer:
         rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
         owner = owner[complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
+        of_texts = _column(rows, "chunk_hash")
+        rows = _with_titles(rows) if self._titled else rows
         existing, stored_owner = self._existing(ends)
         compared = np.array([each.compared for each in ends], bool)[stored_owner]
         difference = chunk_difference(rows, existing.filter(pa.array(compared)))
@@ -144,7 +156,7 @@ class Writer:
 
         places = np.flatnonzero(write)
         fresh = rows.take(places)
-        embedded = self._vectors.of(_column(fresh, "text"), _column(fresh, "chunk_hash"))
+        embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
         _add_flaws(flaws, "embed", embedded.flaws, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
@@ -243,8 +255,20 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
             flaws.setdefault(int(owner[row]), ("transform", "the transform gave one chunk_id to two rows"))
         seen.add(identity)
         hashes.append(content_hash((text or "").encode()))
+    return _with_hashes(rows, hashes), flaws
+
+
+def _with_titles(rows: pa.Table) -> pa.Table:
+    """Hashes of title and text."""
+    pairs = _rows(rows.select(["title", "text"]))
+    return _with_hashes(
+        rows, [content_hash(titled_content((title or "").encode(), (text or "").encode())) for title, text in pairs]
+    )
+
+
+def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:
     place = rows.schema.get_field_index("chunk_hash")
-    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string())), flaws
+    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string()))
 
 
 def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int, str], owner: Array) -> None:
@@ -272,7 +296,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     flaw = effects.flaws.get(place)
     if each.failure_stage or flaw:
         stage, reason = flaw or (each.failure_stage or "", each.failure_reason or "")
-        tally["failed"] += 1
+        tally["skipped" if stage == SKIPPED else "failed"] += 1
         done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, cleaned(reason)))
         return
     wanted, written, removed = int(effects.wanted[place]), int(effects.written[place]), int(effects.removed[place])

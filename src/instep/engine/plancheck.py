@@ -4,7 +4,8 @@ A document's chunks and its end row must reach one writer, together and in order
 our source to the writer (the path in the plan tree; what joins it from the side is free) there may
 be no exchange, sort, aggregate, window, limit, union or sample. Allowed:
 
-* a broadcast of some *other* table that the documents are joined with: it does not move documents;
+* a broadcast of some *other* table that the documents are joined with: it does not move documents. Documents that are
+  rows of a table begin at such a join, with the changes that a wave has of them;
 * `coalesce`, which puts whole partitions behind each other: documents stay whole and in order.
 """
 
@@ -107,15 +108,20 @@ def _add_details(lines: list[str], steps: dict[int, Step]) -> None:
         match = _DETAIL.match(line)
         if match:
             current = steps.get(int(match["number"]))
-        elif current and line.startswith("Arguments:"):
-            current.detail = line.removeprefix("Arguments:").strip()
+        elif current and line.startswith(("Arguments:", "Right keys")):
+            current.detail = line.partition(":")[2].strip()
 
 
 def _paths(step: Step, source: str) -> list[list[Step]]:
-    """Every way from the root down to a scan of the source."""
-    if "Scan" in step.name and source in step.name:
+    """Every way from the root down to where the documents begin."""
+    if ("Scan" in step.name and source in step.name) or _joins_changes(step, source):
         return [[step]]
     return [[step, *path] for child in step.children for path in _paths(child, source)]
+
+
+def _joins_changes(step: Step, source: str) -> bool:
+    """Whether the rows of a table get their changes here, which are broadcast to them."""
+    return step.name.startswith("BroadcastHashJoin") and "BuildRight" in step.name and source in step.detail
 
 
 def _offence(path: list[Step], position: int) -> str | None:

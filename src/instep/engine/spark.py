@@ -13,12 +13,13 @@ from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
+from instep.engine.fused import fused
 from instep.engine.plancheck import check_plan
-from instep.engine.port import TableProgram, WaveProgram
+from instep.engine.port import RowProgram, TableProgram, WaveProgram
 from instep.engine.session import LazySpark
 from instep.errors import InstepError, UserError
 from instep.failures import packed, unpacked
-from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, task_outcomes
+from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,8 @@ class SparkEngine:
                 return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
             with self._lock:
                 units = sum(len(part.changes) for part in wave.slices)
+                if isinstance(program, RowProgram):
+                    return self._of_rows(session, wave, program, _Progress(units, progress))
                 frame = self._frame(session, wave, program)
                 return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
         except InstepError:
@@ -87,16 +90,43 @@ class SparkEngine:
         chunks = transformed(session.read.format(self._source).load(), transform, self._source)
         return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
 
+    def _of_rows(
+        self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress
+    ) -> Sequence[TaskOutcome]:
+        """What needs no row of the table is done here, beside what Spark does: it is little."""
+        from instep.engine.tasks import ddl, outcome_of_rows, read_task
 
-def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
-    from instep.engine.tasks import ddl, row_task
+        apart = list(program.without_rows(wave))
+        done = list(fused(program, iter(apart))) if apart else []
+        found = pa.Table.from_batches(done, OUTCOME_SCHEMA)
+        if sum(each.num_rows for each in apart) < sum(len(part.changes) for part in wave.slices):
+            frame = _read_by_spark(lambda: program.changed_rows(lambda: session, wave, self._source))
+            transform: Transform | None = getattr(program, "transform", None)
+            if transform is None:
+                check_plan(sparkapi.explained(frame), self._source)
+                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(program), ddl(OUTCOME_SCHEMA))
+            else:
+                chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))
+                tasks = sparkapi.map_in_arrow(
+                    transformed(chunks, transform, self._source), _writer(program), ddl(OUTCOME_SCHEMA)
+                )
+            found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
+        return row_outcomes(found, wave)
 
+
+def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
     try:
-        frame = program.frame(lambda: session)
+        return frame()
     except InstepError:
         raise
     except Exception as error:
         raise UserError(f"Spark cannot read the table: {_in_a_line(error)}") from error
+
+
+def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
+    from instep.engine.tasks import ddl, row_task
+
+    frame = _read_by_spark(lambda: program.frame(lambda: session))
     return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
 
 

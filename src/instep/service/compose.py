@@ -16,6 +16,7 @@ from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
 from instep.project.documents import DocumentEntity
+from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
@@ -123,7 +124,8 @@ class Workshop:
 
     def _setup(self, ref: PartitionRef) -> EntitySetup:
         if isinstance(self.project.entities[ref.entity], DocumentEntity):
-            setup = document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+            target = self._document_target(self.project.target_of(ref.entity))
+            setup = document_setup(self.project, ref.entity, target, self.spark)
             if setup.in_process and self._setting == "spark":
                 raise UserError(
                     f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
@@ -208,7 +210,7 @@ class Workshop:
     def check(self) -> list[Finding]:
         from instep.service import check
 
-        needed = self._has_tables or any(entity.transform for entity in self.project.entities.values())
+        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             check.check(
                 self.setups(),
@@ -244,10 +246,6 @@ class Workshop:
             lazy = self._lazy_spark
         return lazy.get()
 
-    @property
-    def _has_tables(self) -> bool:
-        return any(isinstance(each, TableEntity) for each in self.project.entities.values())
-
     def _spark_settings(self) -> SparkSettings:
         from instep.engine.session import SparkSettings
 
@@ -257,7 +255,8 @@ class Workshop:
         tables = [each for each in self.project.entities.values() if isinstance(each, TableEntity)]
         batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
         config = {**batches, **self.project.spark_config}
-        return SparkSettings(spark.master, spark.remote, config, log, scans=bool(tables))
+        scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
+        return SparkSettings(spark.master, spark.remote, config, log, scans=scans)
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
 
 
@@ -39,6 +40,11 @@ class Content(NamedTuple):
     title: str | None = None
     text: bool = False
 
+    @property
+    def hash(self) -> str:
+        """Of all that is indexed of it: a title that the source says may change alone."""
+        return content_hash(self.data if self.title is None else titled_content(self.title.encode(), self.data))
+
 
 class Vanished(Exception):
     """The document was listed and is gone now. Not a failure: the next listing deletes it."""
@@ -48,10 +54,22 @@ class Unreadable(Exception):
     """The document is there and cannot be read; the message says why."""
 
 
+class TooLarge(Unreadable):
+    """It has more bytes than are to be read: so many, or at least that many."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"too large: {size:,} bytes")
+        self.size = size
+
+
 Answer: TypeAlias = Content | Vanished | Unreadable
 
 
 class DocumentSource(Protocol):
+    @property
+    def titled(self) -> bool:
+        """Whether it says titles beside the text: then each chunk is of its title too."""
+
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """List all documents; `progress` is told the number found so far, now and then.
 
@@ -60,5 +78,5 @@ class DocumentSource(Protocol):
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         """Read documents of a listing, in their order, one answer each: a source may fetch some at once, but holds few
-        of them. One of more than `max_bytes` is `Unreadable`.
+        of them. One of more than `max_bytes` is `TooLarge`.
         """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import Session, quoted, records
@@ -39,6 +39,17 @@ _PARTITION_ROWS = 1_000_000
 #: A name that Spark knows a frame by is used again after so many others: Spark forgets none, nor what it stood for.
 _NAMES = 1_000
 _NUMBERS = count()
+
+Pick: TypeAlias = Callable[[Mapping[str, SourceColumn]], Sequence[tuple[Column, str]]]
+
+
+def _all(columns: Mapping[str, SourceColumn]) -> Sequence[tuple[Column, str]]:
+    return [(each.column, each.value) for each in columns.values()]
+
+
+def _none() -> NoReturn:
+    raise AssertionError("ranges of rows are asked of ClickHouse")
+
 
 _MERGING = re.compile(r"(Replacing|Collapsing|Summing|Aggregating|Coalescing)MergeTree\Z")
 
@@ -144,8 +155,16 @@ class ClickHouseTable:
             demand(rows.named, found.columns, self.text, after=self.transform_name)
         return found
 
+    def picked(self, rows: RowColumns, selection: Selection, pick: Pick) -> Iterator[pa.RecordBatch]:
+        """The selected rows without Spark: these expressions of their columns."""
+        from instep.sources.tables.clickhouse_reader import Asking
+
+        columns, questions = self.questions(_none, rows, selection, pick)
+        for question in questions:
+            yield from Asking(self._place, columns).read(question)
+
     def questions(
-        self, spark: Sessions, rows: RowColumns, selection: Selection
+        self, spark: Sessions, rows: RowColumns, selection: Selection, pick: Pick = _all
     ) -> tuple[tuple[Column, ...], list[Question]]:
         """What the partitions of a frame ask, and which columns come."""
         from instep.sources.tables.clickhouse_reader import Question
@@ -159,9 +178,9 @@ class ClickHouseTable:
             for group in groups:
                 asked = _Asked.of(relation, columns, rows, selection, cut_by, where=self.text)
                 condition = predicates.in_ranges(asked.dialect, cut_by, group)
-                sql = asked.select(_values(columns.values()), *filter(None, [condition]))
+                sql = asked.select(", ".join(value for _, value in pick(columns)), *filter(None, [condition]))
                 found.append(Question(sql, asked.dialect.values))
-        return tuple(each.column for each in columns.values()), found
+        return tuple(column for column, _ in pick(columns)), found
 
     def _groups(
         self, spark: Sessions, rows: RowColumns, selection: Selection
@@ -286,7 +305,8 @@ def _values(columns: Iterable[SourceColumn]) -> str:
 def _in_our_types(columns: Sequence[SourceColumn], answer: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    from instep.sources.tables.clickhouse_reader import arrow_schema, as_ours
+    from instep.sources.tables.arrow_types import arrow_schema
+    from instep.sources.tables.clickhouse_reader import as_ours
 
     schema = arrow_schema([each.column for each in columns])
     return pa.Table.from_batches([as_ours(each, schema) for each in answer.to_batches()], schema)

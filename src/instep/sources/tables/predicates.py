@@ -40,7 +40,7 @@ def moment(micros: int) -> datetime:
 
 def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
     """All that a selection asks of a row, but for its ranges."""
-    return [each for ask in (in_scope, in_window, undeleted) for each in ask(dialect, rows, selection)]
+    return [each for ask in (in_scope, in_window, undeleted, in_keys) for each in ask(dialect, rows, selection)]
 
 
 def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
@@ -73,6 +73,23 @@ def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[
     if selection.window is None or not selection.window.first or not rows.deleted:
         return []
     return [dialect.flag_unset(rows.deleted)]
+
+
+def in_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    """One of the keys: its first column by itself, so that an index or statistics of it are of use."""
+    if not selection.keys:
+        return []
+    first = dict.fromkeys(key.values[0] for key in selection.keys)
+    name = rows.key[0]
+    found = [f"{dialect.column(name)} IN ({', '.join(dialect.constant(name, each) for each in first)})"]
+    if len(rows.key) > 1:
+        found.append(f"({' OR '.join(_equal(dialect, rows.key, key) for key in selection.keys)})")
+    return found
+
+
+def _equal(dialect: Dialect, columns: Sequence[str], key: Key) -> str:
+    pairs = zip(columns, key.values, strict=True)
+    return "(" + " AND ".join(f"{dialect.column(name)} = {dialect.constant(name, each)}" for name, each in pairs) + ")"
 
 
 def in_ranges(dialect: Dialect, columns: Sequence[str], ranges: Sequence[KeyRange]) -> str | None:

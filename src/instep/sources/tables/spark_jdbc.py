@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from instep.domain.keys import KeyValue
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
-from instep.sources.tables.predicates import Dialect, in_order, in_range, in_scope, in_window, undeleted
+from instep.sources.tables.predicates import Dialect, in_keys, in_order, in_range, in_scope, in_window, undeleted
 from instep.sources.tables.spark_reading import statement
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class Asked:
             _tried(lambda: in_scope(dialect, rows, selection)),
             _tried(lambda: in_window(dialect, rows, selection)),
             _tried(lambda: undeleted(dialect, rows, selection)),
+            _tried(lambda: in_keys(dialect, rows, selection)),
         ]
         conditions = tuple(each for some in asked for each in some or ())
         # Neighbours stay apart: each range is one partition, which one connection reads.

@@ -163,6 +163,7 @@ class Leases(Fixtures):
         assert [lease.epoch for lease in (first, second, third, fourth, fifth)] == [1, 2, 3, 4, 5]
 
     def test_epochs_of_an_entity_with_several_targets_grow_together(self, ledger: Ledger) -> None:
+        register(ledger, "ann")
         names = ("Document", "Document__main", "Documents", "Document__pg", "document", "Document")
         epochs = []
         for number, name in enumerate(names):

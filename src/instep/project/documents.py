@@ -85,12 +85,17 @@ class Chunk(Model):
 
 
 class Limits(Model):
-    """What a document may be at most; one that is larger goes to the failure list."""
+    """What a document may be at most."""
 
     max_document_bytes: Bytes = 256_000_000
     """Largest document, such as `256MB`."""
     max_line_bytes: Bytes = 1_000_000
-    """Longest line of a text document, such as `1MB`."""
+    """Longest line of a text document, such as `1MB`; a document with a longer one is a failure in any case."""
+    max_chunks: Whole | None = Field(default=None, ge=1)
+    """Most chunks of a document."""
+    on_oversize: Literal["warn", "fail", "skip"] = "fail"
+    """What becomes of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
+    four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""
 
 
 class RowDocument(Model):

@@ -19,6 +19,7 @@ from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_p
 DOCUMENT: Final = "[document]"
 TABLE: Final = "[table]"
 
+_DOCUMENT_TYPES: Final = ("files", "feed")
 _TABLE_TYPES: Final = ("spark", "clickhouse")
 _TABLE_KEYS: Final = frozenset(TableEntity.model_fields) - frozenset(DocumentEntity.model_fields)
 
@@ -37,7 +38,7 @@ def kind_of(declared: Any) -> str:
     kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
     if kind in _TABLE_TYPES:
         return TABLE
-    return TABLE if kind != "files" and not _TABLE_KEYS.isdisjoint(declared) else DOCUMENT
+    return TABLE if kind not in _DOCUMENT_TYPES and not _TABLE_KEYS.isdisjoint(declared) else DOCUMENT
 
 
 DeclaredEntity: TypeAlias = Annotated[

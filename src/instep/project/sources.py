@@ -56,6 +56,24 @@ class FilesSource(Variant):
         return {key: value.get_secret_value() for key, value in self.storage_options.items()}
 
 
+class FeedSource(Variant):
+    """A change feed: files of JSON lines that only grow, with upserts and tombstones of documents."""
+
+    type: Literal["feed"] = "feed"
+    """`feed`: documents."""
+    path: OneOrMore
+    """File, folder (all `.jsonl` and `.ndjson` below it) or glob (`feed/*.jsonl`), or a list of them: relative to the
+    project, absolute, or a URL."""
+    storage_options: dict[str, Secret[JsonValue]] = Field(default={})
+    """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+
+    _texts = field_validator("path")(no_empty_text)
+
+    def storage(self) -> dict[str, JsonValue]:
+        """The storage options in clear text, for fsspec only."""
+        return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
 def _reads_the_source(value: str | None) -> str | None:
     if value is not None and not _FROM_SOURCE.search(value):
         raise problem("sql", "must read from `source`, which stands for the table: SELECT … FROM source")
@@ -127,8 +145,8 @@ class ClickHouseSource(Variant):
     _sql = field_validator("sql")(_reads_the_source)
 
 
-_TYPED = typed("files", "spark", "clickhouse")
+_TYPED = typed("files", "feed", "spark", "clickhouse")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
-Source: TypeAlias = FilesSource | TableSource
-DeclaredDocuments: TypeAlias = Annotated[FilesSource | TableSource, Field(discriminator="type"), _TYPED]
+Source: TypeAlias = FilesSource | FeedSource | TableSource
+DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

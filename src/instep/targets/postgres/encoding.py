@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
 from instep.domain.columns import ColumnType, TypeName
 
 if TYPE_CHECKING:
@@ -105,6 +103,7 @@ class _Row:
 
 
 def _side_by_side(number: int, parts: list[tuple[str, Any]]) -> Values:
+    import numpy as np
     import pyarrow as pa
 
     packed = np.empty(number, dtype=[(f"f{at}", kind) for at, (kind, _) in enumerate(parts)])
@@ -117,6 +116,8 @@ def _side_by_side(number: int, parts: list[tuple[str, Any]]) -> Values:
 
 def _dense(row: _Row, kind: ColumnType, values: Values) -> None:
     """A column of one width, without nulls."""
+    import numpy as np
+
     row.fixed(">i4", np.dtype(_FIXED[kind.name]).itemsize)
     row.fixed(_FIXED[kind.name], _numbers(kind, values))
 
@@ -172,5 +173,7 @@ def _numbers(kind: ColumnType, values: Values) -> Any:
 
 def _data(joined: Values) -> bytes:
     """The bytes of all its values, one after the other. It has just been made: it begins where its buffers begin."""
+    import numpy as np
+
     _, offsets, data = joined.buffers()
     return bytes(memoryview(data)[: np.frombuffer(offsets, np.int32)[len(joined)]])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.tables import TableSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: Days and microseconds since 1970 that the server takes: from 24 November 4714 BC on; dates up to the year 5874897.
 _FIRST_DAY, _LAST_DAY = -2_440_588, 2_145_042_905
@@ -61,6 +60,7 @@ def demand_fit(spec: TableSpec, rows: pa.RecordBatch) -> None:
 
 def with_nul(values: Any) -> NDArray[np.bool_]:
     """Which texts have the character U+0000."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -75,16 +75,21 @@ def with_nul(values: Any) -> NDArray[np.bool_]:
 
 
 def _no_day(values: Any) -> NDArray[np.bool_]:
+    import numpy as np
+
     days = values.view("int32").fill_null(0).to_numpy()
     return np.asarray((days < _FIRST_DAY) | (days > _LAST_DAY))
 
 
 def _no_moment(values: Any) -> NDArray[np.bool_]:
+    import numpy as np
+
     return np.asarray(values.view("int64").fill_null(0).to_numpy() < _FIRST_MICROSECOND)
 
 
 def _key_bytes(spec: TableSpec, rows: pa.RecordBatch) -> NDArray[np.int64]:
     """As far as their length varies."""
+    import numpy as np
     import pyarrow.compute as pc
 
     total = np.zeros(rows.num_rows, np.int64)

@@ -69,6 +69,18 @@ def check_plan(explained: str, source: str) -> None:
             raise _refusal(words, f"Spark's plan has {_spoken(path[position])}")
 
 
+def check_rows(explained: str, source: str) -> None:
+    """Raises `UserError` unless the rows of a table get their changes by a broadcast, and stay where they are."""
+    root = parse(explained)
+    paths = list(_paths(root, source)) if root else []
+    moved = [_spoken(step) for path in paths for place, step in enumerate(path) if _offence(path, place)]
+    if len(paths) != 1 or moved:
+        raise UserError(
+            f"Spark would move the rows of the table between tasks{f': {moved[0]}' if moved else ''}",
+            hint="Changes are broadcast to them: is spark.sql.optimizer.disableHints set?",
+        )
+
+
 def parse(explained: str) -> Step | None:
     """The tree of the main physical plan; None when the text has none."""
     lines = explained.splitlines()

@@ -14,7 +14,7 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
 from instep.engine.fused import fused
-from instep.engine.plancheck import check_plan
+from instep.engine.plancheck import check_plan, check_rows
 from instep.engine.port import RowProgram, TableProgram, WaveProgram
 from instep.engine.session import LazySpark
 from instep.errors import InstepError, UserError
@@ -101,9 +101,9 @@ class SparkEngine:
         found = pa.Table.from_batches(done, OUTCOME_SCHEMA)
         if sum(each.num_rows for each in apart) < sum(len(part.changes) for part in wave.slices):
             frame = _read_by_spark(lambda: program.changed_rows(lambda: session, wave, self._source))
+            check_rows(sparkapi.explained(frame), self._source)
             transform: Transform | None = getattr(program, "transform", None)
             if transform is None:
-                check_plan(sparkapi.explained(frame), self._source)
                 tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(program), ddl(OUTCOME_SCHEMA))
             else:
                 chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))

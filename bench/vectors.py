@@ -1,6 +1,6 @@
 """Documents into vector databases: a first run, 1 % changed, nothing changed and deletes, beside the database's client.
 
-    python -m bench.vectors [--documents 20000] [--repeats 3] [--target postgres]
+    python -m bench.vectors [--documents 20000] [--repeats 3] [--target postgres] [--no-neighbours]
 
 The client gets rows that lie ready, vectors included, and keeps no record of anything. Instep lists, reads, cuts,
 hashes and compares Markdown files, and makes their vectors (by hashing words: two seconds of its time for 200,000
@@ -138,10 +138,11 @@ def _texts(batch: pa.RecordBatch, *columns: str) -> list[list[str]]:
 class Run:
     """Instep on one target."""
 
-    def __init__(self, side: Side, found: Corpus, folder: Path) -> None:
+    def __init__(self, side: Side, found: Corpus, folder: Path, *, neighbours: bool) -> None:
         self._side = side
         self._corpus = found
         self._folder = folder
+        self._neighbours = neighbours
         self.refined = Times()
         self.forget()
 
@@ -170,7 +171,7 @@ class Run:
         refine = made.refine
 
         def watched(target: Any, physical: str, begin: Callable[[], None]) -> None:
-            self.refined.take(lambda: refine(target, physical, begin))
+            self.refined.take(lambda: refine(target, physical, begin) if self._neighbours else None)
 
         made.refine = watched
         try:
@@ -211,14 +212,18 @@ class Case(NamedTuple):
         return [target, self.name, str(self.bare or ""), str(self.instep), ratio, self.written, met]
 
 
-def compare(side: Side, found: Corpus, repeats: int) -> list[list[str]]:
-    run = Run(side, found, WORK / "vectors" / side.name)
-    cases = [*_first(side, found, run, repeats), _nothing(run, repeats), _update(side, found, run, repeats)]
+def compare(side: Side, found: Corpus, repeats: int, *, neighbours: bool) -> list[list[str]]:
+    run = Run(side, found, WORK / "vectors" / side.name, neighbours=neighbours)
+    cases = [
+        *_first(side, found, run, repeats, neighbours=neighbours),
+        _nothing(run, repeats),
+        _update(side, found, run, repeats),
+    ]
     cases.append(_delete(side, found, run))
     return [case.row(side.name) for case in cases]
 
 
-def _first(side: Side, found: Corpus, run: Run, repeats: int) -> list[Case]:
+def _first(side: Side, found: Corpus, run: Run, repeats: int, *, neighbours: bool) -> list[Case]:
     insert, index, first = Times(), Times(), Times()
     for _ in range(repeats):
         side.forget()
@@ -226,7 +231,7 @@ def _first(side: Side, found: Corpus, run: Run, repeats: int) -> list[Case]:
         side.settle()
         insert.take(lambda: side.insert(found.rows()))
         side.settle()
-        index.take(side.index)
+        index.take(side.index if neighbours else lambda: None)
         side.settle()
         first.take(run)
         first.seconds[-1] -= run.refined.seconds[-1]
@@ -302,6 +307,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--target", choices=list(SIDES), action="append")
+    parser.add_argument("--no-neighbours", action="store_true", help="do without that index, which takes the longest")
     options = parser.parse_args()
     print(", ".join(f"{name} {value}" for name, value in describe_machine().items()), end="\n\n")
     rows: list[list[str]] = []
@@ -309,7 +315,7 @@ def main() -> None:
         side = SIDES[name]()
         try:
             found = Corpus(WORK / "vectors" / "corpus", options.documents)
-            rows += compare(side, found, options.repeats)
+            rows += compare(side, found, options.repeats, neighbours=not options.no_neighbours)
         finally:
             side.close()
     heads = ["target", "case", "client alone, s; processor", "instep, s; processor", "ratio", "goal", ""]

@@ -13,7 +13,7 @@ from instep.targets.postgres.connection import Name, Session
 from instep.targets.postgres.pgvector import MAX_HALVED, pgvector
 
 #: From here on the neighbours are found by an index.
-VECTOR_ROWS: Final = 25_000
+VECTOR_ROWS: Final = 50_000
 
 #: What building an index may use: as it needs, and at most.
 _MEMORY_MB: Final = 256

@@ -43,7 +43,9 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], 
     """Puts another service in the place of the real one."""
 
     def install(serve: Serve) -> None:
-        def stand_in(setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False) -> None:
+        def stand_in(
+            setups: Sequence[EntitySetup], context: Context, *, until_idle: bool = False, **_options: object
+        ) -> None:
             serve(setups, context, until_idle)
 
         monkeypatch.setattr(worker, "serve", stand_in)

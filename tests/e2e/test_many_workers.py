@@ -95,9 +95,9 @@ class Through:
 class Site:
     """One project, one ledger, one clock; any number of servers."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, clock: VirtualClock | None = None) -> None:
         self.place = place
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.ledger = MemoryLedger(self.clock)
         self.told = Told()
 

@@ -11,15 +11,18 @@ import typer
 from instep.cli.exits import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
+    EveryOption,
     FullRefreshOption,
     GenerationOption,
     JsonOption,
     ProjectOption,
     QuietOption,
     RetryFailuresOption,
+    WatchOption,
 )
 from instep.cli.output import Output, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.worker import serve, watching
 from instep.domain.refs import generation_text
 from instep.errors import UserError
 
@@ -42,6 +45,8 @@ def run(
         float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
     ] = 600.0,
     generation: GenerationOption = None,
+    watch: WatchOption = False,
+    every: EveryOption = 2.0,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -58,10 +63,26 @@ def run(
       instep run Document --full-refresh
       instep run Document --generation v2
       instep run plan.json
+      instep run --watch
     """
     from instep.app import load
     from instep.cli.planfile import read_plan
 
+    if watch:
+        if (
+            full_refresh
+            or retry_failures
+            or generation is not None
+            or any(each.endswith(".json") for each in what or ())
+        ):
+            raise UserError(
+                "--watch follows what changes from now on, and takes no plan, generation, --full-refresh or "
+                "--retry-failures",
+                hint="Run once with these, then watch.",
+            )
+        progress = watching(as_json=as_json, quiet=quiet)
+        serve(what, project, watch=every, allow_deletes=allow_deletes, engine=engine, progress=progress)
+        return
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
     if saved and (full_refresh or retry_failures or allow_deletes or generation is not None):

@@ -20,7 +20,7 @@ from instep.documents.chunk import Chunker
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.documents.embed.http import HttpEmbedder, close_connections
 from instep.documents.embed.port import EmbedRejected, as_list
-from instep.documents.limits import Limits
+from instep.documents.limits import Limits, Oversize
 from instep.documents.pipeline import DocumentProgram
 from instep.documents.reading import BATCH_BYTES, BATCH_ROWS
 from instep.documents.rows import CHUNK_SCHEMA, change_batch
@@ -253,6 +253,38 @@ class TestFailures:
         assert project.sync().written == 1
         assert project.stored() == project.expected({"a.txt": paragraphs(2)})
         assert project.failed == {}
+
+    @pytest.mark.parametrize("what", list(Oversize))
+    def test_what_becomes_of_documents_over_a_limit(self, tmp_path: Path, what: Oversize) -> None:
+        limits = Limits(max_document_bytes=1_000, max_chunks=3, on_oversize=what)
+        project = Project(tmp_path, limits=limits)
+        before = {"grows.txt": paragraphs(1), "parts.txt": paragraphs(2), "good.txt": paragraphs(3)}
+        for name, text in before.items():
+            project.put(name, text)
+        project.sync()
+        after = {"grows.txt": "word\n" * 201, "parts.txt": paragraphs(1, 2, 3, 4), "good.txt": paragraphs(3, 4)}
+        for name, text in {**after, "huge.txt": "word\n" * 801}.items():
+            project.put(name, text)
+        counts = project.sync()
+        reasons = {name: (failure.stage, failure.reason) for name, failure in project.failures.items()}
+        if what is Oversize.WARN:
+            assert (counts.written, counts.failed, counts.skipped) == (3, 1, 0)
+            assert project.stored() == project.expected(after)
+            too_large = "too large: 4,005 bytes; not even with a warning are more than 4,000 read"
+            assert reasons == {"huge.txt": ("read", too_large)}
+        else:
+            # What is indexed of them stays.
+            assert project.stored() == project.expected({**before, "good.txt": after["good.txt"]})
+            skips = what is Oversize.SKIP
+            assert (counts.written, counts.failed, counts.skipped) == (1, *((0, 3) if skips else (3, 0)))
+            assert reasons == {
+                "grows.txt": ("skipped" if skips else "read", "too large: 1,005 bytes; max_document_bytes is 1,000"),
+                "huge.txt": ("skipped" if skips else "read", "too large: 4,005 bytes; max_document_bytes is 1,000"),
+                "parts.txt": ("skipped" if skips else "chunk", "too large: 4 chunks; max_chunks is 3"),
+            }
+        assert project.changes() == []
+        project.put("parts.txt", paragraphs(5))
+        assert project.sync().written == 1
 
     def test_rows_without_an_end_row_are_refused(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1, 2))

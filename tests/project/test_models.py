@@ -173,6 +173,8 @@ def test_secrets_are_neither_shown_nor_dumped() -> None:
         {"embed": {"type": "openai", "model": "m"}},
         {"embed": {"type": "openai", "model": "m", "dimensions": 3, "url": "ftp://x"}},
         {"limits": {"max_document_bytes": 0}},
+        {"limits": {"max_chunks": 0}},
+        {"limits": {"on_oversize": "ignore"}},
         {"source": {"type": "files", "path": []}},
         {"source": {"path": "docs"}},
         {"transform": "no_colon"},

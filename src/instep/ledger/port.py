@@ -407,6 +407,9 @@ class Ledger(Protocol):
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
 
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        """How many documents of an instance have more bytes or more chunks, and the largest `limit` of them."""
+
     def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
         """What buckets hold of an instance, by the manifest, and how they keep up: by the slices of jobs on that, and
         of open parts on the generation. By their numbers; a bucket of which nothing is known is left out.

@@ -221,6 +221,7 @@ class _Run:
             )
         report = worker.reports[ref]
         notes = [*plan.found.problems, *report.notes, *([status.error] if status.error else [])]
+        notes += self._planner.setups[ref].notes(status.part, ledger)
         checkpoint = ledger.checkpoint(ref, plan.generation)
         result = EntityResult(
             plan,

@@ -127,6 +127,10 @@ class EntitySetup(ABC):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         """What is recorded of what is served."""
 
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        """What the user should know of what a part has done, beside its numbers."""
+        return []
+
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:
         """What a doctor looks at, by its name. Each describes what it has found, or raises an `InstepError`."""

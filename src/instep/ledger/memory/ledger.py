@@ -269,6 +269,10 @@ class MemoryLedger:
         with self._lock:
             return documents.totals(self._tables, instance)
 
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        with self._lock:
+            return documents.oversized(self._tables, instance, size, chunks, limit)
+
     def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
         with self._lock:
             return buckets.loads(self._tables, ref, generation, instance)

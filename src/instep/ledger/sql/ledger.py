@@ -244,6 +244,9 @@ class SqlLedger:
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
 
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        return self._read(lambda tx: manifest.oversized(tx, instance, size, chunks, limit))
+
     def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
         return self._read(lambda tx: buckets.loads(tx, ref, generation, instance))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from instep.documents.limits import MOST_TIMES
 from instep.domain.fingerprint import digest
 from instep.domain.refs import own_name
 from instep.domain.row_documents import DocumentColumns
@@ -21,8 +22,8 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     if isinstance(declared, FilesSource):
         return files.FilesSource(declared.path, declared.include, declared.exclude, declared.storage())
     if isinstance(declared, FeedSource):
-        limit = limits_of(entity).ceiling
-        return feed_source(own_name(name), declared.path, declared.storage(), max_line=limit)
+        most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read cannot say whose it is.
+        return feed_source(own_name(name), declared.path, declared.storage(), max_line=most)
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document)
     return RowDocuments(own_name(name), columns, *_tables(declared, spark))

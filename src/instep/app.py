@@ -27,6 +27,7 @@ from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, plan_entity
 from instep.service.progress import Progress, Silent
 from instep.service.question import PlanOptions
+from instep.upkeep import WAIT_SECONDS, Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from instep.service.wants import WantView
     from instep.targets.port import SearchMode
 
-#: How long a run waits for another one on the same entity unless told otherwise, in seconds.
-WAIT_SECONDS = 600.0
 #: How long old instances and wants are kept unless told otherwise.
 KEEP = timedelta(days=30)
 
@@ -60,7 +59,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling):
+class Instep(Handling, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -217,18 +216,27 @@ class Instep(Handling):
         entities: Iterable[str] | None = None,
         *,
         until_idle: bool = False,
+        watch: float | None = None,
+        allow_deletes: bool = False,
         engine: str | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Work on jobs of these entities (all by default) that any server planned, until interrupted.
 
-        With `until_idle`, until nothing is left to do.
+        With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
+        the sources every so many seconds.
         """
         from instep.service.worker import serve
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
-            serve(workshop.setups(entities), workshop.context(ledger, progress or Silent()), until_idle=until_idle)
+            serve(
+                workshop.setups(entities),
+                workshop.context(ledger, progress or Silent()),
+                until_idle=until_idle,
+                watch=watch,
+                options=PlanOptions(allow_deletes=allow_deletes),
+            )
 
     def want(
         self,

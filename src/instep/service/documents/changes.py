@@ -57,7 +57,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         why=why,
         unit="document",
         slices=slices,
-        counts=_counts(changes),
+        counts=counts_of(changes),
         changes=[Planned(str(each.action), each.uri, each.reason) for each in changes.changes],
         state=["\0".join((each.action, each.uri, str(each.size), each.version)) for each in changes.changes],
         problems=found.problems,
@@ -73,7 +73,8 @@ def _base(setup: DocumentSetup, question: Question) -> str | None:
     return question.checkpoint.instance if question.kind is Kind.REFRESH and question.checkpoint else None
 
 
-def _counts(changes: Difference) -> dict[str, int]:
+def counts_of(changes: Difference) -> dict[str, int]:
+    """What becomes of documents, for people."""
     actions = Counter(change.action for change in changes.changes)
     return {
         "new": actions[Action.INSERT],

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from instep.documents.embed.port import Embedder
+from instep.documents.limits import DEFAULT_LIMITS, Limits
 from instep.domain.jobs import Claim, Job, JobPart, JobState
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.documents import changes, checks, judgement
-from instep.service.question import Found, Question
+from instep.service.documents import changes, checks, judgement, repairing
+from instep.service.documents.limits import oversized_notes
+from instep.service.question import Found, Kind, Question
 from instep.service.setup import EntitySetup, Size
 from instep.sources.port import DocumentSource
 from instep.targets.port import DocumentTarget
@@ -31,12 +33,15 @@ class DocumentSetup(EntitySetup):
     guard: DeleteGuard
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int], WaveProgram]
+    limits: Limits = DEFAULT_LIMITS
 
     @property
     def unit(self) -> str:
         return "document"
 
     def find(self, question: Question) -> Found:
+        if question.options.repair and question.kind is not Kind.RESUME:
+            return repairing.find_repairs(self, question)
         return changes.find_documents(self, question)
 
     def physical(self, instance: str, generation: str) -> str:
@@ -59,6 +64,9 @@ class DocumentSetup(EntitySetup):
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))
+
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        return oversized_notes(self.limits, part, ledger)
 
     def remove_replaced(self, part: JobPart) -> None:
         """Nothing: a new instance has an index of its own."""

@@ -1,0 +1,146 @@
+"""What `instep diff` finds in a target, and how it is mended. Inherit `DiffContract`, give it the target's setting."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from instep.cli import main
+from instep.domain.identity import canonical_uri, content_hash, document_id
+from instep.service.documents.differences import Differences
+from tests.e2e import corpus
+from tests.service.projects import Home
+from tests.service.tampering import Row, Tamperer, altered, stranger
+
+CLEAN = {"missing": 0, "stale": 0, "orphan": 0, "duplicate": 0}
+
+
+def seen(place: Home) -> Differences:
+    (found,) = place.open().diff()
+    assert found.differences is not None
+    return found.differences
+
+
+def identity(place: Home, number: int) -> str:
+    return document_id(canonical_uri(place.uri(number)))
+
+
+def repaired(place: Home) -> None:
+    """A job of exactly that, and a diff is clean."""
+    (result,) = place.open().repair()
+    assert result.problem is None
+    assert result.counts.failed == 0
+    found = seen(place)
+    assert (found.counts, found.differs, found.found) == (CLEAN, False, [])
+
+
+class DiffContract:
+    """Inherit, and provide `setting`."""
+
+    def setting(self, folder: Path) -> str:
+        """The target in the project file."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Home:
+        made = Home(tmp_path)
+        corpus.write(made.docs, range(8))
+        file = corpus.project(tmp_path, made.docs)
+        written = file.read_text().replace("{type: lance, uri: .instep/index}", self.setting(tmp_path))
+        file.write_text(written)
+        made.run()
+        return made
+
+    def contents(self, place: Home) -> Counter[str]:
+        return Counter(f"{row['document_id']} {row['chunk_id']} {row['chunk_hash']}" for row in Tamperer(place).rows())
+
+    def test_what_was_changed_behind_our_back_is_found_and_mended(self, place: Home) -> None:
+        before = self.contents(place)
+        assert seen(place).counts == CLEAN
+        tamperer = Tamperer(place)
+        lost, half, other, more = (identity(place, number) for number in (1, 2, 3, 4))
+        tamperer.change(lost, lambda row: [])
+        tamperer.change(half, lambda row: [row] if row["chunk_index"] else [])
+        tamperer.change(other, lambda row: altered(row) if row["chunk_index"] == 1 else [row])
+        more_row = next(row for row in tamperer.rows() if row["document_id"] == more)
+        tamperer.add(more_row | {"chunk_id": content_hash(b"more")}, stranger())
+        found = seen(place)
+        assert found.counts == {"missing": 2, "stale": 1, "orphan": 2, "duplicate": 0}
+        kinds = {(each.document_id, str(each.kind)) for each in found.found}
+        strangers = {("stranger", "orphan"), (more, "orphan")}
+        assert kinds == {(lost, "missing"), (half, "missing"), (other, "stale"), *strangers}
+        rows = {each.document_id: each.rows for each in found.found}
+        assert (rows[half], rows[more], rows["stranger"]) == (1, 1, 1)
+        repaired(place)
+        assert self.contents(place) == before
+
+    def test_rows_that_are_there_twice(self, place: Home) -> None:
+        before = self.contents(place)
+        tamperer = Tamperer(place)
+        if tamperer.target.kind == "idempotent":
+            tamperer.add(*tamperer.rows())  # The same ids once more.
+            assert seen(place).counts == CLEAN
+            return
+        tamperer.change(identity(place, 1), lambda row: [row, row] if row["chunk_index"] == 0 else [row])
+        tamperer.change(identity(place, 2), lambda row: [row, row] if row["chunk_index"] == 0 else [])
+        assert seen(place).counts == {**CLEAN, "duplicate": 2, "missing": 1}
+        repaired(place)
+        assert self.contents(place) == before
+
+    def test_an_index_that_is_gone_is_made_again(self, place: Home) -> None:
+        before, tamperer = self.contents(place), Tamperer(place)
+        tamperer.target.drop(tamperer.physical)
+        assert seen(place).counts == {**CLEAN, "missing": 8}
+        repaired(place)
+        assert self.contents(place) == before
+        assert place.open().search("document 3")
+
+    def test_what_has_changed_in_the_source_is_told_apart(self, place: Home) -> None:
+        """And left to the next run, by a repair too."""
+        checkpoint = place.open().status()[0].watermark
+        place.change(1, "one line more")
+        place.path(2).unlink()
+        place.path(3).write_bytes(b"\xff\xfe\x00broken\x00")
+        corpus.write(place.docs, range(8, 9))
+        pending = seen(place)
+        assert not pending.differs
+        assert len(pending.pending.changes) == 4
+        Tamperer(place).change(identity(place, 5), lambda row: [])
+        repaired(place)
+        assert len(seen(place).pending.changes) == 4
+        assert place.open().status()[0].watermark == checkpoint
+        place.run()
+        assert not seen(place).pending.changes
+
+    def test_many_rows_are_not_removed_unasked(self, place: Home) -> None:
+        file = place.root / "instep.yaml"
+        file.write_text(file.read_text() + "    deletes: {floor: 1}\n")
+        rows = [
+            stranger(f"file:///s{n}") | {"document_id": f"s{n}", "chunk_id": content_hash(b"%d" % n)} for n in range(9)
+        ]
+        Tamperer(place).add(*rows)
+        assert main(["diff", "--repair", "--quiet", "--project", str(place.root)]) == 1
+        assert seen(place).counts["orphan"] == 9
+        assert main(["diff", "--repair", "--allow-deletes", "--quiet", "--project", str(place.root)]) == 0
+        assert seen(place).counts == CLEAN
+
+    def test_the_command(self, place: Home, capsys: pytest.CaptureFixture[str]) -> None:
+        options = ["Document", "--project", str(place.root), "--quiet"]
+        assert main(["diff", *options]) == 0
+        Tamperer(place).change(identity(place, 1), lambda row: [])
+        capsys.readouterr()
+        assert main(["diff", *options]) == 2
+        assert "missing" in capsys.readouterr().out
+        assert main(["diff", *options, "--json"]) == 2
+        (shown,) = json.loads(capsys.readouterr().out)
+        (document,) = shown["documents"]
+        assert (document["uri"], document["kind"], document["pending"]) == (place.uri(1), "missing", False)
+        assert shown["found"]["missing"] == {"documents": 1, "rows": document["rows"]}
+        assert main(["diff", *options, "--repair"]) == 0
+        assert main(["diff", *options]) == 0
+
+
+__all__ = ["DiffContract", "Row"]

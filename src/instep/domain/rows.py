@@ -46,7 +46,7 @@ class RowColumns:
 class Selection:
     """Rows of a table: those in the scope (its namespaces too), in the window (None: whatever their watermark), and in
     one of the ranges of the columns `cut_by` (none: all). A null in these columns is less than any value. `keys` are
-    the only ones that are wanted, where there are few (none: all).
+    the only ones that are wanted (none: all); others may come as well.
     """
 
     scope: Scope = GLOBAL

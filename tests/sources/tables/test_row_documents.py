@@ -21,7 +21,8 @@ from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows
 from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.row_documents import RowDocuments
-from instep.sources.tables.row_table import MOST_KEYS, RowTable
+from instep.sources.tables.predicates import MAX_KEYS
+from instep.sources.tables.row_table import RowTable
 from tests.sources.tables.clickhouse_tables import ask, made
 
 BIG = 1_000_000
@@ -149,7 +150,7 @@ def test_keys_of_every_type_are_named_alike_and_found_again(make: Make) -> None:
 
 
 def test_few_rows_and_many_are_found(make: Make) -> None:
-    many = MOST_KEYS + 500
+    many = MAX_KEYS + 500
     source = documents(make(tickets(*((each, f"text {each}", None, NOON, False) for each in range(many)))))
     listed = source.list().documents
     assert len(listed) == many

@@ -174,13 +174,20 @@ class ClickHouseTable:
             final = _whole(selection) and _MERGING.search(self._made(session)[0]) is not None
             relation = self._relation(final=final)
             found = []
-            cut_by, groups = self._groups(spark, rows, selection)
-            for group in groups:
-                asked = _Asked.of(relation, columns, rows, selection, cut_by, where=self.text)
-                condition = predicates.in_ranges(asked.dialect, cut_by, group)
+            for part in self._parts(spark, rows, selection):
+                asked = _Asked.of(relation, columns, rows, part, part.cut_by, where=self.text)
+                condition = predicates.in_ranges(asked.dialect, part.cut_by, part.ranges)
                 sql = asked.select(", ".join(value for _, value in pick(columns)), *filter(None, [condition]))
                 found.append(Question(sql, asked.dialect.values))
         return tuple(column for column, _ in pick(columns)), found
+
+    def _parts(self, spark: Sessions, rows: RowColumns, selection: Selection) -> Sequence[Selection]:
+        """What each partition reads."""
+        groups = predicates.key_groups(selection.keys)
+        if 0 < len(groups) <= _PARTITIONS:
+            return [replace(selection, cut_by=(), ranges=(), keys=tuple(group)) for group in groups]
+        cut_by, ranges = self._groups(spark, rows, replace(selection, keys=()))
+        return [replace(selection, cut_by=cut_by, ranges=tuple(group), keys=()) for group in ranges]
 
     def _groups(
         self, spark: Sessions, rows: RowColumns, selection: Selection

@@ -21,7 +21,7 @@ from instep.sources.tables.arrow_types import arrow_type
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_identity import content_versions, row_versions
-from instep.sources.tables.row_table import MOST_KEYS, demand_types
+from instep.sources.tables.row_table import demand_types
 from instep.sources.tables.transforms import demand
 
 #: Bytes of text and rows in a batch, about.
@@ -95,7 +95,7 @@ class ParquetRows:
         wanted = pa.array(values, arrow_type(types[first]))
         for file in files:
             rows = _batch_rows(file.text_bytes(columns.text))
-            for group in _groups(file.footer, first, values if len(keys) <= MOST_KEYS else None):
+            for group in _groups(file.footer, first, values):
                 if not self._has(file, group, first, types, wanted):
                     continue
                 for batch in file.batches(group, columns.named, rows):
@@ -202,12 +202,12 @@ def _undeleted(batch: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatc
     return batch.filter(pc.invert(gone))
 
 
-def _groups(footer: FileMetaData, column: str, values: Sequence[KeyValue] | None) -> Iterator[int]:
-    """Row groups that may have one of the values, in order (None: any)."""
+def _groups(footer: FileMetaData, column: str, values: Sequence[KeyValue]) -> Iterator[int]:
+    """Row groups that may have one of the values, which are in order."""
     places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == column]
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(places[0]).statistics if places else None
-        if not (values and statistics and statistics.has_min_max) or not _outside(values, statistics):
+        if not (statistics and statistics.has_min_max) or not _outside(values, statistics):
             yield group
 
 

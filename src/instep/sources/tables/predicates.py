@@ -18,6 +18,9 @@ from instep.domain.rows import RowColumns, Selection
 #: A condition has at most so many ranges; neighbours are joined, with the rows between them.
 MAX_RANGES = 64
 
+#: And so many keys, with so many letters and bytes in them: some are sent in addresses.
+MAX_KEYS, MAX_KEY_LETTERS = 1_000, 100_000
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,6 +29,9 @@ class Dialect(Protocol):
 
     def column(self, name: str) -> str:
         """The column, quoted; text so that it compares by its UTF-8 bytes."""
+
+    def same(self, name: str) -> str:
+        """The column, quoted, to be asked for equal values. It may equal more than it should, and no less."""
 
     def constant(self, name: str, value: KeyValue) -> str:
         """The value, to be compared with that column."""
@@ -40,7 +46,7 @@ def moment(micros: int) -> datetime:
 
 def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
     """All that a selection asks of a row, but for its ranges."""
-    return [each for ask in (in_scope, in_window, undeleted, in_keys) for each in ask(dialect, rows, selection)]
+    return [each for ask in (in_scope, in_window, undeleted, in_few_keys) for each in ask(dialect, rows, selection)]
 
 
 def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
@@ -75,21 +81,36 @@ def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[
     return [dialect.flag_unset(rows.deleted)]
 
 
-def in_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    """One of the keys: its first column by itself, so that an index or statistics of it are of use."""
-    if not selection.keys:
-        return []
-    first = dict.fromkeys(key.values[0] for key in selection.keys)
-    name = rows.key[0]
-    found = [f"{dialect.column(name)} IN ({', '.join(dialect.constant(name, each) for each in first)})"]
-    if len(rows.key) > 1:
-        found.append(f"({' OR '.join(_equal(dialect, rows.key, key) for key in selection.keys)})")
-    return found
+def in_few_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    """As many as fit into one condition; nothing for more."""
+    groups = key_groups(selection.keys)
+    return [in_keys(dialect, rows.key, groups[0])] if len(groups) == 1 else []
 
 
-def _equal(dialect: Dialect, columns: Sequence[str], key: Key) -> str:
-    pairs = zip(columns, key.values, strict=True)
-    return "(" + " AND ".join(f"{dialect.column(name)} = {dialect.constant(name, each)}" for name, each in pairs) + ")"
+def in_keys(dialect: Dialect, columns: Sequence[str], keys: Sequence[Key]) -> str:
+    """One of the keys: its first column once more by itself, so that an index or statistics of it are of use."""
+    name = columns[0]
+    first = dict.fromkeys(dialect.constant(name, key.values[0]) for key in keys)
+    found = f"{dialect.same(name)} IN ({', '.join(first)})"
+    if len(columns) == 1:
+        return found
+    each = (zip(columns, key.values, strict=True) for key in keys)
+    whole = (", ".join(dialect.constant(name, value) for name, value in pairs) for pairs in each)
+    return f"{found} AND ({', '.join(map(dialect.same, columns))}) IN ({', '.join(f'({one})' for one in whole)})"
+
+
+def key_groups(keys: Sequence[Key]) -> list[Sequence[Key]]:
+    """Keys in portions that fit into one condition."""
+    groups: list[list[Key]] = []
+    room = 0
+    for key in keys:
+        taken = sum(len(each) if isinstance(each, str | bytes) else 0 for each in key.values)
+        if not groups or len(groups[-1]) == MAX_KEYS or taken > room:
+            groups.append([])
+            room = MAX_KEY_LETTERS
+        groups[-1].append(key)
+        room -= taken
+    return list(groups)
 
 
 def in_ranges(dialect: Dialect, columns: Sequence[str], ranges: Sequence[KeyRange]) -> str | None:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 #: What a row has of text, as far as nobody knows: only the work is estimated by it.
 ROW_BYTES = 2_000
 
-#: So many keys are asked for by name; of more, the table is looked through.
-MOST_KEYS = 1_000
-
 
 class RowTable(Protocol):
     """A table in which `columns` say what makes a document of a row. Deleted rows are not there. All that can go wrong
@@ -43,8 +40,8 @@ class RowTable(Protocol):
 
 
 def selection(keys: Sequence[Key] = ()) -> Selection:
-    """Rows that are not deleted; with these keys, if they are few."""
-    return Selection(window=Window(None, 0), keys=tuple(keys) if len(keys) <= MOST_KEYS else ())
+    """Rows that are not deleted; with these keys."""
+    return Selection(window=Window(None, 0), keys=tuple(keys))
 
 
 def row_columns(columns: DocumentColumns) -> RowColumns:

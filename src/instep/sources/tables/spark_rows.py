@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +13,7 @@ from instep.domain.keys import Key
 from instep.domain.row_documents import DocumentColumns
 from instep.domain.rows import Selection
 from instep.sources.tables.port import Sessions, TableSource
-from instep.sources.tables.row_table import MOST_KEYS, ROW_BYTES, demand_types, row_columns, selection
+from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
 from instep.sources.tables.spark_types import quoted
 from instep.sources.tables.transforms import demand
 
@@ -80,15 +80,14 @@ def rows_of_keys(table: TableSource, spark: Sessions, columns: DocumentColumns, 
 
 
 def _selection(columns: DocumentColumns, keys: Sequence[Key]) -> Selection:
-    """By name if they are few; of more those ranges of the first column that they lie in."""
-    few = selection(keys)
-    if len(keys) <= MOST_KEYS:
-        return few
+    """Beside the keys, which may be too many to be asked for: ranges of the first column that they lie in."""
+    if not keys:
+        return selection()
     values = sorted({key.prefix(1) for key in keys})
     edges = [values[len(values) * at // _RANGES] for at in range(_RANGES)]
     edges = [each for at, each in enumerate(edges) if not at or each != edges[at - 1]]
     ranges = [KeyRange(lower, upper) for lower, upper in pairwise([*edges, None])]
-    return Selection(window=few.window, cut_by=columns.key[:1], ranges=tuple(ranges))
+    return replace(selection(keys), cut_by=columns.key[:1], ranges=tuple(ranges))
 
 
 def _content(name: str) -> str:

@@ -98,7 +98,6 @@ class Upkeep:
                 _demand_something(setup.ref, ledger, generation_of(ledger, setup.ref, name))
             return _run(workshop, setups, ledger, options, wait=wait, progress=progress)
 
-
     def declared_buckets(self, entity: str) -> int | None:
         """How many buckets the project says; None for a table."""
         declared = self.project.entities[entity]

@@ -52,7 +52,7 @@ def write(place: Place, records: Sequence[Record]) -> None:
 
 def remove(place: Place, where: str) -> None:
     try:
-        place.call("delete", names.STATE, filter=where)
+        place.call("delete", names.STATE, filter=where, consistency_level="Strong")
     except Missing:
         return
 

@@ -87,7 +87,7 @@ def create(place: Place, physical: str, wanted: Layout) -> None:
 def create_state(place: Place) -> None:
     """The collection of Instep's own. It has a vector because every collection must."""
     _make(place, names.STATE, _state_schema())
-    _index(place, names.STATE, [{"field_name": "nothing", "index_type": "FLAT", "metric_type": "L2"}])
+    _index(place, names.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
 
 
 def drop(place: Place, physical: str) -> None:

@@ -20,13 +20,15 @@ PATIENCE_SECONDS = 60.0
 #: Loading a collection into memory, say.
 _LONG_SECONDS = 600.0
 _CONNECT_SECONDS = 10.0
+#: A server that is back is found so soon: gRPC itself would look for it ever more seldom.
+_CONNECTION = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 1_000}
 _LONG = {"load_collection", "flush", "compact"}
 
 _NOT_FOUND, _NOT_LOADED = 100, 101
 _CANNOT_CONNECT = 2
 #: Not ready, out of reach, out of memory, too much at once (twice), clocks that lag.
 _PASSING = {_CANNOT_CONNECT, 3, 4, 8, 11}
-_TOO_LARGE = ("larger than max", "exceeds the limit size", "message size")
+_TOO_LARGE = ("larger than max", "the limit size", "message size")
 
 #: A token of so few characters would be found in any text.
 _SHORT = 3
@@ -117,7 +119,9 @@ def _client(uri: str, token: str | None, process: int) -> Any:
         if "://" not in uri:
             _make_parent(uri)
         try:
-            return MilvusClient(uri, token=token or "", timeout=_CONNECT_SECONDS, dedicated=True)
+            return MilvusClient(
+                uri, token=token or "", timeout=_CONNECT_SECONDS, dedicated=True, grpc_options=_CONNECTION
+            )
         except MilvusException:
             if "://" not in uri and _is_locked(uri):
                 raise Away(

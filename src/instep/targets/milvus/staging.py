@@ -132,7 +132,13 @@ class MilvusChunkWriter:
                     self._journal.refuse(self._epoch)
                     if self.place.remote:
                         where += f" and _version <= {self._epoch:d}"
-                    self.place.call("delete", self._collection, filter=where, partition_name=partition)
+                    self.place.call(
+                        "delete",
+                        self._collection,
+                        filter=where,
+                        partition_name=partition,
+                        consistency_level="Strong",
+                    )
 
     def _by_partition(self, rows: Any) -> Iterator[tuple[str, Any]]:
         """The rows of each partition together, in their order."""

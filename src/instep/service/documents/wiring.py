@@ -71,6 +71,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         },
         embedder=lambda: embedder_of(entity.embed),
         programs=program,
+        limits=limits,
         depends_on=upstream_refs(project, PartitionRef(name)),
         in_process=in_process(project.targets[project.target_of(name)]),
     )

@@ -28,8 +28,9 @@ def rebalance(
     come from the cache. Write the number into instep.yaml as well. Interrupted, the same command resumes.
 
     \b
-    Example:
+    Examples:
       instep rebalance Document --buckets 32
+      instep rebalance Document --buckets 32 --json
     """
     from instep.app import load
 

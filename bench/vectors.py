@@ -12,6 +12,7 @@ that finds nothing changed is a whole process. Processor time is that of client 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import statistics
 import sys
@@ -60,8 +61,12 @@ class Times:
 
 def _cpu() -> float:
     """Of this process and its children, to which the server belongs, those that have ended included."""
-    times = [each.cpu_times() for each in (psutil.Process(), *psutil.Process().children(recursive=True))]
-    return sum(each.user + each.system + each.children_user + each.children_system for each in times)
+    total = 0.0
+    for each in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 class Changed(NamedTuple):
@@ -212,15 +217,12 @@ class Case(NamedTuple):
         return [target, self.name, str(self.bare or ""), str(self.instep), ratio, self.written, met]
 
 
-def compare(side: Side, found: Corpus, repeats: int, *, neighbours: bool) -> list[list[str]]:
+def compare(side: Side, found: Corpus, repeats: int, *, neighbours: bool) -> Iterator[Case]:
     run = Run(side, found, WORK / "vectors" / side.name, neighbours=neighbours)
-    cases = [
-        *_first(side, found, run, repeats, neighbours=neighbours),
-        _nothing(run, repeats),
-        _update(side, found, run, repeats),
-    ]
-    cases.append(_delete(side, found, run))
-    return [case.row(side.name) for case in cases]
+    yield from _first(side, found, run, repeats, neighbours=neighbours)
+    yield _nothing(run, repeats)
+    yield _update(side, found, run, repeats)
+    yield _delete(side, found, run)
 
 
 def _first(side: Side, found: Corpus, run: Run, repeats: int, *, neighbours: bool) -> list[Case]:
@@ -315,7 +317,9 @@ def main() -> None:
         side = SIDES[name]()
         try:
             found = Corpus(WORK / "vectors" / "corpus", options.documents)
-            rows += compare(side, found, options.repeats, neighbours=not options.no_neighbours)
+            for case in compare(side, found, options.repeats, neighbours=not options.no_neighbours):
+                rows.append(case.row(name))
+                print(" · ".join(rows[-1]), file=sys.stderr, flush=True)
         finally:
             side.close()
     heads = ["target", "case", "client alone, s; processor", "instep, s; processor", "ratio", "goal", ""]

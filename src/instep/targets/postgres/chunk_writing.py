@@ -74,17 +74,19 @@ class PostgresChunkWriter:
                     # Once it was, all that is there came later.
                     self._empty = not _any_rows(session, self.index)
                 if not self._empty:
-                    later = self._later(session)
-                    for at in range(0, len(wanted), _LOOKUP):
-                        found += _rows(session, self.index, wanted[at : at + _LOOKUP], later)
+                    found = self._found(session, wanted)
         schema = existing_schema()
         columns = list(zip(*found, strict=True)) or [()] * len(schema)
         arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def _later(self, session: Session) -> list[int]:
-        """Numbers of commits after the base."""
-        return [number_of(each) for each in Journal(session, self.index).attempts(since=self.base)]
+    def _found(self, session: Session, document_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        later = [number_of(each) for each in Journal(session, self.index).attempts(since=self.base)]
+        with session.transaction():
+            # Rows of a document lie side by side. The server does not know, and would rather read the whole table.
+            session.run("SELECT set_config('enable_seqscan', 'off', true)")
+            portions = (document_ids[at : at + _LOOKUP] for at in range(0, len(document_ids), _LOOKUP))
+            return [row for portion in portions for row in _rows(session, self.index, portion, but=later)]
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}
@@ -116,8 +118,9 @@ def _any_rows(session: Session, index: DocumentIndex) -> bool:
 
 
 def _rows(
-    session: Session, index: DocumentIndex, document_ids: Sequence[str], but: Sequence[int]
+    session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]
 ) -> list[tuple[Any, ...]]:
+    """Rows of these documents, except those of the commits `but`."""
     return session.run(
         "SELECT document_id, chunk_id, chunk_hash, {row} FROM {table} "
         "WHERE document_id = ANY(%s) AND {commit} <> ALL(%s::bigint[])",

@@ -15,13 +15,13 @@ import pytest
 
 from instep.domain.manifest import SourceDocument
 from instep.domain.row_documents import DocumentColumns, row_uri
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.sources.port import Content, TooLarge, Unreadable, Vanished
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows
 from instep.sources.tables.parquet_rows import ParquetRows
-from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.predicates import MAX_KEYS
+from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.row_table import RowTable
 from tests.sources.tables.clickhouse_tables import ask, made
 
@@ -202,6 +202,21 @@ def test_files_may_lack_a_column_and_have_wider_numbers(tmp_path: Path) -> None:
     source = documents(ParquetRows((str(tmp_path),)))
     listed = source.list().documents
     assert [(each.data, each.title) for each in read(source, listed)] == [(b"one", "first"), (b"two", "")]
+
+
+def test_a_file_that_another_takes_the_place_of_is_looked_at_again(tmp_path: Path) -> None:
+    file = tmp_path / "all.parquet"
+    pq.write_table(tickets(*((each, None, None, NOON, False) for each in range(20))), file, row_group_size=10)
+    table = ParquetRows((str(file),))
+    listing = table.listed(COLUMNS)
+    assert next(listing).num_rows == 10
+    (footer,) = (pq.read_metadata(file).serialized_size,)
+    content = file.read_bytes()
+    file.write_bytes(b"\0" * (len(content) - footer - 8) + content[-footer - 8 :])
+    with pytest.raises(Transient, match="changed while it was read"):
+        list(listing)
+    with pytest.raises(UserError, match="cannot be read"):
+        list(table.listed(COLUMNS))
 
 
 def test_text_that_is_no_text_comes_as_bytes(tmp_path: Path) -> None:

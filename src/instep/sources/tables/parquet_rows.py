@@ -16,13 +16,14 @@ from pyarrow.parquet import FileMetaData
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key, KeyValue
 from instep.domain.row_documents import DocumentColumns
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.sources.tables.arrow_types import arrow_type
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_identity import content_versions, row_versions
 from instep.sources.tables.row_table import demand_types
 from instep.sources.tables.transforms import demand
+from instep.sources.urls import file_version
 
 #: Bytes of text and rows in a batch, about.
 _BATCH_BYTES = 4 << 20
@@ -40,8 +41,23 @@ class _File:
 
     def batches(self, group: int, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         there = [name for name in columns if name in self.schema().names]
-        with pq.ParquetFile(self.listed.path, filesystem=self.folder.fs, metadata=self.footer) as file:
-            yield from file.iter_batches(rows, row_groups=[group], columns=there)
+        try:
+            with pq.ParquetFile(self.listed.path, filesystem=self.folder.fs, metadata=self.footer) as file:
+                yield from file.iter_batches(rows, row_groups=[group], columns=there)
+        except (OSError, pa.ArrowException) as error:
+            where = shown(self.listed.path)
+            if self._stands():
+                raise UserError(f"it cannot be read: {error}", where=where) from None
+            raise Transient(f"{where} has changed while it was read") from None
+
+    def _stands(self) -> bool:
+        """Whether it is still the file that was listed."""
+        try:
+            info = self.folder.fs.info(self.listed.path)
+            version = file_version(self.folder.fs, self.listed.path, info)
+        except OSError:
+            return False
+        return (int(info.get("size") or 0), version) == self.listed[1:]
 
     def text_bytes(self, column: str) -> int:
         """About so many in a row."""

@@ -88,15 +88,14 @@ def in_few_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> lis
 
 
 def in_keys(dialect: Dialect, columns: Sequence[str], keys: Sequence[Key]) -> str:
-    """One of the keys: its first column once more by itself, so that an index or statistics of it are of use."""
-    name = columns[0]
-    first = dict.fromkeys(dialect.constant(name, key.values[0]) for key in keys)
-    found = f"{dialect.same(name)} IN ({', '.join(first)})"
-    if len(columns) == 1:
-        return found
-    each = (zip(columns, key.values, strict=True) for key in keys)
-    whole = (", ".join(dialect.constant(name, value) for name, value in pairs) for pairs in each)
-    return f"{found} AND ({', '.join(map(dialect.same, columns))}) IN ({', '.join(f'({one})' for one in whole)})"
+    """Each column by itself has one of its values in the keys, which an index or statistics are of use for. Of keys of
+    several columns others have that too.
+    """
+    found = []
+    for at, name in enumerate(columns):
+        values = [dialect.constant(name, each) for each in dict.fromkeys(key.values[at] for key in keys)]
+        found.append(f"{dialect.same(name)} IN ({', '.join(values)})")
+    return " AND ".join(found)
 
 
 def key_groups(keys: Sequence[Key]) -> list[Sequence[Key]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from instep.documents import comparing
 from instep.errors import Away, UserError
 from instep.service.wave import WaveRunner
 from instep.targets.lance import LanceTarget
@@ -42,6 +44,24 @@ def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypat
         seen(place)
     repaired(place)  # It ends the job first.
     assert not seen(place).pending.changes
+
+
+def test_a_job_that_ends_meanwhile_makes_a_comparison_worthless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = home(tmp_path)
+    place.run()
+    compare = comparing.compare
+
+    def slowly(*args: Any) -> Any:
+        found = compare(*args)
+        place.change(1, "one line more")
+        place.run()
+        return found
+
+    monkeypatch.setattr(comparing, "compare", slowly)
+    with pytest.raises(Away, match="while it was compared"):
+        seen(place)
 
 
 def test_what_failed_is_said(tmp_path: Path) -> None:

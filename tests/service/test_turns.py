@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -13,9 +16,13 @@ import pytest
 from instep.cli import main
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.domain.refs import PartitionRef
+from instep.domain.timing import Timing
 from instep.errors import Transient
 from instep.service.compose import Workshop
+from instep.service.progress import Silent
+from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
+from tests.contracts.bus.fixtures import PATIENCE
 from tests.e2e import corpus
 
 from .projects import Home
@@ -38,6 +45,13 @@ def contents(place: Home, target: str) -> Counter[tuple[object, ...]]:
     physical = lance.served("Document")
     assert physical is not None
     return Counter(tuple(row.values()) for batch in lance.contents(physical) for row in batch.to_pylist())
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -97,6 +111,23 @@ def test_a_target_that_is_away_holds_up_no_other(
     assert contents(place, "main") == contents(place, "other")
 
 
+def test_a_worker_goes_on_with_the_target_that_is_there(tmp_path: Path, away: Callable[[str | None], None]) -> None:
+    place = home(tmp_path)
+    place.open().want(["Document"])
+    away("main")
+    workshop = Workshop(place.open().project, timing=Timing(poll=20))
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        context = workshop.context(ledger, Silent())
+        worker = threading.Thread(target=lambda: serve(workshop.setups(), context, until_idle=True))
+        worker.start()
+        try:
+            until(lambda: ledger.checkpoint(OTHER) is not None)
+        finally:
+            away(None)
+            worker.join()
+    assert contents(place, "main") == contents(place, "other")
+
+
 def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:
     place = home(tmp_path)
     opened = place.open()
@@ -125,6 +156,8 @@ def test_one_target_becomes_several_and_one_again(tmp_path: Path) -> None:
     """They share an alias: what comes later is promoted, whoever was there before."""
     place = home(tmp_path, "target: main")
     place.open().run()
+    with closing(sqlite3.connect(tmp_path / ".instep" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE leases SET epoch = 1000")  # It has been there for long.
     place.open().run(full_refresh=True)
     home(tmp_path)
     assert all(each.promoted for each in place.open().run())
@@ -132,8 +165,5 @@ def test_one_target_becomes_several_and_one_again(tmp_path: Path) -> None:
     assert [each.counts.written for each in place.open().run()] == [1, 1]
     home(tmp_path, "target: main")
     assert all(each.promoted for each in place.open().run(full_refresh=True))
-    workshop = Workshop(place.open().project)
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        checkpoint = ledger.checkpoint(PartitionRef("Document"))
-        assert checkpoint is not None
-        assert LanceTarget(str(place.root / ".instep" / "main")).served("Document") == checkpoint.physical
+    (status,) = place.open().status()
+    assert LanceTarget(str(place.root / ".instep" / "main")).served("Document") == status.physical is not None

@@ -14,14 +14,14 @@ import pytest
 from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from instep.errors import Away, InstepError, Transient, UserError
+from instep.errors import Away, Fenced, InstepError, Transient, UserError
 from instep.targets.milvus import place as places
 from instep.targets.milvus.place import Place
 from instep.targets.milvus.target import MilvusTarget
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, expected, put, vector_of
-from tests.servers.milvus import MilvusServer, running_milvus
+from tests.servers.milvus import running_milvus
 from tests.servers.process import START_SECONDS
-from tests.targets.milvus.test_contract import content
+from tests.targets.milvus.reading import content
 from tests.targets.milvus.test_staging import watch
 
 TOKEN = "ann:hunter2-s3cret"
@@ -72,6 +72,24 @@ def test_a_promotion_that_was_broken_off_is_finished_by_the_next_try(
     assert Place(embedded.uri).call("describe_alias", "D")["collection_name"] == "D__2"
 
 
+def test_who_was_overtaken_while_promoting_leaves_the_alias_to_the_newer_one(
+    served: MilvusTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        served.create(f"D__{number}", DIMENSIONS, BUCKETS)
+    served.promote("D", "D__1", 1)
+
+    def before(method: str, said: dict[str, Any]) -> None:
+        if method == "alter_alias" and served.served("D") == "D__2":
+            served.promote("D", "D__3", 3)
+
+    watch(monkeypatch, before)
+    with pytest.raises(Fenced):
+        served.promote("D", "D__2", 2)
+    assert served.served("D") == "D__3"
+    assert Place(served.uri).call("describe_alias", "D")["collection_name"] == "D__3"
+
+
 def test_an_alias_cannot_be_called_like_a_collection(embedded: MilvusTarget) -> None:
     for name in ("D", "D__1"):
         embedded.create(name, DIMENSIONS, BUCKETS)
@@ -91,31 +109,27 @@ def test_a_collection_of_others_is_left_alone(embedded: MilvusTarget) -> None:
             touch()
 
 
-def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_goes_and_comes_back(served: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collections are loaded again where the server has not done so itself."""
-    server = MilvusServer()
-    server.start()
+    server = running_milvus()
+    served.create("D", DIMENSIONS, BUCKETS)
+    put(served, "D", {"a": ["one"]}, epoch=1, attempt="1")
     try:
-        target = MilvusTarget(server.url(), TOKEN, "bucket")
-        target.check()
-        target.create("D", DIMENSIONS, BUCKETS)
-        put(target, "D", {"a": ["one"]}, epoch=1, attempt="1")
         server.kill()
         monkeypatch.setattr(places, "PATIENCE_SECONDS", 0.2)
         monkeypatch.setattr(places, "_CONNECT_SECONDS", 0.2)
-        for known in (target, MilvusTarget(server.url(), "another-t0ken", "bucket")):
+        for target in (served, MilvusTarget(served.uri, "another-t0ken", "bucket")):
             with pytest.raises(Transient) as caught:
-                known.fence("D", 2)
-            _has_no_secrets(caught.value, known)
+                target.fence("D", 2)
+            _has_no_secrets(caught.value, target)
             with pytest.raises(Away):
-                known.check()
-        server.restart()
-        monkeypatch.undo()
-        _patiently(lambda: target.fence("D", 2))
-        put(target, "D", {"a": ["two"]}, epoch=2, attempt="2")
-        assert content(target, "D") == expected({"a": ["two"]})
+                target.check()
     finally:
-        server.stop()
+        monkeypatch.undo()
+        server.revive()
+    _patiently(lambda: served.fence("D", 2))
+    put(served, "D", {"a": ["two"]}, epoch=2, attempt="2")
+    assert content(served, "D") == expected({"a": ["two"]})
 
 
 def _patiently(call: Callable[[], object]) -> None:
@@ -171,21 +185,6 @@ def test_what_milvus_says_is_for_whom_it_concerns(
     with pytest.raises(InstepError) as caught:
         embedded.rows("D")
     assert type(caught.value) is kind
-
-
-def test_a_file_is_for_one_process_at_a_time(embedded: MilvusTarget) -> None:
-    code = """
-import sys
-from instep.targets.milvus.target import MilvusTarget
-try:
-    MilvusTarget(sys.argv[1], None, "bucket").check()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    embedded.check()
-    done = subprocess.run([sys.executable, "-c", code, embedded.uri], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"Away {embedded.uri}: another process has it open")
-    assert done.stderr == ""
 
 
 def test_a_place_that_cannot_be_made_is_for_the_user(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from instep.targets.milvus.place import Place, TooLarge
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.port import ChunkChanges
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
-from tests.targets.milvus.test_contract import content
+from tests.targets.milvus.reading import content
 
 DOCUMENTS = {f"d{number}": [f"text {number}", f"more {number}"] for number in range(40)}
 

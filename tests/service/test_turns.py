@@ -18,8 +18,10 @@ from instep.documents.embed.hashing import HashingEmbedder
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
 from instep.errors import Transient
+from instep.project import Project
 from instep.service.compose import Workshop
 from instep.service.progress import Silent
+from instep.service.turns import turns
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
 from tests.contracts.bus.fixtures import PATIENCE
@@ -126,6 +128,29 @@ def test_a_worker_goes_on_with_the_target_that_is_there(tmp_path: Path, away: Ca
             away(None)
             worker.join()
     assert contents(place, "main") == contents(place, "other")
+
+
+def test_what_is_not_in_several_targets_has_a_turn_of_its_own(tmp_path: Path) -> None:
+    files = {"source": {"type": "files", "path": str(tmp_path)}}
+    places = {name: {"type": "lance", "uri": f".instep/{name}"} for name in ("main", "other")}
+    entities = {
+        "After": {**files, "target": "main", "depends_on": ["Document"]},
+        "Document": {**files, "targets": ["main", "other"], "depends_on": ["Before"]},
+        "Note": {**files, "targets": ["other"]},
+        "Before": {**files, "target": "other"},
+    }
+    declared = {"name": "p", "targets": places, "root": tmp_path}
+
+    def named(**some: object) -> list[list[str]]:
+        project = Project.model_validate({**declared, "entities": some})
+        with closing(Workshop(project)) as workshop:
+            return [[setup.ref.entity for setup in turn] for turn in turns(workshop.setups())]
+
+    main, other = ["Document__main"], ["Document__other", "Note__other"]
+    assert named(**entities) == [["After", "Before"], main, other], "a circle of turns is none of entities"
+    del entities["Document"]["depends_on"]
+    assert named(**entities) == [main, other, ["After", "Before"]]
+    assert named(Before=entities["Before"], After={**files, "target": "main"}) == [["Before", "After"]]
 
 
 def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:

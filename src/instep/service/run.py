@@ -102,13 +102,15 @@ def run_entities(
     planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
     found = turns(setups)
     alone = len(found) == 1
-    done = [
-        result
-        for turn in those_that_answer_first(found)
-        for result in _in_turn(turn, planner, wait_seconds, alone=alone)
-    ]
+    done: dict[PartitionRef, EntityResult] = {}
+    for turn in those_that_answer_first(found):
+        for result in _in_turn(turn, planner, wait_seconds, alone=alone):
+            ref = result.plan.ref
+            before = done.get(ref)  # Built already, because what came before is made from it.
+            if before is None or result.state is not None or result.problem:
+                done[ref] = before.followed_by(result) if before and result.state is not None else result
     places = {setup.ref: place for place, setup in enumerate(setups)}
-    return sorted(done, key=lambda each: places.get(each.plan.ref, -1))
+    return sorted(done.values(), key=lambda each: places.get(each.plan.ref, -1))
 
 
 def _in_turn(

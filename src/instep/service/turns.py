@@ -1,6 +1,6 @@
 """Turns: an entity with several targets is brought up to date in one after the other.
 
-Each turn has a job of its own. So a target that is away holds up nobody but itself, and those that come later find the
+Each turn has jobs of its own. So a target that is away holds up nobody but itself, and those that come later find the
 embeddings of the first in the cache.
 """
 
@@ -12,22 +12,32 @@ from operator import itemgetter
 from instep.errors import InstepError
 from instep.service.setup import EntitySetup
 
+Turn = Sequence[EntitySetup]
 
-def turns(setups: Iterable[EntitySetup]) -> list[list[EntitySetup]]:
-    """What is worked on together: entities in their only, or their first target; those in their second; and so on."""
-    found: list[list[EntitySetup]] = []
-    targets: dict[str, list[str]] = {}
+
+def turns(setups: Iterable[EntitySetup]) -> list[Turn]:
+    """What is worked on together: entities with one target; and of those with several what is in each of these. In this
+    order, but what depends on others comes after them.
+    """
+    found: dict[str, list[EntitySetup]] = {}
     for setup in setups:
-        names = targets.setdefault(setup.alias, [])
-        if setup.target_name not in names:
-            names.append(setup.target_name)
-        place = names.index(setup.target_name)
-        found += [[] for _ in range(place + 1 - len(found))]
-        found[place].append(setup)
-    return found
+        one_of_several = setup.ref.entity != setup.alias
+        found.setdefault(setup.target_name if one_of_several else "", []).append(setup)
+    waiting: list[Turn] = list(found.values())
+    ordered: list[Turn] = []
+    while waiting:
+        turn = next((each for each in waiting if not _waits(each, waiting)), waiting[0])
+        waiting = [each for each in waiting if each is not turn]
+        ordered.append(turn)
+    return ordered
 
 
-def those_that_answer_first(found: Sequence[Sequence[EntitySetup]]) -> list[Sequence[EntitySetup]]:
+def _waits(turn: Turn, among: Sequence[Turn]) -> bool:
+    others = {setup.ref for each in among if each is not turn for setup in each}
+    return any(not others.isdisjoint(setup.depends_on) for setup in turn)
+
+
+def those_that_answer_first(found: Sequence[Turn]) -> list[Turn]:
     """The same, but what would have to be waited for comes last."""
     if len(found) < 2:
         return list(found)

@@ -195,6 +195,12 @@ def test_a_place_that_cannot_be_made_is_for_the_user(tmp_path: Path) -> None:
             MilvusTarget(str(tmp_path / uri), None, "bucket").check()
 
 
+def test_a_file_needs_milvus_lite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "milvus_lite", None)
+    with pytest.raises(UserError, match=r"instep\[milvus\]' milvus-lite"):
+        MilvusTarget(str(tmp_path / "m.db"), None, "bucket").check()
+
+
 def test_importing_the_target_imports_neither_milvus_nor_arrow() -> None:
     code = "import sys, instep.targets.milvus.target; assert not {'pymilvus', 'grpc', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

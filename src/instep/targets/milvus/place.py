@@ -97,8 +97,9 @@ class Place:
         try:
             yield
         except ImportError:
-            needed = "pymilvus" if self.remote else "pymilvus and milvus-lite"
-            raise UserError(f"Milvus needs {needed}", where=self.shown, hint="pip install 'instep[milvus]'") from None
+            needed, more = ("pymilvus", "") if self.remote else ("pymilvus and milvus-lite", " milvus-lite")
+            hint = f"pip install 'instep[milvus]'{more}"
+            raise UserError(f"Milvus needs {needed}", where=self.shown, hint=hint) from None
         except Exception as error:
             explained = _explained(error, self)
             if explained is None:
@@ -117,6 +118,8 @@ def _client(uri: str, token: str | None, process: int) -> Any:
         for library in ("pymilvus", "milvus_lite"):
             logging.getLogger(library).setLevel(logging.CRITICAL + 1)
         if "://" not in uri:
+            import milvus_lite  # noqa: F401 (asked for here: pymilvus says nothing of use when it is not there)
+
             _make_parent(uri)
         try:
             return MilvusClient(

@@ -19,25 +19,26 @@ VECTOR_ROWS: Final = 50_000
 _MEMORY_MB: Final = 256
 _MOST_MEMORY_MB: Final = 1_024
 
+#: A sample of so many times 300 rows says which words are common.
+_STATISTICS: Final = 30
+
 #: Beside its vector, what a row takes in an index by HNSW while it is built.
 _NODE_BYTES: Final = 400
 
 
 def maintain(session: Session, index: DocumentIndex, *, full: bool) -> None:
-    """Words are indexed once there are some: from then on each commit keeps the index."""
-    table = session.name(index.name)
-    first = not _built(session, index, WORDS) and _has(session, index, rows=1)
-    if first:
-        with _memory(session, _MEMORY_MB):
+    """Words are indexed once there are some: from then on commits keep the index, and the server its statistics."""
+    if not _built(session, index, WORDS) and _has(session, index, rows=1):
+        with _settings(session, maintenance_work_mem=f"{_MEMORY_MB}MB", default_statistics_target=_STATISTICS):
             session.run(
                 "CREATE INDEX IF NOT EXISTS {name} ON {table} USING gin ({words})",
                 name=Name(index.index(WORDS)),
-                table=table,
+                table=session.name(index.name),
                 words=Name(WORDS),
             )
-        session.run("ANALYZE {table}", table=table)
-    if full or not first:
-        upkeep.tend(session, [index.name], full=full)
+            session.run("ANALYZE {table}", table=session.name(index.name))
+    if full:
+        upkeep.tend(session, [index.name], full=True)
 
 
 def refine(session: Session, index: DocumentIndex, begin: Callable[[], None]) -> None:
@@ -46,14 +47,14 @@ def refine(session: Session, index: DocumentIndex, begin: Callable[[], None]) ->
     if done or not _has(session, index, rows=VECTOR_ROWS):
         return
     begin()
-    with _memory(session, _graph_mb(session, index)):
-        try:
+    memory = f"{_graph_mb(session, index)}MB"
+    try:
+        with _settings(session, maintenance_work_mem=memory):
             _build(session, index)
-        except UserError:
-            # Where memory that processes share is short, as in a container, one alone must do.
-            session.run("SET max_parallel_maintenance_workers = 0")
+    except UserError:
+        # Where memory that processes share is short, as in a container, one alone must do.
+        with _settings(session, maintenance_work_mem=memory, max_parallel_maintenance_workers=0):
             _build(session, index)
-            session.run("RESET max_parallel_maintenance_workers")
 
 
 def _build(session: Session, index: DocumentIndex) -> None:
@@ -100,8 +101,12 @@ def _graph_mb(session: Session, index: DocumentIndex) -> int:
 
 
 @contextlib.contextmanager
-def _memory(session: Session, megabytes: int) -> Iterator[None]:
-    """What is not put back after an error does no harm: then the connection is closed."""
-    session.run("SELECT set_config('maintenance_work_mem', %s, false)", f"{megabytes}MB")
-    yield
-    session.run("RESET maintenance_work_mem")
+def _settings(session: Session, **values: str | int) -> Iterator[None]:
+    """For statements that are no part of a transaction."""
+    for name, value in values.items():
+        session.run("SELECT set_config(%s, %s, false)", name, str(value))
+    try:
+        yield
+    finally:
+        for name in values:
+            session.run("RESET {name}", name=Name(name))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_WORDS: Final = 32
 
 #: Rows whose rank is looked at, at most: words that more rows have are not what they are searched for by.
-_CANDIDATES: Final = 20_000
+_CANDIDATES: Final = 10_000
 
 #: How many neighbours an index by HNSW keeps in sight: at least, and at most (pgvector's own limit).
 _LEAST_IN_SIGHT: Final = 100

@@ -124,25 +124,25 @@ class EdgeCollections:
         edge = _library()
         vectors: Sequence[Any] = [{}] * len(points) if points.vectors is None else points.vectors.tolist()
         made = [edge.Point(*each) for each in zip(points.ids, vectors, points.payloads, strict=True)]
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             shard.update(edge.UpdateOperation.upsert_points(made, condition=_filter(only_if)))
 
     def delete(self, name: str, where: Where) -> None:
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             shard.update(_library().UpdateOperation.delete_points_by_filter(_filter(where)))
 
     def page(self, name: str, where: Where, *, fields: Sequence[str], limit: int, after: str | None = None) -> Page:
         wanted = _library().ScrollRequest(
             filter=_filter(where), limit=limit, offset=after, with_payload=list(fields), with_vector=False
         )
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             found, following = shard.scroll(wanted)
         return Page([each.payload for each in found], None if following is None else str(following))
 
     def last(self, name: str, where: Where, by: str) -> Mapping[str, Any] | None:
         edge = _library()
         order = edge.OrderBy(by, edge.Direction.Desc)
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             found, _ = shard.scroll(
                 edge.ScrollRequest(filter=_filter(where), limit=1, order_by=order, with_payload=True)
             )
@@ -152,12 +152,12 @@ class EdgeCollections:
     def get(self, name: str, ids: Sequence[str], *, fields: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         if not ids:
             return {}
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             found = shard.retrieve(list(ids), with_payload=list(fields), with_vector=False)
         return {str(each.id): each.payload for each in found}
 
     def count(self, name: str) -> int:
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             return int(shard.count(_library().CountRequest(exact=True)))
 
     # -- searches ------------------------------------------------------------------------------
@@ -170,24 +170,24 @@ class EdgeCollections:
 
     def _query(self, name: str, query: Any, fields: Sequence[str], limit: int) -> list[Scored]:
         wanted = _library().QueryRequest(limit=limit, query=query, with_payload=list(fields), with_vector=False)
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             return [Scored(each.score, each.payload) for each in shard.query(wanted)]
 
     # -- upkeep --------------------------------------------------------------------------------
 
     def settle(self, name: str) -> None:
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             shard.flush()
 
     def tidy(self, name: str) -> None:
         """What was deleted is cleared away where it is a large part."""
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             shard.optimize()
 
     def refine(self, name: str, begin: Callable[[], None]) -> None:
         """From then on `tidy` keeps the index of vectors up to date."""
         edge = _library()
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             seen = shard.info()
         if seen.points_count < ANN_ROWS or seen.indexed_vectors_count:
             return
@@ -198,13 +198,11 @@ class EdgeCollections:
                 shard.close()
             usual = edge.EdgeOptimizersConfig(indexing_threshold=_INDEXED_FROM)
             place.shards[name] = edge.EdgeShard.load(str(self.path / name), edge.EdgeConfig(optimizers=usual))
-        with self._shard(name) as shard:
+        with self.open(name) as shard:
             shard.optimize()
 
     def point(self, alias: str, name: str | None) -> None:
         link = self.path / alias
-        if link.exists() and not link.is_symlink():
-            raise UserError(f"{alias!r} is an index, so it cannot be an alias", where=self.shown, hint="Rename one.")
         with self._folder.work():
             if name is None:
                 link.unlink(missing_ok=True)
@@ -216,7 +214,7 @@ class EdgeCollections:
     # -- the engine ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _shard(self, name: str) -> Iterator[Any]:
+    def open(self, name: str) -> Iterator[Any]:
         """The collection, open."""
         if self.dimensions(name) is None:
             raise Missing(f"there is no index {name!r}", where=self.shown, hint="Build it with: instep run")

@@ -30,9 +30,10 @@ _INDEXES: Final[Mapping[str, FieldIndex]] = {
     "at": "integer",
 }
 
-#: Characters of an outcome in one point, and points in one request.
+#: Characters of outcomes in one point and in one request, and points in one request.
 _PIECE = 4 * 1024 * 1024
-#: Slices in one question, and entries in one answer.
+_PIECES_AT_ONCE = 1_000
+#: Slices in one question, and entries in one answer. (These name the slices of a wave, so they may be long.)
 _SLICES_AT_ONCE = 200
 _PAGE = 200
 
@@ -103,15 +104,25 @@ class Log:
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
         said: list[list[Any]] = []
+        waiting: dict[str, Entry] = {}
+        length = 0
         for mark in marks:
             text = base64.b64encode(mark.outcome).decode()
             pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
             for number, piece in enumerate(pieces):
-                payload = {"log": self.name, "epoch": epoch, "at": _now(), "outcome": piece}
+                if length + len(piece) > _PIECE or len(waiting) == _PIECES_AT_ONCE:
+                    self._store(waiting)
+                    waiting, length = {}, 0
                 id = self._piece(attempt, mark.slice_id, mark.fence, number)
-                self.collections.upsert(STATE, Points([id], [payload]), only_if=Where(missing="seq"))
+                waiting[id] = {"log": self.name, "epoch": epoch, "at": _now(), "outcome": piece}
+                length += len(piece)
             said.append([mark.slice_id, mark.fence, len(pieces)])
+        self._store(waiting)
         return said
+
+    def _store(self, pieces: Mapping[str, Entry]) -> None:
+        if pieces:
+            self.collections.upsert(STATE, Points([*pieces], [*pieces.values()]), only_if=Where(missing="log"))
 
     def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes:
         ids = [self._piece(attempt, slice_id, fence, number) for number in range(pieces)]

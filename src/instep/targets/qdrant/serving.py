@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.errors import Conflict, Fenced
+from instep.errors import Conflict, Fenced, UserError
 from instep.targets.qdrant.collections import Collections
 from instep.targets.qdrant.journal import Log
 
 
 def promote(collections: Collections, alias: str, physical: str | None, epoch: int) -> None:
     """See `IndexTarget.promote`."""
+    if alias in collections.names():
+        raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=collections.shown)
     log = _log(collections, alias)
     while not _decided(log, log.head(), alias, physical, epoch):
         pass

@@ -76,8 +76,9 @@ class QdrantChunkWriter:
         written = removed = 0
         for change in changes:
             self._demand_epoch()
-            for part in requests(change.rows):
-                self._write(part)
+            refused = [error for part in requests(change.rows) for error in self._write(part)]
+            if refused:
+                raise refused[0]
             new = set(change.rows.column("chunk_id").to_pylist())
             stale = [str(each) for each in change.stale.column("chunk_id").to_pylist() if each not in new]
             self._remove([point_id(each) for each in stale])
@@ -94,16 +95,17 @@ class QdrantChunkWriter:
         if head is None or head["epoch"] > self._epoch:
             raise Fenced(f"{self._physical}: epoch {self._epoch} is over")
 
-    def _write(self, rows: pa.RecordBatch) -> None:
+    def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:
+        """What is too large for one request goes in halves; a row that is so by itself keeps no other out."""
         not_newer = Where(at_most={VERSION: self._epoch})
         try:
             self._collections.upsert(self._physical, points_of(rows), only_if=not_newer)
-        except TooLarge:
+        except TooLarge as error:
             if rows.num_rows == 1:
-                raise
+                return [error]
             half = rows.num_rows // 2
-            self._write(rows.slice(0, half))
-            self._write(rows.slice(half))
+            return self._write(rows.slice(0, half)) + self._write(rows.slice(half))
+        return []
 
     def _remove(self, ids: Sequence[str]) -> None:
         for at in range(0, len(ids), _REMOVED_AT_ONCE):

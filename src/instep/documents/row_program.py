@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.documents.pipeline import DocumentProgram
@@ -68,6 +69,12 @@ class RowProgram(DocumentProgram):
         said = pa.RecordBatch.from_arrays(batch.columns[own:], batch.schema.names[own:])
         changes = pa.RecordBatch.from_arrays(batch.columns[:own], schema=CHANGE_SCHEMA)
         return changes, self._rows.answers(said, max_bytes=self.limits.ceiling)
+
+    def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task of a scan may meet no row that is wanted; then it has nothing to stage, and nothing to say."""
+        first = next((batch for batch in chunks if batch.num_rows), None)
+        if first is not None:
+            yield from super().write(chain([first], chunks))
 
     def without_rows(self, wave: Wave) -> Iterator[pa.RecordBatch]:
         """See the port: what is gone, and what is known to be flawed."""

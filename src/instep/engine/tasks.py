@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from typing import cast
 
 import pyarrow as pa
@@ -87,9 +86,7 @@ def outcome_of_rows(program: RowProgram) -> Callable[[Batches], Batches]:
 
     def task(rows: Batches) -> Batches:
         mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
-        first = next((batch for batch in rows if batch.num_rows), None)
-        # A task of a scan may meet no row that is wanted; then there is nothing to stage.
-        return settled(packed(fused(_OfRows(mine), chain([first], rows)))) if first is not None else iter(())
+        return settled(packed(fused(_OfRows(mine), rows)))
 
     return task
 

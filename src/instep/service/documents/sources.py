@@ -26,7 +26,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
         return feed_source(own_name(name), declared.path, declared.storage(), max_line=most)
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document)
-    return RowDocuments(own_name(name), columns, *_tables(declared, spark))
+    return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
 
 
 def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
@@ -47,14 +47,16 @@ def _columns(declared: RowDocument) -> DocumentColumns:
     return DocumentColumns(declared.key, declared.text, declared.title, declared.version, declared.deleted)
 
 
-def _tables(declared: SparkSource | ClickHouseSource, spark: Sessions) -> tuple[RowTable, TableSource]:
+def _tables(
+    declared: SparkSource | ClickHouseSource, columns: DocumentColumns, spark: Sessions
+) -> tuple[RowTable, TableSource]:
     """A table as this process reads it, and as Spark does."""
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable
         from instep.sources.tables.clickhouse_rows import ClickHouseRows
 
         found = ClickHouseTable(declared.uri, declared.table, sql=declared.sql)
-        return ClickHouseRows(found), found
+        return ClickHouseRows(found), found.narrowed(columns.named)
     from instep.sources.tables.parquet_rows import ParquetRows
     from instep.sources.tables.spark import SparkTable
     from instep.sources.tables.spark_rows import SparkRows

@@ -85,6 +85,11 @@ class ClickHouseTable:
         database, _, table = self.table.partition(".") if "." in self.table else (self._place.database, "", self.table)
         return {"database": database, "table": table}
 
+    def narrowed(self, names: Iterable[str]) -> ClickHouseTable:
+        """The table with these columns only: Spark is given no others to read."""
+        relation = f"(\n{self.sql.strip().rstrip(';')}\n)" if self.sql else "source"
+        return replace(self, sql=f"SELECT {', '.join(map(quoted, names))} FROM {relation}")
+
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         with self._place.session() as session:
             columns = tuple(each.column for each in self._described(session).values())

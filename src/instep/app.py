@@ -431,8 +431,12 @@ class Instep(Handling, Upkeep):
             return ledger.rebuild_projections()
 
     def check(self) -> list[Finding]:
-        """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
-        return Workshop(self.project, spark=self._spark).check()
+        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
+        workshop = Workshop(self.project, spark=self._spark)
+        try:
+            return workshop.check()
+        finally:
+            workshop.close()
 
     def _ref(self, text: str) -> PartitionRef:
         return declared_ref(text, self.project)

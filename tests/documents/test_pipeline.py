@@ -295,6 +295,17 @@ class TestFailures:
             with pytest.raises(IncompleteDocument):
                 list(project.program.write(iter(broken.to_batches())))
 
+    def test_rows_that_a_transform_multiplies_are_refused(self, project: Project) -> None:
+        """Such a join would end each document twice, the second time without chunks."""
+        project.put("a.txt", paragraphs(1, 2))
+        project.put("empty.txt", "")
+        part = WaveSlice("s", 1, 0, 1, project.changes())
+        rows = pa.Table.from_batches(project.program.read(iter([change_batch(part)])))
+        twice = rows.take([place // 2 for place in range(2 * len(rows))])
+        for batches in (twice.to_batches(), twice.to_batches(max_chunksize=1)):
+            with pytest.raises(IncompleteDocument, match="two end rows"):
+                list(project.program.write(iter(batches)))
+
     def test_what_the_target_cannot_hold_is_a_failure_by_its_document(
         self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -118,6 +118,7 @@ class Writer:
         self._stamp = stamp
         self._transformed = transformed
         self._titled = titled
+        self._ended: str | None = None
         self._slices: dict[str, _Slice] = {}
 
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -137,6 +138,7 @@ class Writer:
 
         end = _flags(group["end_of_document"])
         ends = [_End(*row) for row in _rows(group.select(_End._fields).filter(pa.array(end)))]
+        self._require_one_end(ends)
         owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
         complete = np.array([each.complete for each in ends], bool)
         rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
@@ -178,6 +180,18 @@ class Writer:
             _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
         return ChunkChanges(staged, existing.filter(pa.array(stale)))
+
+    def _require_one_end(self, ends: list[_End]) -> None:
+        """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
+        of a document without chunks.
+        """
+        for each in ends:
+            if each.document_id == self._ended:
+                raise IncompleteDocument(
+                    "a document came with two end rows; a transform must not multiply the rows with end_of_document "
+                    "(a join with several matches does)"
+                )
+            self._ended = each.document_id
 
     def _existing(self, ends: list[_End]) -> tuple[pa.Table, Array]:
         """Rows stored of these documents, and which document each is of."""

@@ -37,6 +37,9 @@ _REFUSED = (
     ("FlatMapCoGroups", "cogrouped map"),
 )
 
+#: Steps that Spark sorts for by itself: they are what the user wrote.
+_SORTED_FOR = ("SortMergeJoin", "Aggregate", "Window", "FlatMapGroups", "FlatMapCoGroups", "Sample")
+
 
 @dataclass(slots=True)
 class Step:
@@ -139,6 +142,8 @@ def _joins_changes(step: Step, source: str) -> bool:
 def _offence(path: list[Step], position: int) -> str | None:
     step = path[position]
     words = next((words for part, words in _REFUSED if part in step.name), None)
+    if words == "sort" and position and any(part in path[position - 1].name for part in _SORTED_FOR):
+        return _offence(path, position - 1)
     if words is None or not step.name.endswith("Exchange") or "REPARTITION" in step.detail:
         return words
     if "Broadcast" in step.name:

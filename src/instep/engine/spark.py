@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,9 +14,10 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
 from instep.engine.fused import fused
-from instep.engine.plancheck import check_plan, check_rows
+from instep.engine.plancheck import check_rows
 from instep.engine.port import RowProgram, TableProgram, WaveProgram
 from instep.engine.session import LazySpark
+from instep.engine.transforming import Transform, in_a_line, transformed
 from instep.errors import InstepError, UserError
 from instep.failures import packed, unpacked
 from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
@@ -30,8 +31,6 @@ POLL_SECONDS = 0.25
 SHORT_WORK = 200_000
 #: How long a cancelled wave is waited for.
 CANCEL_SECONDS = 10.0
-
-Transform = Callable[[Any], Any]
 
 
 class SparkEngine:
@@ -120,7 +119,7 @@ def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
     except InstepError:
         raise
     except Exception as error:
-        raise UserError(f"Spark cannot read the table: {_in_a_line(error)}") from error
+        raise UserError(f"Spark cannot read the table: {in_a_line(error)}") from error
 
 
 def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
@@ -128,40 +127,6 @@ def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress
 
     frame = _read_by_spark(lambda: program.frame(lambda: session))
     return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
-
-
-def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:
-    """The transform's result, checked before it runs: no document row moves between tasks, and
-    columns were added at most, never dropped, renamed or retyped.
-    """
-    try:
-        result = transform(frame)
-    except Exception as error:
-        raise UserError(f"the transform raised {_in_a_line(error)}") from error
-    if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
-        raise UserError(f"the transform returned {type(result).__name__}, not a DataFrame")
-    check_plan(sparkapi.explained(result), source)
-    given = {each.name: each.dataType for each in frame.schema.fields}
-    names = result.columns
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"the transform's result has two columns named {', '.join(twice)}")
-    types = {each.name: each.dataType for each in result.schema.fields}
-    missing = [name for name in given if name not in types]
-    if missing:
-        raise UserError(
-            f"the transform dropped or renamed {', '.join(missing)}",
-            hint="It may add columns and change values; the columns it is given have to stay.",
-        )
-    for name, kind in given.items():
-        if types[name] != kind:
-            raise UserError(
-                f"the transform changed the type of {name} from {kind.simpleString()} to {types[name].simpleString()}",
-                hint=f"Cast it back: .withColumn({name!r}, col({name!r}).cast({kind.simpleString()!r}))",
-            )
-    added = [name for name in names if name not in given]
-    ordered: DataFrame = result.select(*given, *added)
-    return ordered
 
 
 def _writer(program: WaveProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -226,8 +191,3 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
         raise failed[0]
     progress.look(1, 1)
     return answer[0]
-
-
-def _in_a_line(error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [""])[0][:300]
-    return f"{type(error).__name__}: {reason}"

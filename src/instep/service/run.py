@@ -162,6 +162,8 @@ class _Run:
 
         for plan in todo.values():
             self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
+        for ref in todo:
+            self._planner.setups[ref].rehearse()
         worker = Worker(self._planner.setups, self._context, "run")
         try:
             recover(self._context)

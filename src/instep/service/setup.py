@@ -127,6 +127,12 @@ class EntitySetup(ABC):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         """What is recorded of what is served."""
 
+    def rehearse(self) -> str | None:
+        """Try before a job is made what all of its waves would trip over, and write nothing. Says what was found, if
+        there is something to try. Raises `UserError`.
+        """
+        return None
+
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """What the user should know of what a part has done, beside its numbers."""
         return []

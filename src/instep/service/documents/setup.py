@@ -24,7 +24,9 @@ from instep.targets.port import DocumentTarget
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(EntitySetup):
-    """`programs` builds what a wave of a part runs, reading the target as of a base version."""
+    """`programs` builds what a wave of a part runs, reading the target as of a base version. `rehearsal` tries the
+    transform, if there is one, and says what it does.
+    """
 
     target: DocumentTarget
     source: DocumentSource
@@ -34,6 +36,7 @@ class DocumentSetup(EntitySetup):
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int], WaveProgram]
     limits: Limits = DEFAULT_LIMITS
+    rehearsal: Callable[[], str] | None = None
 
     @property
     def unit(self) -> str:
@@ -65,6 +68,9 @@ class DocumentSetup(EntitySetup):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))
 
+    def rehearse(self) -> str | None:
+        return self.rehearsal() if self.rehearsal is not None else None
+
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         return oversized_notes(self.limits, part, ledger)
 
@@ -72,4 +78,5 @@ class DocumentSetup(EntitySetup):
         """Nothing: a new instance has an index of its own."""
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        return {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        found = {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        return found if self.rehearsal is None else {**found, "transform": self.rehearsal}

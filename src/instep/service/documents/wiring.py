@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 from instep.documents.chunk import Chunker
 from instep.documents.code import load_transform
 from instep.documents.embed.port import Embedder
@@ -13,6 +17,7 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
+from instep.errors import UserError
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project.targets import in_process
 from instep.service.documents.limits import limits_of
@@ -72,9 +77,24 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         embedder=lambda: embedder_of(entity.embed),
         programs=program,
         limits=limits,
+        rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
         depends_on=upstream_refs(project, PartitionRef(name)),
         in_process=in_process(project.targets[project.target_of(name)]),
     )
+
+
+def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
+    @cache
+    def rehearse() -> str:
+        from instep.engine.transforming import rehearsed
+
+        try:
+            added = rehearsed(spark(), transform)
+        except UserError as error:
+            raise UserError(error.what, where=name, hint=error.hint) from error
+        return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
+
+    return rehearse
 
 
 def embedder_of(declared: Embed) -> Embedder:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from instep.cli import main
 from instep.domain.identity import canonical_uri, content_hash, document_id
 from instep.service.documents.differences import Differences
 from tests.e2e import corpus
 from tests.service.projects import Home
-from tests.service.tampering import Row, Tamperer, altered, stranger
+from tests.service.tampering import Tamperer, altered, stranger
 
 CLEAN = {"missing": 0, "stale": 0, "orphan": 0, "duplicate": 0}
 
@@ -43,6 +41,10 @@ class DiffContract:
     def setting(self, folder: Path) -> str:
         """The target in the project file."""
         raise NotImplementedError
+
+    def lose(self, tamperer: Tamperer) -> None:
+        """The whole index."""
+        tamperer.target.drop(tamperer.physical)
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Home:
@@ -92,55 +94,8 @@ class DiffContract:
 
     def test_an_index_that_is_gone_is_made_again(self, place: Home) -> None:
         before, tamperer = self.contents(place), Tamperer(place)
-        tamperer.target.drop(tamperer.physical)
+        self.lose(tamperer)
         assert seen(place).counts == {**CLEAN, "missing": 8}
         repaired(place)
         assert self.contents(place) == before
         assert place.open().search("document 3")
-
-    def test_what_has_changed_in_the_source_is_told_apart(self, place: Home) -> None:
-        """And left to the next run, by a repair too."""
-        checkpoint = place.open().status()[0].watermark
-        place.change(1, "one line more")
-        place.path(2).unlink()
-        place.path(3).write_bytes(b"\xff\xfe\x00broken\x00")
-        corpus.write(place.docs, range(8, 9))
-        pending = seen(place)
-        assert not pending.differs
-        assert len(pending.pending.changes) == 4
-        Tamperer(place).change(identity(place, 5), lambda row: [])
-        repaired(place)
-        assert len(seen(place).pending.changes) == 4
-        assert place.open().status()[0].watermark == checkpoint
-        place.run()
-        assert not seen(place).pending.changes
-
-    def test_many_rows_are_not_removed_unasked(self, place: Home) -> None:
-        file = place.root / "instep.yaml"
-        file.write_text(file.read_text() + "    deletes: {floor: 1}\n")
-        rows = [
-            stranger(f"file:///s{n}") | {"document_id": f"s{n}", "chunk_id": content_hash(b"%d" % n)} for n in range(9)
-        ]
-        Tamperer(place).add(*rows)
-        assert main(["diff", "--repair", "--quiet", "--project", str(place.root)]) == 1
-        assert seen(place).counts["orphan"] == 9
-        assert main(["diff", "--repair", "--allow-deletes", "--quiet", "--project", str(place.root)]) == 0
-        assert seen(place).counts == CLEAN
-
-    def test_the_command(self, place: Home, capsys: pytest.CaptureFixture[str]) -> None:
-        options = ["Document", "--project", str(place.root), "--quiet"]
-        assert main(["diff", *options]) == 0
-        Tamperer(place).change(identity(place, 1), lambda row: [])
-        capsys.readouterr()
-        assert main(["diff", *options]) == 2
-        assert "missing" in capsys.readouterr().out
-        assert main(["diff", *options, "--json"]) == 2
-        (shown,) = json.loads(capsys.readouterr().out)
-        (document,) = shown["documents"]
-        assert (document["uri"], document["kind"], document["pending"]) == (place.uri(1), "missing", False)
-        assert shown["found"]["missing"] == {"documents": 1, "rows": document["rows"]}
-        assert main(["diff", *options, "--repair"]) == 0
-        assert main(["diff", *options]) == 0
-
-
-__all__ = ["DiffContract", "Row"]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from instep.cli import main
 from instep.documents import comparing
+from instep.domain.identity import content_hash
 from instep.errors import Away, UserError
 from instep.service.wave import WaveRunner
 from instep.targets.lance import LanceTarget
 from tests.contracts.document_diff import CLEAN, DiffContract, identity, repaired, seen
 
+from ..e2e import corpus
 from .projects import home
-from .tampering import Tamperer
+from .tampering import Tamperer, stranger
 
 
 class TestLance(DiffContract):
@@ -107,3 +111,54 @@ def test_documents_of_an_older_ledger_are_compared_by_their_number_of_chunks(
     Tamperer(place).change(identity(place, 1), lambda row: [row | {"chunk_hash": "0" * 64}])
     Tamperer(place).change(identity(place, 2), lambda row: [row] if row["chunk_index"] else [])
     assert seen(place).counts == {**CLEAN, "missing": 1}
+
+
+def test_what_has_changed_in_the_source_is_told_apart(tmp_path: Path) -> None:
+    """And left to the next run, by a repair too."""
+    place = home(tmp_path, 8)
+    place.run()
+    checkpoint = place.open().status()[0].watermark
+    place.change(1, "one line more")
+    place.path(2).unlink()
+    place.path(3).write_bytes(b"\xff\xfe\x00broken\x00")
+    corpus.write(place.docs, range(8, 9))
+    pending = seen(place)
+    assert not pending.differs
+    assert len(pending.pending.changes) == 4
+    Tamperer(place).change(identity(place, 5), lambda row: [])
+    repaired(place)
+    assert len(seen(place).pending.changes) == 4
+    assert place.open().status()[0].watermark == checkpoint
+    place.run()
+    assert not seen(place).pending.changes
+
+
+def test_many_rows_are_not_removed_unasked(tmp_path: Path) -> None:
+    place = home(tmp_path, 8)
+    place.run()
+    file = place.root / "instep.yaml"
+    file.write_text(file.read_text() + "    deletes: {floor: 1}\n")
+    rows = [stranger(f"file:///s{n}") | {"document_id": f"s{n}", "chunk_id": content_hash(b"%d" % n)} for n in range(9)]
+    Tamperer(place).add(*rows)
+    assert main(["diff", "--repair", "--quiet", "--project", str(place.root)]) == 1
+    assert seen(place).counts["orphan"] == 9
+    assert main(["diff", "--repair", "--allow-deletes", "--quiet", "--project", str(place.root)]) == 0
+    assert seen(place).counts == CLEAN
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = home(tmp_path, 8)
+    place.run()
+    options = ["Document", "--project", str(place.root), "--quiet"]
+    assert main(["diff", *options]) == 0
+    Tamperer(place).change(identity(place, 1), lambda row: [])
+    capsys.readouterr()
+    assert main(["diff", *options]) == 2
+    assert "missing" in capsys.readouterr().out
+    assert main(["diff", *options, "--json"]) == 2
+    (shown,) = json.loads(capsys.readouterr().out)
+    (document,) = shown["documents"]
+    assert (document["uri"], document["kind"], document["pending"]) == (place.uri(1), "missing", False)
+    assert shown["found"]["missing"] == {"documents": 1, "rows": document["rows"]}
+    assert main(["diff", *options, "--repair"]) == 0
+    assert main(["diff", *options]) == 0

@@ -94,8 +94,11 @@ def create(session: Session, physical: str, dimensions: int) -> None:
     with session.transaction():
         registry.lock(session)
         if (record := registry.find(session, physical)) is not None:
-            _demand_same(session, _index(session, physical, record), dimensions)
-            return
+            before = _index(session, physical, record)
+            if columns_of(session, physical):
+                _demand_same(session, before, dimensions)
+                return
+            registry.drop(session, record.id, [])  # Somebody else has dropped the table.
         vectors = pgvector.make(session)
         number = registry.write_down(session, physical, json.dumps({"dimensions": dimensions}))
         index = DocumentIndex(number, physical, dimensions)
@@ -125,6 +128,11 @@ def _demand_same(session: Session, index: DocumentIndex, dimensions: int) -> Non
         raise UserError(
             f"index {index.name!r} has {index.dimensions} dimensions, not {dimensions}", where=session.place.shown
         )
+
+
+def exists(session: Session, physical: str) -> bool:
+    """Whether the table is there, which somebody else may have dropped."""
+    return registry.find(session, physical) is not None and bool(columns_of(session, physical))
 
 
 def find(session: Session, physical: str) -> DocumentIndex | None:

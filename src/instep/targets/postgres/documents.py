@@ -72,7 +72,7 @@ class PostgresDocuments:
     def exists(self, physical: str) -> bool:
         fitting(physical)
         with self.place.session() as session:
-            return registry.find(session, physical) is not None
+            return chunks.exists(session, physical)
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         with self._index(physical) as (session, index):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -106,26 +107,29 @@ class ParquetRows:
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
         files = self._files()
         types = self._types(files, columns)
+        values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(columns.key)}
+        wanted = {name: pa.array(each, arrow_type(types[name])) for name, each in values.items()}
         first = columns.key[0]
-        values = sorted({key.values[0] for key in keys})
-        wanted = pa.array(values, arrow_type(types[first]))
         for file in files:
             rows = _batch_rows(file.text_bytes(columns.text))
-            for group in _groups(file.footer, first, values):
-                if not self._has(file, group, first, types, wanted):
+            for group in _groups(file.footer, first, values[first]):
+                # Its keys are read first: they are small.
+                if not any(map(len, self._wanted(file.batches(group, columns.key, _BATCH_ROWS), types, wanted))):
                     continue
-                for batch in file.batches(group, columns.named, rows):
-                    chosen: Any = pc.is_in(self._column(batch, first, types), value_set=wanted)
-                    if pc.any(chosen, min_count=0).as_py():
-                        yield self._row_batch(_undeleted(batch.filter(chosen), columns), columns, types)
+                for batch in self._wanted(file.batches(group, columns.named, rows), types, wanted):
+                    if batch.num_rows:
+                        yield self._row_batch(_undeleted(batch, columns), columns, types)
 
-    def _has(
-        self, file: _File, group: int, column: str, types: Mapping[str, ColumnType], wanted: pa.Array[Any]
-    ) -> bool:
-        """Whether one of these values is in a row group: its keys are read first, they are small."""
-        batches = file.batches(group, [column], _BATCH_ROWS)
-        found = (pc.is_in(self._column(each, column, types), value_set=wanted) for each in batches)
-        return any(pc.any(each, min_count=0).as_py() for each in found)
+    def _wanted(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        types: Mapping[str, ColumnType],
+        values: Mapping[str, pa.Array[Any]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that have one of these values in each column."""
+        for batch in batches:
+            chosen = [pc.is_in(self._column(batch, name, types), value_set=each) for name, each in values.items()]
+            yield batch.filter(reduce(pc.and_, chosen))
 
     def _row_batch(
         self, batch: pa.RecordBatch, columns: DocumentColumns, types: Mapping[str, ColumnType]
@@ -152,7 +156,11 @@ class ParquetRows:
                 raise UserError("its files cannot be read as Parquet", where=self.text)
             found += [_File(place, each, footer) for each, footer in zip(place.files, footers, strict=True)]
         if places is None or not found:
-            raise UserError("no Parquet files can be listed", where=self.text, hint="Check the path of the source.")
+            raise UserError(
+                "no Parquet files can be listed",
+                where=self.text,
+                hint="Check the path of the source. What only Spark can reach is read by it if the source has `sql`.",
+            )
         return found
 
     def _types(self, files: Sequence[_File], columns: DocumentColumns) -> dict[str, ColumnType]:

@@ -73,14 +73,14 @@ class RowDocuments:
         firsts = ordered.take(starts)
         columns = (firsts[name].to_pylist() for name in ("uri", "version", "size"))
         for uri, version, size, count, null in zip(*columns, counts.tolist(), without.to_pylist(), strict=True):
-            flaw = self._flaw(count, null=null)
+            flaw = self._flaw(count, null=null) if null or count > 1 else ""
             yield SourceDocument(uri, size, flaw or version, flaw)
 
     def _flaw(self, count: int, *, null: bool) -> str:
         named = ", ".join(self.columns.key)
         if null:
             return f"{count:,} row{'s have' if count > 1 else ' has'} a null in the key ({named})"
-        return f"{count:,} rows have this key ({named})" if count > 1 else ""
+        return f"{count:,} rows have this key ({named})"
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         """One look at the table for all of them; what it gives waits in a file."""

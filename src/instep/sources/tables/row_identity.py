@@ -31,7 +31,9 @@ def _parts(values: pa.Array[Any]) -> pa.Array[Any]:
         plain: Any = pc.match_substring_regex(values, _PLAIN)
         if pc.all(plain, min_count=0).as_py():
             return values
-    return pa.array([None if each is None else key_part(each) for each in values.to_pylist()], pa.string())
+    coded: Any = values.dictionary_encode()
+    texts = pa.array([key_part(each) for each in coded.dictionary.to_pylist()], pa.string())
+    return texts.take(coded.indices)
 
 
 def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:

@@ -78,7 +78,7 @@ def choose(
     configured: Literal["auto", "inline", "spark"],
     work: int,
     *,
-    transform: bool,
+    needs_spark: bool,
     warm: bool,
     cores: int,
     in_process: bool = False,
@@ -96,8 +96,8 @@ def choose(
 
     if in_process:
         return chosen("inline", "its target is in this process")
-    if transform:
-        return chosen("spark", "it has a transform, and transforms run on Spark")
+    if needs_spark:
+        return chosen("spark", "its source or its transform is for Spark")
     if configured != "auto":
         return chosen(configured, f"the project says `engine: {configured}`")
     if warm:

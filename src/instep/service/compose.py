@@ -180,7 +180,7 @@ class Workshop:
         return choose(
             self._setting,
             work,
-            transform=setup.needs_spark,
+            needs_spark=setup.needs_spark,
             warm=warm,
             cores=cores,
             in_process=setup.in_process,

@@ -99,3 +99,15 @@ class DiffContract:
         repaired(place)
         assert self.contents(place) == before
         assert place.open().search("document 3")
+
+    def test_several_targets_hold_the_same(self, place: Home) -> None:
+        file = place.root / "instep.yaml"
+        both = file.read_text().replace("targets: {", "targets: {twin: {type: lance, uri: .instep/twin}, ", 1)
+        file.write_text(both + "    targets: [index, twin]\n")
+        for _ in range(2):
+            assert [each.promoted for each in place.open().run()] == [True, True]
+            one, two = (Counter(map(str, Tamperer(place, f"Document__{name}").rows())) for name in ("index", "twin"))
+            assert one == two != Counter()
+            place.change(1, "one line more")
+            place.path(2).unlink(missing_ok=True)
+        assert [each.differences and each.differences.counts for each in place.open().diff()] == [CLEAN, CLEAN]

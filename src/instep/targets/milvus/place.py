@@ -26,7 +26,7 @@ _LONG = {"load_collection", "flush", "compact"}
 
 _NOT_FOUND, _NOT_LOADED = 100, 101
 _CANNOT_CONNECT = 2
-#: Not ready, out of reach, out of memory, too much at once (twice), clocks that lag.
+#: Out of reach, out of memory, too much at once (twice), clocks that lag.
 _PASSING = {_CANNOT_CONNECT, 3, 4, 8, 11}
 _TOO_LARGE = ("larger than max", "the limit size", "message size")
 

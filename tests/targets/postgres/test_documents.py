@@ -36,6 +36,10 @@ def target(server: PostgresServer) -> Iterator[PostgresDocuments]:
 
 
 class TestPostgresDocuments(TargetContract):
+    #: Of the interleavings and the rounds of processes a part: the journal is the same as for tables.
+    every = 3
+    rounds = 4
+
     def content(self, target: DocumentTarget, physical: str) -> Content:
         assert isinstance(target, PostgresDocuments)
         with target.place.session() as session:

@@ -49,14 +49,16 @@ class RowDocuments:
 
         from instep.sources.tables.row_identity import row_uris
 
-        found, rows = [_listed([], [], [])], 0
+        columns: list[tuple[str, pa.DataType]] = [("uri", pa.string()), ("version", pa.string()), ("size", pa.int64())]
+        schema = pa.schema(columns)
+        found, rows = [], 0
         for batch in self.table.listed(self.columns):
             *keys, versions, sizes = batch.columns
-            found.append(_listed(row_uris(self.entity, keys), versions, sizes))
+            found.append(pa.RecordBatch.from_arrays([row_uris(self.entity, keys), versions, sizes], schema=schema))
             rows += batch.num_rows
             if progress:
                 progress(rows)
-        ordered = pa.Table.from_batches(found).sort_by("uri")
+        ordered = pa.Table.from_batches(found, schema).sort_by("uri")
         return Listing(list(self._documents(ordered)), [])
 
     def _documents(self, ordered: pa.Table) -> Iterator[SourceDocument]:
@@ -123,14 +125,3 @@ class RowDocuments:
             return answer
         shown = (title or b"").decode(errors="replace") if self.titled else None
         return Content(data, len(data), version, shown, text=True)
-
-
-def _listed(uris: Any, versions: Any, sizes: Any) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    columns: Sequence[Any] = [
-        pa.array(uris, pa.string()) if isinstance(uris, list) else uris,
-        pa.array(versions, pa.string()) if isinstance(versions, list) else versions,
-        pa.array(sizes, pa.int64()) if isinstance(sizes, list) else sizes,
-    ]
-    return pa.RecordBatch.from_arrays(columns, ["uri", "version", "size"])

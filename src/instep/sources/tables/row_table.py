@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from instep.domain.columns import ColumnType, TypeName
@@ -20,15 +20,16 @@ ROW_BYTES = 2_000
 
 
 class RowTable(Protocol):
-    """A table in which `columns` say what makes a document of a row. Deleted rows are not there. All that can go wrong
-    is a `UserError`.
+    """A table in which `columns` say what makes a document of a row. Deleted rows are not there. What is wrong with it
+    is a `UserError`; `Transient` when it changed while it was read.
     """
 
     @property
     def text(self) -> str:
         """Where it is, for people; without secrets."""
 
-    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]: ...
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        """Of the columns of the key, as they come."""
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         """All rows: the columns of the key; the version as text; the size (int64; negative if it is an estimate)."""
@@ -48,7 +49,7 @@ def row_columns(columns: DocumentColumns) -> RowColumns:
     return RowColumns(columns.key, deleted=columns.deleted)
 
 
-def demand_types(columns: DocumentColumns, types: dict[str, ColumnType], where: str) -> None:
+def demand_types(columns: DocumentColumns, types: Mapping[str, ColumnType], where: str) -> None:
     """Raises `UserError` for a column that cannot be what it is named for."""
     for name in columns.key:
         if not types[name].keys:

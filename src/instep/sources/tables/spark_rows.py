@@ -14,12 +14,15 @@ from instep.domain.row_documents import DocumentColumns
 from instep.domain.rows import Selection
 from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
+from instep.sources.tables.spark_reading import told
 from instep.sources.tables.spark_types import quoted
 from instep.sources.tables.transforms import demand
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from instep.sources.tables.spark import SparkTable
 
 #: A table that is cut by ranges, as one in a database is, is read in so many.
 _RANGES = 16
@@ -29,7 +32,7 @@ _RANGES = 16
 class SparkRows:
     """Implements `row_table.RowTable` as far as listing goes; rows go to Spark's tasks by `rows_of_keys`."""
 
-    table: TableSource
+    table: SparkTable
     spark: Sessions
 
     @property
@@ -52,7 +55,9 @@ class SparkRows:
             content = f"concat({_content(columns.title)}, X'00', {text})" if columns.title else text
             asked = [*keys, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
         named = (f"{each} AS c{at}" for at, each in enumerate(asked))
-        for batch in frame.selectExpr(*named).toArrow().to_batches():
+        with told(self.text, self.table.options):
+            listed = frame.selectExpr(*named).toArrow()
+        for batch in listed.to_batches():
             *found, versions, sizes = batch.columns
             yield batch.from_arrays([*found, row_versions(versions), sizes], batch.schema.names)
 

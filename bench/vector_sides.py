@@ -82,7 +82,9 @@ class Pgvector:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
 
     def settle(self) -> None:
+        """What autovacuum and the checkpointer would do by themselves, in the midst of what is timed maybe."""
         with self._connected() as connection:
+            connection.execute("VACUUM (ANALYZE)")
             connection.execute("CHECKPOINT")
 
     def insert(self, rows: Iterable[pa.RecordBatch]) -> None:

@@ -37,11 +37,11 @@ class Upkeep:
 
     def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[BucketView]:
         """What each bucket of these entities holds (all documents by default), and how it keeps up."""
-        from instep.service.buckets import bucket_view
+        from instep.service.buckets import bucket_views
 
         workshop, name = Workshop(self.project), checked_generation(generation)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
-            return [bucket_view(setup, ledger, name) for setup in workshop.documents(entities)]
+            return bucket_views(workshop.documents(entities), ledger, name)
 
     def diff(
         self,

@@ -111,6 +111,16 @@ def test_what_buckets_hold_is_what_is_indexed(tmp_path: Path, capsys: pytest.Cap
     assert "█" in capsys.readouterr().out
 
 
+def test_a_first_build_in_work_has_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = home(tmp_path)
+    with pytest.raises(UserError, match="nothing is built"):
+        place.open().buckets()
+    interrupted(monkeypatch, "run", "--project", str(place.root))
+    (view,) = place.open().buckets()
+    assert sum(each.pending for each in view.buckets) == 10
+    assert sum(each.documents for each in view.buckets) == 0
+
+
 def test_a_bucket_is_skewed_when_it_holds_far_more_than_the_mean_and_enough_to_matter() -> None:
     others = [BucketLoad(number, rows=1_000) for number in range(15)]
     assert skewed([*others, BucketLoad(15, rows=3_461)], 16) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -163,6 +164,18 @@ def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:
     assert {each.hit.entity for each in opened.search("document 3", entities=["Document"])} == {"Document"}
     assert opened.why("Document", place.uri(3)).target == "main"
     assert opened.why("other", place.uri(3)).target == "other"
+
+
+def test_what_is_there_is_compared_though_a_target_is_away(
+    tmp_path: Path, away: Callable[[str | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = home(tmp_path)
+    place.open().run()
+    away("main")
+    assert main(["diff", "Document", "--project", str(place.root), "--quiet", "--json"]) == 75
+    said = capsys.readouterr()
+    assert "error: Document__main cannot be compared: main is away" in said.err
+    assert [each["differs"] for each in json.loads(said.out)] == [None, False]
 
 
 def test_search_asks_the_first_target_or_the_one_that_is_named(

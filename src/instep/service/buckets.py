@@ -51,17 +51,26 @@ class BucketView:
         }
 
 
-def bucket_view(setup: DocumentSetup, ledger: Ledger, generation: str | None) -> BucketView:
-    """In a generation, or that which is promoted. Raises `UserError` when nothing is built, and nothing is in work."""
-    name = generation_of(ledger, setup.ref, generation)
-    job = ledger.unfinished_job(setup.ref, name)
-    if ledger.checkpoint(setup.ref, name) is None and job is not None:
+def bucket_views(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None) -> list[BucketView]:
+    """In a generation, or that which is promoted; of partitions of which something is built, or in work. Raises
+    `UserError` when there are none such.
+    """
+    found = [view for setup in setups if (view := _view(setup, ledger, generation_of(ledger, setup.ref, generation)))]
+    if setups and not found:
+        built(ledger, setups[0].ref, generation_of(ledger, setups[0].ref, generation))
+    return found
+
+
+def _view(setup: DocumentSetup, ledger: Ledger, generation: str) -> BucketView | None:
+    checkpoint, job = ledger.checkpoint(setup.ref, generation), ledger.unfinished_job(setup.ref, generation)
+    if checkpoint is not None:
+        instance, count = checkpoint.instance, checkpoint.buckets
+    elif job is not None:
         part = job.part(setup.ref).part
         instance, count = part.instance, part.buckets
     else:
-        checkpoint = built(ledger, setup.ref, name)
-        instance, count = checkpoint.instance, checkpoint.buckets
-    known = {each.bucket: each for each in ledger.bucket_loads(setup.ref, name, instance)}
+        return None
+    known = {each.bucket: each for each in ledger.bucket_loads(setup.ref, generation, instance)}
     every = range(max([count, *(number + 1 for number in known)]))
     loads = [known.get(number, BucketLoad(number)) for number in every]
-    return BucketView(setup.ref, name, instance, loads, setup.buckets, ledger.now())
+    return BucketView(setup.ref, generation, instance, loads, setup.buckets, ledger.now())

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from instep.domain.refs import PartitionRef
-from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.errors import InstepError, UserError
 from instep.ledger.port import Ledger
 from instep.service.documents import differences
 from instep.service.documents.differences import Differences
 from instep.service.documents.setup import DocumentSetup
 from instep.service.generations import generation_of
 from instep.service.progress import Progress
+from instep.service.turns import held_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,12 @@ def compare(
                 setup,
                 ledger,
                 generation_of(ledger, setup.ref, generation),
-                listing=lambda number, label=label: progress.listing(label, number),  # type: ignore[misc]  # a default
+                listing=partial(progress.listing, label),
             )
         except InstepError as error:
             if len(setups) == 1:
                 raise
-            found.append(Comparison(setup.ref, None, _unknown(setup, error)))
+            found.append(Comparison(setup.ref, None, held_up("cannot be compared", setup.ref, error)))
         else:
             found.append(Comparison(setup.ref, seen))
     return found
-
-
-def _unknown(setup: DocumentSetup, error: InstepError) -> UserError:
-    kind = Away if isinstance(error, Away | Transient | Unknown) else UserError
-    what, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
-    return kind(f"{setup.ref.label} cannot be compared: {what}", hint=hint)

@@ -20,8 +20,8 @@ from instep.service.question import PlanOptions
 from instep.service.recovery import recover
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
-from instep.service.start import Busy, Start
-from instep.service.turns import those_that_answer_first, turns
+from instep.service.start import Start
+from instep.service.turns import held_up, those_that_answer_first, turns
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -136,13 +136,6 @@ def _in_turn(
     return [*before, *(run.results.get(plan.ref) or run.nothing(plan, problem) for plan in plans)]
 
 
-def _held_up(ref: PartitionRef, error: InstepError) -> UserError:
-    may_pass = isinstance(error, Away | Busy | Transient | Unknown)
-    what, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
-    text = f"{ref.label} is not up to date: {what.removeprefix(f'{ref}: ')}"
-    return (Away if may_pass else UserError)(text, hint=hint or (RESUMES if may_pass else None))
-
-
 class _Run:
     def __init__(self, planner: Planner, wait_seconds: float) -> None:
         self._planner = planner
@@ -154,8 +147,10 @@ class _Run:
 
     def nothing(self, plan: EntityPlan, problem: InstepError | None = None) -> EntityResult:
         notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
-        held_up = _held_up(plan.ref, problem) if problem and plan.pending else None
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes, held_up)
+        stopped = None
+        if problem and plan.pending:
+            stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes, stopped)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
-from instep.errors import InstepError
+from instep.domain.refs import PartitionRef
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.service.setup import EntitySetup
 
 Turn = Sequence[EntitySetup]
@@ -43,6 +44,17 @@ def those_that_answer_first(found: Sequence[Turn]) -> list[Turn]:
         return list(found)
     asked = [(not all(map(_answers, turn)), turn) for turn in found]
     return [turn for _, turn in sorted(asked, key=itemgetter(0))]
+
+
+def held_up(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
+    """What is said of one partition where others did well: `Away` if it may pass, with the hint `else_` if the error
+    has none.
+    """
+    why, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
+    text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"
+    if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:
+        return Away(text, hint=hint or else_)
+    return UserError(text, hint=hint)
 
 
 def _answers(setup: EntitySetup) -> bool:

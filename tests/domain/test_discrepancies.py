@@ -57,9 +57,8 @@ def test_what_is_listed_is_read_again_as_it_is_now() -> None:
     assert change(recorded=False, listed=True) == (Action.INSERT, 8, "v2at")
 
 
-def test_what_is_gone_is_removed_and_what_may_be_there_is_looked_for() -> None:
+def test_what_is_gone_is_removed() -> None:
     assert change(recorded=True, listed=False) == (Action.DELETE, 7, "v1")
-    assert change(recorded=True, listed=False, exhaustive=False) == (Action.UPDATE, 7, "v1")
     assert change(recorded=True, listed=False, exhaustive=False, gone=True) == (Action.DELETE, 7, "v1")
     assert change(recorded=False, listed=False, exhaustive=False) == (Action.DELETE, 0, "")
 
@@ -72,3 +71,8 @@ def test_rows_that_only_say_where_they_come_from_go() -> None:
     truth = Truth({}, {URI: LISTED}, set(), set(), True)
     (made,) = repairs([Differing("stranger", URI, Discrepancy.ORPHAN, 1)], truth, 4)
     assert (made.action, made.document_id) == (Action.DELETE, "stranger")
+
+
+def test_what_may_be_there_and_is_not_listed_is_left_alone() -> None:
+    truth = Truth({ID: ENTRY}, {}, set(), set(), False)
+    assert repairs([Differing(ID, URI, Discrepancy.MISSING, 1)], truth, 4) == []

@@ -162,3 +162,31 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert shown["found"]["missing"] == {"documents": 1, "rows": document["rows"]}
     assert main(["diff", *options, "--repair"]) == 0
     assert main(["diff", *options]) == 0
+
+
+def test_what_the_source_does_not_list_any_more_is_not_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A feed says nothing of what is as it was; its files may be gone."""
+    place = home(tmp_path, 1)
+    file = place.root / "instep.yaml"
+    lines = [line for line in file.read_text().splitlines() if "source:" not in line]
+    lines.insert(lines.index("  Document:") + 1, f'    source: {{type: feed, path: "{tmp_path}/feed"}}')
+    file.write_text("\n".join(lines) + "\n")
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    for name in "ab":
+        line = json.dumps({"id": name, "version": "1", "op": "upsert", "text": f"text of {name}"})
+        (feed / f"{name}.jsonl").write_text(line + "\n")
+    place.run()
+    assert seen(place).counts == CLEAN
+    tamperer = Tamperer(place)
+    for row in tamperer.rows():
+        tamperer.change(row["document_id"], lambda row: [])
+    (feed / "a.jsonl").unlink()
+    assert seen(place).counts == {**CLEAN, "missing": 2}
+    command = ["diff", "--repair", "--quiet", "--project", str(place.root)]
+    main(command)
+    assert "1 document cannot be mended" in capsys.readouterr().out
+    assert seen(place).counts == {**CLEAN, "missing": 1}
+    assert main(command) == 3

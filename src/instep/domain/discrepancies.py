@@ -77,24 +77,28 @@ class Truth:
 
 
 def repairs(found: Iterable[Differing], truth: Truth, buckets: int) -> list[DocumentChange]:
-    """What makes a target hold what it should: documents are read and compared as a whole, whatever is recorded."""
+    """What makes a target hold what it should: documents are read and compared as a whole, whatever is recorded. There
+    is nothing to be done about one that is not listed and may not be gone: nobody knows how to read it.
+    """
     kinds: dict[str, list[str]] = {}
     uris: dict[str, str] = {}
     for each in found:
         kinds.setdefault(each.document_id, []).append(each.kind)
         uris[each.document_id] = each.uri
-    return [_repair(identity, uris[identity], ", ".join(why), truth, buckets) for identity, why in kinds.items()]
+    made = (_repair(identity, uris[identity], ", ".join(why), truth, buckets) for identity, why in kinds.items())
+    return [change for change in made if change is not None]
 
 
-def _repair(identity: str, uri: str, why: str, truth: Truth, buckets: int) -> DocumentChange:
+def _repair(identity: str, uri: str, why: str, truth: Truth, buckets: int) -> DocumentChange | None:
     entry, document = truth.recorded.get(identity), truth.listed.get(uri)
-    if entry is not None:
-        action = Action.DELETE if truth.is_gone(uri) else Action.UPDATE
-        document = document or SourceDocument(uri, entry.size, entry.version)
-    elif document is not None and uri not in truth.failed and _is_of(uri, identity):
-        action = Action.INSERT
-    else:
+    if entry is None and (document is None or uri in truth.failed or not _is_of(uri, identity)):
         action, document = Action.DELETE, SourceDocument(uri, 0, "")
+    elif document is not None:
+        action = Action.UPDATE if entry else Action.INSERT
+    elif entry is not None and truth.is_gone(uri):
+        action, document = Action.DELETE, SourceDocument(uri, entry.size, entry.version)
+    else:
+        return None
     size = entry.size if entry and document.size < 0 else abs(document.size)
     bucket = bucket_of(identity, buckets)
     return DocumentChange(action, identity, uri, size, document.version, bucket, "", why, document.locator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.domain.amounts import amount
 from instep.domain.discrepancies import repairs
 from instep.domain.manifest import Action, Difference, DocumentChange
 from instep.domain.planning import cut_documents
@@ -31,18 +32,29 @@ def find_repairs(setup: DocumentSetup, question: Question) -> Found:
     why = [f"{number:,} {kind}" for kind, number in seen.counts.items() if number]
     if not seen.served:
         why.append(f"the alias {setup.alias} does not lead to it")
+    left = _left(seen, changes)
     return Found(
-        kind=Kind.REFRESH if seen.differs else Kind.NOTHING,
+        kind=Kind.REFRESH if changes or not seen.served else Kind.NOTHING,
         why=why or ["the target holds what it should"],
         unit="document",
         slices=cut_documents(changes, setup.sizing, priority=setup.priority),
         counts={**seen.counts, "unchanged": len(seen.truth.recorded) - _recorded(seen, changes)},
         changes=[Planned(str(each.action), each.uri, each.reason) for each in changes],
         state=["\0".join((each.action, each.document_id, each.reason)) for each in changes],
-        problems=seen.problems,
+        problems=[*seen.problems, *left],
+        held_back=left[0] if left and not changes else None,
         blocked=None if question.options.allow_deletes else _blocked(setup, seen, changes),
         target=question.checkpoint.watermark if question.checkpoint else None,
     )
+
+
+def _left(seen: Differences, changes: Sequence[DocumentChange]) -> list[str]:
+    """What is not mended."""
+    mended = {each.document_id for each in changes}
+    left = {each.document_id: each.uri for each in seen.found if each.document_id not in mended}
+    if not left:
+        return []
+    return [f"{amount(len(left), 'document')} cannot be mended: the source does not list {next(iter(left.values()))}"]
 
 
 def _recorded(seen: Differences, changes: Sequence[DocumentChange]) -> int:

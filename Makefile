@@ -49,7 +49,8 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.tables
 	@$(BIN)/python -m bench.slicing
 	@$(BIN)/python -m bench.neighbours
-	@$(BIN)/python -m bench.matrix
+	@$(BIN)/python -m bench.vectors
+	@$(BIN)/python -m bench.giant
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit
 	@$(UV) lock --quiet --upgrade

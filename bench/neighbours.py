@@ -13,7 +13,7 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,9 +47,9 @@ class Watched:
     done: dict[str, float] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def index(self, ref: PartitionRef, watermark: int) -> Indexed:
+    def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
         self._note(self.begun, ref)
-        found = self.inner.index(ref, watermark)
+        found = self.inner.index(ref, watermark, demand)
         self._note(self.done, ref)
         return found
 

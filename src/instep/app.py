@@ -28,6 +28,7 @@ from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, plan_entity
 from instep.service.progress import Progress, Silent
 from instep.service.question import PlanOptions
+from instep.upkeep import WAIT_SECONDS, Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from instep.service.wants import WantView
     from instep.targets.port import SearchMode
 
-#: How long a run waits for another one on the same entity unless told otherwise, in seconds.
-WAIT_SECONDS = 600.0
 #: How long old instances and wants are kept unless told otherwise.
 KEEP = timedelta(days=30)
 
@@ -61,7 +60,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling):
+class Instep(Handling, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -220,20 +219,29 @@ class Instep(Handling):
         entities: Iterable[str] | None = None,
         *,
         until_idle: bool = False,
+        watch: float | None = None,
+        allow_deletes: bool = False,
         engine: str | None = None,
         progress: Progress | None = None,
     ) -> None:
         """Work on jobs of these entities (all by default) that any server planned, until interrupted.
 
-        With `until_idle`, until nothing is left to do.
+        With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
+        the sources every so many seconds.
         """
         from instep.service.worker import serve
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
             names = list(entities or ())
-            context = workshop.context(ledger, progress or Silent())
-            serve(workshop.setups(names), context, until_idle=until_idle, anew=lambda: workshop.setups(names))
+            serve(
+                workshop.setups(names),
+                workshop.context(ledger, progress or Silent()),
+                until_idle=until_idle,
+                watch=watch,
+                options=PlanOptions(allow_deletes=allow_deletes),
+                anew=lambda: workshop.setups(names),
+            )
 
     def want(
         self,
@@ -335,19 +343,20 @@ class Instep(Handling):
         limit: int = 10,
         entities: Iterable[str] | None = None,
         generation: str | None = None,
+        target: str | None = None,
         progress: Progress | None = None,
     ) -> list[Found]:
         """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
-        than the promoted one.
+        than the promoted one. `target`: which one is asked of entities that have several; the first by default.
         """
-        from instep.service.search import search
+        from instep.service.search import in_one_target, search
 
         if mode not in ("text", "vector", "hybrid"):
             raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return search(
-                workshop.documents(entities),
+                in_one_target(workshop.documents(entities), target),
                 ledger,
                 query,
                 mode=mode,
@@ -428,8 +437,12 @@ class Instep(Handling):
             return ledger.rebuild_projections()
 
     def check(self) -> list[Finding]:
-        """The doctor: Java, Spark, ledger, and each entity's target, source and embedder."""
-        return Workshop(self.project, spark=self._spark).check()
+        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
+        workshop = Workshop(self.project, spark=self._spark)
+        try:
+            return workshop.check()
+        finally:
+            workshop.close()
 
     def _ref(self, text: str) -> PartitionRef:
         return declared_ref(text, self.project)

@@ -102,7 +102,8 @@ class Handling:
 
     def letters(self, entities: Iterable[str] | None = None) -> list[DeadLetter]:
         """Requests that were given up; of all entities by default."""
-        names = list(entities or ())
+        asked = list(entities or ())
+        names = {each for name in asked for each in self.project.named(name) or (name,)}
         workshop = Workshop(self.project)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
             return [each for each in workshop.bus(ledger).dead_letters() if not names or each.entity in names]
@@ -207,11 +208,13 @@ class Handling:
 
     def _names(self, entities: Iterable[str] | None) -> list[str]:
         """As they are declared; all of them, if none is named."""
-        named, declared = set(entities or ()), self.project.entities
-        for name in named:
-            if name not in declared:
-                raise UserError(f"no entity is named {name!r}", hint=f"Declared: {', '.join(declared)}.")
-        return [name for name in declared if not named or name in named]
+        asked, named = set(entities or ()), set[str]()
+        for name in asked:
+            found = self.project.named(name)
+            if not found:
+                raise UserError(f"no entity is named {name!r}", hint=f"Declared: {', '.join(self.project.own_names)}.")
+            named.update(found)
+        return [name for name in self.project.entities if not asked or name in named]
 
     def _kinds(self) -> dict[str, Kind]:
         from instep.domain.requests import Kind

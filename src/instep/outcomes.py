@@ -71,6 +71,22 @@ def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     return [TaskOutcome(task.staged, tuple(whole.values()) if number == 0 else ()) for number, task in enumerate(tasks)]
 
 
+def row_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
+    """The same for documents that are rows of a scan: what it did not give has vanished since it was listed, and is
+    skipped. Raises when it gave more than was asked for.
+    """
+    first, *others = merged_outcomes(rows, wave)
+    planned = {part.slice_id: len(part.changes) for part in wave.slices}
+    return [TaskOutcome(first.staged, tuple(_whole(each, planned[each.slice_id]) for each in first.slices)), *others]
+
+
+def _whole(outcome: SliceOutcome, planned: int) -> SliceOutcome:
+    missing = planned - outcome.counts.read
+    if missing < 0:
+        raise RuntimeError("rows have come to share a key since they were listed")
+    return _together(outcome, SliceOutcome(outcome.slice_id, outcome.fence, Counts(read=missing, skipped=missing)))
+
+
 def _together(one: SliceOutcome, other: SliceOutcome) -> SliceOutcome:
     return SliceOutcome(
         one.slice_id,

@@ -50,6 +50,7 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], 
             *,
             until_idle: bool = False,
             anew: Callable[[], Sequence[EntitySetup]],
+            **_options: object,
         ) -> None:
             assert [each.ref for each in anew()] == [each.ref for each in setups]
             serve(setups, context, until_idle)

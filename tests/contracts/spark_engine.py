@@ -44,6 +44,13 @@ def _broadcast(frame: Any) -> Any:
     return frame.join(f.broadcast(small), "bucket", "left")
 
 
+def _broadcast_away(frame: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    large = frame.sparkSession.range(9).selectExpr("cast(id as int) as bucket")
+    return large.join(f.broadcast(frame), "bucket")
+
+
 def _coalesced(frame: Any) -> Any:
     return frame.coalesce(2)
 
@@ -64,13 +71,17 @@ ACCEPTED = [_with_column, _filtered, _mapped, _broadcast, _coalesced]
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
     ("repartition", lambda frame: frame.repartition(3)),
     ("repartition", lambda frame: frame.repartition("document_id")),
+    ("repartition", lambda frame: frame.repartitionByRange(3, "document_id")),
     ("groupBy", lambda frame: frame.groupBy("document_id").count()),
     ("groupBy, distinct", lambda frame: frame.distinct()),
+    ("groupBy, distinct", lambda frame: frame.dropDuplicates(["document_id"])),
+    ("sample", lambda frame: frame.sample(0.5)),
     ("sort", lambda frame: frame.orderBy("chunk_id")),
     ("sort", lambda frame: frame.sortWithinPartitions("chunk_id")),
     ("limit", lambda frame: frame.limit(3)),
     ("self-join or union", lambda frame: frame.union(frame)),
     ("window function", _numbered),
+    ("join that broadcasts the documents", _broadcast_away),
     (
         "join",
         lambda frame: frame.join(

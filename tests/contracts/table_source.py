@@ -169,6 +169,20 @@ class TableSourceContract:
         found = source.frame(sessions, ROWS, wanted).toArrow().column("id").to_pylist()
         assert sorted(found) == list(range(50, 60))
 
+    def test_rows_that_are_asked_for_by_their_keys_come_and_few_others(
+        self, source: TableSource, sessions: Sessions, rows: list[Row]
+    ) -> None:
+        """Whatever the types and texts of the keys. Of one column no others come."""
+        columns = ("id", "name", "day", "updated", "amount", "data", "number")
+        whole = [row for row in rows if all(row[name] is not None for name in columns)]
+        keys = tuple(key_of(*(row[name] for name in columns)) for row in whole[::3])
+        assert len(keys) > 20
+        found = source.frame(sessions, RowColumns(columns), Selection(keys=keys)).toArrow()
+        assert sorted(found.column("id").to_pylist()) == sorted(row["id"] for row in whole[::3])
+        one = RowColumns(("name",))
+        names = source.frame(sessions, one, Selection(keys=(key_of("a"), key_of("nowhere")))).toArrow().column("name")
+        assert names.to_pylist() == [row["name"] for row in rows if row["name"] == "a"]
+
     # -- histograms --------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("columns", [("name",), ("path", "day"), ("amount",), ("updated", "data")])

@@ -13,6 +13,7 @@ from instep.domain.waves import Mark
 from instep.targets.port import ChunkChanges, DocumentTarget, existing_schema, row_schema
 
 DIMENSIONS = 4
+BUCKETS = 4
 
 #: (document, chunk text) of every row, as often as it is there.
 Content = Counter[tuple[str, str]]
@@ -99,7 +100,11 @@ class OnOneIndex:
     def content(self, target: DocumentTarget, physical: str) -> Content:
         raise NotImplementedError
 
+    def if_idempotent(self, target: DocumentTarget, *contents: Content) -> Sequence[Content]:
+        """What may be seen too where rows are visible as soon as they are staged, and nowhere else."""
+        return contents if target.kind == "idempotent" else []
+
     @pytest.fixture
     def index(self, target: DocumentTarget) -> str:
-        target.create(self.physical, DIMENSIONS)
+        target.create(self.physical, DIMENSIONS, BUCKETS)
         return self.physical

@@ -9,7 +9,7 @@ import pytest
 
 from instep.errors import Conflict, Fenced
 from instep.targets.port import DocumentTarget
-from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
 
 
 class ServingContract(OnOneIndex):
@@ -18,7 +18,7 @@ class ServingContract(OnOneIndex):
         """Three physical indexes with one document each, to be served."""
         names = ("Document__1", "Document__2", "Document__3")
         for physical in names:
-            target.create(physical, DIMENSIONS)
+            target.create(physical, DIMENSIONS, BUCKETS)
             put(target, physical, {"a": ["common words"]}, epoch=1, attempt="1")
         return names
 

@@ -20,7 +20,7 @@ from instep.documents.chunk import Chunker
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.documents.embed.http import HttpEmbedder, close_connections
 from instep.documents.embed.port import EmbedRejected, as_list
-from instep.documents.limits import Limits
+from instep.documents.limits import Limits, Oversize
 from instep.documents.pipeline import DocumentProgram
 from instep.documents.reading import BATCH_BYTES, BATCH_ROWS
 from instep.documents.rows import CHUNK_SCHEMA, change_batch
@@ -36,7 +36,7 @@ from instep.outcomes import task_outcomes
 from instep.sources.files import FilesSource
 from instep.targets.port import row_schema
 from tests.documents.endpoint import Answer, Endpoint, good, serving
-from tests.doubles.memory_target import MemoryTarget
+from tests.doubles.memory_target import MemoryTarget, MemoryWriter
 
 if TYPE_CHECKING:
     from instep.documents.embed.port import Vectors
@@ -64,7 +64,7 @@ class Project:
             limits=Limits(max_document_bytes=100_000, max_line_bytes=1_000),
         )
         self.program = dataclasses.replace(self.program, **changes)
-        self.target.create("p", self.program.embedder.dimensions)
+        self.target.create("p", self.program.embedder.dimensions, 4)
         self.manifest: dict[str, ManifestEntry] = {}
         self.failed: dict[str, str] = {}
         self.failures: dict[str, Failure] = {}
@@ -254,6 +254,38 @@ class TestFailures:
         assert project.stored() == project.expected({"a.txt": paragraphs(2)})
         assert project.failed == {}
 
+    @pytest.mark.parametrize("what", list(Oversize))
+    def test_what_becomes_of_documents_over_a_limit(self, tmp_path: Path, what: Oversize) -> None:
+        limits = Limits(max_document_bytes=1_000, max_chunks=3, on_oversize=what)
+        project = Project(tmp_path, limits=limits)
+        before = {"grows.txt": paragraphs(1), "parts.txt": paragraphs(2), "good.txt": paragraphs(3)}
+        for name, text in before.items():
+            project.put(name, text)
+        project.sync()
+        after = {"grows.txt": "word\n" * 201, "parts.txt": paragraphs(1, 2, 3, 4), "good.txt": paragraphs(3, 4)}
+        for name, text in {**after, "huge.txt": "word\n" * 801}.items():
+            project.put(name, text)
+        counts = project.sync()
+        reasons = {name: (failure.stage, failure.reason) for name, failure in project.failures.items()}
+        if what is Oversize.WARN:
+            assert (counts.written, counts.failed, counts.skipped) == (3, 1, 0)
+            assert project.stored() == project.expected(after)
+            too_large = "too large: 4,005 bytes; not even with a warning are more than 4,000 read"
+            assert reasons == {"huge.txt": ("read", too_large)}
+        else:
+            # What is indexed of them stays.
+            assert project.stored() == project.expected({**before, "good.txt": after["good.txt"]})
+            skips = what is Oversize.SKIP
+            assert (counts.written, counts.failed, counts.skipped) == (1, *((0, 3) if skips else (3, 0)))
+            assert reasons == {
+                "grows.txt": ("skipped" if skips else "read", "too large: 1,005 bytes; max_document_bytes is 1,000"),
+                "huge.txt": ("skipped" if skips else "read", "too large: 4,005 bytes; max_document_bytes is 1,000"),
+                "parts.txt": ("skipped" if skips else "chunk", "too large: 4 chunks; max_chunks is 3"),
+            }
+        assert project.changes() == []
+        project.put("parts.txt", paragraphs(5))
+        assert project.sync().written == 1
+
     def test_rows_without_an_end_row_are_refused(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1, 2))
         project.target.fence("p", 1)
@@ -262,6 +294,39 @@ class TestFailures:
         for broken in (rows.slice(0, 2), rows.slice(0, 1), pa.concat_tables([rows.slice(0, 2), _other(rows)])):
             with pytest.raises(IncompleteDocument):
                 list(project.program.write(iter(broken.to_batches())))
+
+    def test_rows_that_a_transform_multiplies_are_refused(self, project: Project) -> None:
+        """Such a join would end each document twice, the second time without chunks."""
+        project.put("a.txt", paragraphs(1, 2))
+        project.put("empty.txt", "")
+        part = WaveSlice("s", 1, 0, 1, project.changes())
+        rows = pa.Table.from_batches(project.program.read(iter([change_batch(part)])))
+        twice = rows.take([place // 2 for place in range(2 * len(rows))])
+        for batches in (twice.to_batches(), twice.to_batches(max_chunksize=1)):
+            with pytest.raises(IncompleteDocument, match="two end rows"):
+                list(project.program.write(iter(batches)))
+
+    def test_what_the_target_cannot_hold_is_a_failure_by_its_document(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not embedded either, an older version stays, and the next run may do better."""
+        project.put("a.txt", paragraphs(1, 2))
+        project.put("b.txt", paragraphs(3))
+        project.sync()
+
+        def unfit(_: MemoryWriter, rows: pa.Table) -> Mapping[int, str]:
+            return {place: "too long" for place, text in enumerate(rows["text"].to_pylist()) if "number 7" in str(text)}
+
+        monkeypatch.setattr(MemoryWriter, "unfit", unfit)
+        project.put("a.txt", paragraphs(1, 5, 7, 6))
+        project.put("b.txt", paragraphs(3, 4))
+        counts = project.sync()
+        assert (counts.written, counts.failed, counts.embedded) == (1, 1, 1)
+        assert (project.failures["a.txt"].stage, project.failures["a.txt"].reason) == ("write", "too long")
+        assert project.stored() == project.expected({"a.txt": paragraphs(1, 2), "b.txt": paragraphs(3, 4)})
+        monkeypatch.undo()
+        project.sync(retry=True)
+        assert project.stored() == project.expected({"a.txt": paragraphs(1, 5, 7, 6), "b.txt": paragraphs(3, 4)})
 
 
 def _other(rows: pa.Table) -> pa.Table:

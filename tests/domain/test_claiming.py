@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from instep.domain.jobs import SlicePlan
 from instep.domain.planning import (
+    SLICE_ROWS_MAX,
     WAVE_SECONDS,
     Pace,
     claim_order,
@@ -39,6 +40,12 @@ def test_claims_go_by_priority_then_work_then_number(slices: list[SlicePlan]) ->
     assert sorted(order) == list(range(len(slices)))
     keys = [(-slices[at].priority, -slices[at].work, slices[at].index) for at in order]
     assert keys == sorted(keys)
+
+
+def test_a_document_that_is_larger_than_any_slice_comes_last_of_its_priority() -> None:
+    giant, urgent = planned(0, SLICE_ROWS_MAX + 1), planned(1, SLICE_ROWS_MAX + 1, priority=50)
+    slices = [giant, planned(2, 1), urgent, planned(3, SLICE_ROWS_MAX)]
+    assert [slices[at].index for at in claim_order(slices)] == [1, 3, 2, 0]
 
 
 @given(plans)

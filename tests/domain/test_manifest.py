@@ -30,11 +30,12 @@ def entry(uri: str, size: int, version: str) -> ManifestEntry:
     return ManifestEntry(identity, uri, size, version, "hash", 1, bucket_of(identity, 4))
 
 
-@given(listings, listings, failures, st.booleans(), st.booleans())
+@given(listings, listings, failures, st.sets(st.sampled_from(URIS)), st.booleans(), st.booleans())
 def test_every_document_gets_exactly_the_action_the_model_gives_it(
     listed: dict[str, tuple[int, str]],
     recorded: dict[str, tuple[int, str]],
     failed: dict[str, str],
+    deleted: set[str],
     complete: bool,
     retry: bool,
 ) -> None:
@@ -44,6 +45,7 @@ def test_every_document_gets_exactly_the_action_the_model_gives_it(
         failed,
         complete=complete,
         buckets=4,
+        deleted=sorted(deleted),
         retry_failures=retry,
     )
     actions = {change.uri: change.action for change in found.changes}
@@ -59,10 +61,12 @@ def test_every_document_gets_exactly_the_action_the_model_gives_it(
                 expected[uri] = Action.INSERT
             elif recorded[uri] != listed[uri]:
                 expected[uri] = Action.UPDATE
-        elif complete and (uri in recorded or uri in failed):
+        elif (complete or uri in deleted) and (uri in recorded or uri in failed):
             expected[uri] = Action.DELETE
     assert actions == expected
     assert found.unchanged == sum(1 for uri in listed if uri not in failed and recorded.get(uri) == listed[uri])
+    gone = [uri for uri, action in expected.items() if action is Action.DELETE and uri not in deleted]
+    assert found.gone == len(gone)
     for change in found.changes:
         assert change.bucket == bucket_of(change.document_id, 4)
         assert change.previous_hash == ("hash" if change.uri in recorded else "")
@@ -81,7 +85,7 @@ def test_an_incomplete_listing_deletes_nothing() -> None:
 
 def _deletes(number: int, recorded: int) -> Difference:
     change = DocumentChange(Action.DELETE, "doc", "file:///x", 0, "", 0, "", "")
-    return Difference([change] * number, 0, 0, recorded)
+    return Difference([change] * number, 0, 0, recorded, gone=number)
 
 
 def test_the_delete_guard_needs_both_the_share_and_the_floor() -> None:
@@ -90,3 +94,11 @@ def test_the_delete_guard_needs_both_the_share_and_the_floor() -> None:
     assert guard.blocks(_deletes(100, 100))
     assert not guard.blocks(_deletes(200, 1000))
     assert guard.blocks(_deletes(201, 1000))
+
+
+def test_what_the_source_says_is_deleted_is_not_guarded() -> None:
+    recorded = {uri: entry(uri, 1, "1") for uri in URIS}
+    told = difference([], recorded, {}, complete=True, buckets=4, deleted=URIS)
+    assert [each.action for each in told.changes] == [Action.DELETE] * len(URIS)
+    assert not DeleteGuard(0, 0).blocks(told)
+    assert DeleteGuard(0, 0).blocks(difference([], recorded, {}, complete=True, buckets=4, deleted=URIS[1:]))

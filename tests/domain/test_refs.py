@@ -7,7 +7,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from instep.domain.fingerprint import changed_parts, digest
-from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope, instance_id, is_normal
+from instep.domain.refs import (
+    GLOBAL,
+    PartitionRef,
+    RefError,
+    Scope,
+    entity_in,
+    instance_id,
+    is_normal,
+    is_own_name,
+    own_name,
+)
+from instep.domain.status import StatusKey, status_key
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
 paths = st.lists(st.integers(0, 10**9), max_size=4).map(lambda ids: "/".join(map(str, ids)))
@@ -17,6 +28,17 @@ paths = st.lists(st.integers(0, 10**9), max_size=4).map(lambda ids: "/".join(map
 def test_a_reference_survives_printing_and_parsing(entity: str, path: str) -> None:
     ref = PartitionRef(entity, Scope.parse(path) if path else GLOBAL)
     assert PartitionRef.parse(str(ref)) == ref
+
+
+@given(names.filter(is_own_name), st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_]{0,20}", fullmatch=True))
+def test_what_is_in_one_of_several_targets_is_named_as_all_others_are(entity: str, target: str) -> None:
+    """In references, in keys of the bus; and nobody else is called so."""
+    ref = PartitionRef(entity_in(entity, target))
+    assert PartitionRef.parse(str(ref)) == ref
+    assert is_normal(str(ref))
+    assert StatusKey.parse(status_key(ref)) == StatusKey(GLOBAL, ref.entity)
+    assert own_name(ref.entity) == entity
+    assert not is_own_name(ref.entity)
 
 
 def test_references_read_as_in_the_design() -> None:

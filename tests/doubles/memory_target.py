@@ -20,7 +20,15 @@ import pyarrow as pa
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.port import ChunkChanges, Hit, SearchMode, StoredRow, existing_schema
+from instep.targets.port import (
+    CONTENTS_ROWS,
+    ChunkChanges,
+    Hit,
+    SearchMode,
+    StoredRow,
+    contents_schema,
+    existing_schema,
+)
 
 Row = dict[str, Any]
 
@@ -89,7 +97,7 @@ class MemoryTarget:
     def check(self) -> None:
         return
 
-    def create(self, physical: str, dimensions: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
         _check_name(physical)
         self._store.indexes.setdefault(physical, _Index(dimensions))
 
@@ -172,6 +180,12 @@ class MemoryTarget:
             if rows:
                 return _stored(min(rows, key=lambda each: each["chunk_index"]))
         return None
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        rows, schema = [*self._index(physical).rows.values()], contents_schema()
+        for at in range(0, len(rows), CONTENTS_ROWS):
+            some = [{name: row[name] for name in schema.names} for row in rows[at : at + CONTENTS_ROWS]]
+            yield pa.RecordBatch.from_pylist(some, schema=schema)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         now = time.monotonic()
@@ -272,6 +286,9 @@ class MemoryWriter:
             and index.removed_at.get(locator, self.base + 1) > self.base
         ]
         return pa.Table.from_pylist(found, schema=existing_schema())
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        return {}
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         key = str(uuid.uuid4())

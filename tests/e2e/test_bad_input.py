@@ -136,7 +136,7 @@ def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_
     gone = corpus.path(place.docs, 11)
 
     class Remover(Silent):
-        def begin(self, entity: str, total: int, unit: str) -> None:
+        def begin(self, entity: str, total: int | None, unit: str) -> None:
             gone.unlink()
 
     result = place.run(progress=Remover())

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import instep
+from instep.domain import planning
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
@@ -95,9 +96,9 @@ class Through:
 class Site:
     """One project, one ledger, one clock; any number of servers."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, clock: VirtualClock | None = None) -> None:
         self.place = place
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.ledger = MemoryLedger(self.clock)
         self.told = Told()
 
@@ -446,3 +447,23 @@ def _second_entity(text: str) -> str:
             break
         block.append(line.replace("priority: 80", "priority: 20"))
     return "\n" + "\n".join(block) + "\n"
+
+
+def test_nobody_waits_for_a_document_as_long_as_thousands(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "SLICE_ROWS_MAX", 50)
+    giant = corpus.path(site.place.docs, DOCUMENTS)
+    giant.write_text("\n\n".join(f"# Part {number}\n\n{'words ' * 120}" for number in range(60)))
+    seen: list[list[int]] = []
+
+    class Watched(InlineEngine):
+        def run(
+            self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+        ) -> Sequence[TaskOutcome]:
+            seen.append([len(each.changes) for each in wave.slices])
+            return super().run(wave, program, progress)
+
+    engine = Watched()
+    (result,) = site.run(engine=lambda _: engine)
+    assert (site.place.wrong(), result.counts.written) == ("", DOCUMENTS + 1)
+    assert seen[-1] == [1]
+    assert sum(map(sum, seen[:-1])) == DOCUMENTS

@@ -31,6 +31,7 @@ def sorts(rows):
 SCRIPT = """
 import json, sys, instep
 from instep.errors import UserError
+from instep.service.compose import Workshop
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -76,9 +77,11 @@ def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Place, tm
         run({str(sorting.root)!r})
         answers.append({{}})
     except UserError as error:
-        answers.append({{"error": str(error)}})
+        answers.append({{"error": str(error), "jobs": len(instep.load({str(sorting.root)!r}).jobs())}})
+    (setup,) = Workshop(instep.load({str(shouted.root)!r}).project, spark=spark).setups()
+    answers.append({{"found": setup.checks()["transform"]()}})
     """
-    first, second, third, fourth = in_a_notebook(place.root, edit)
+    first, second, third, fourth, fifth = in_a_notebook(place.root, edit)
     assert first["engine"] == second["engine"] == third["engine"] == "spark"
     assert first["counts"]["failed"] == 1  # type: ignore[index]  # JSON
     assert (second["counts"]["written"], second["counts"]["deleted"]) == (1, 1)  # type: ignore[index]  # JSON
@@ -86,7 +89,11 @@ def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Place, tm
     assert truth.difference(good, truth.stored(plain.index)) == ""
     upper = Counter({(identity, text.upper()): count for (identity, text), count in good.items()})
     assert truth.difference(upper, truth.stored(shouted.index)) == ""
-    assert "moves document rows" in str(fourth["error"])
+    # Nothing was begun: no job, no index.
+    assert str(fourth["error"]).startswith("shouting:sorts: the transform moves document rows between tasks: sort")
+    assert fourth["jobs"] == 0
+    assert not sorting.index.exists()
+    assert fifth["found"] == "shouting:shout adds origin"
 
 
 def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Place) -> None:

@@ -10,9 +10,9 @@ from tests.contracts.engine import BUCKETS, a_wave
 
 
 def chosen(
-    configured: str = "auto", work: int = 1_000, *, transform: bool = False, warm: bool = False, cores: int = 2
+    configured: str = "auto", work: int = 1_000, *, needs_spark: bool = False, warm: bool = False, cores: int = 2
 ) -> EngineChoice:
-    return choose(configured, work, transform=transform, warm=warm, cores=cores)  # type: ignore[arg-type]  # a parameter of the tests
+    return choose(configured, work, needs_spark=needs_spark, warm=warm, cores=cores)  # type: ignore[arg-type]  # a parameter of the tests
 
 
 def test_a_small_plan_is_run_inline_and_the_reason_has_both_estimates() -> None:
@@ -27,8 +27,8 @@ def test_a_plan_that_outlasts_the_start_of_a_large_spark_runs_there() -> None:
 
 
 @pytest.mark.parametrize("configured", ["auto", "inline", "spark"])
-def test_a_transform_always_runs_on_spark(configured: str) -> None:
-    assert chosen(configured, transform=True).name == "spark"
+def test_what_needs_spark_always_runs_there(configured: str) -> None:
+    assert chosen(configured, needs_spark=True).name == "spark"
 
 
 def test_a_table_runs_on_spark_and_says_what_that_takes() -> None:

@@ -53,6 +53,12 @@ def documents(project: Project, name: str = "Document") -> DocumentEntity:
     return entity
 
 
+def files_as_declared(project: Project, name: str = "Document") -> FilesSource:
+    source = documents(project, name).source
+    assert isinstance(source, FilesSource)
+    return source
+
+
 def files(project: Project, name: str = "Document") -> FilesSource:
     """Its source, with absolute paths."""
     source = project.resolved_source(name)

@@ -10,7 +10,7 @@ from instep.errors import UserError
 from instep.project import InvalidProject, load_project
 
 from .conftest import BASE, Load, Reject
-from .declared import documents
+from .declared import documents, files_as_declared
 
 
 def test_a_file_in_the_shape_of_the_documentation_is_read(load: Load, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ entities:
     assert entity.embed.url == "http://localhost:1/v1"
     assert entity.embed.api_key is not None
     assert entity.embed.api_key.get_secret_value() == "k: {1}"
-    assert entity.source.storage() == {"anon": True}
+    assert files_as_declared(project).storage() == {"anon": True}
     assert project.root == tmp_path
     assert project.ledger_url == f"sqlite:///{tmp_path}/.instep/ledger.db"
 
@@ -174,7 +174,7 @@ def test_missing_settings_name_the_place_they_belong(reject: Reject) -> None:
 def test_a_missing_type_lists_the_types(reject: Reject) -> None:
     error = reject(BASE.replace("type: files, ", "") + "    embed: {dimensions: 3}\n")
     assert [str(each) for each in error.problems] == [
-        "entities.Document.source.type: is missing; allowed: files, spark, clickhouse",
+        "entities.Document.source.type: is missing; allowed: files, feed, spark, clickhouse",
         "entities.Document.embed.type: is missing; allowed: hashing, openai, sentence-transformers",
     ]
 
@@ -250,8 +250,9 @@ def test_a_merge_key_shares_settings_between_entities(load: Load, reject: Reject
     text = (
         BASE.replace("Document:", "Document: &shared") + "    buckets: 4\n  More:\n    <<: *shared\n    priority: 7\n"
     )
-    more = documents(load(text), "More")
-    assert (more.buckets, more.priority, more.source.path) == (4, 7, ("docs",))
+    loaded = load(text)
+    more = documents(loaded, "More")
+    assert (more.buckets, more.priority, files_as_declared(loaded, "More").path) == (4, 7, ("docs",))
     assert reject(text + "    prioritty: 8\n").problems[0].line == 11
 
 
@@ -261,7 +262,7 @@ def test_variables_are_filled_in_after_parsing(load: Load) -> None:
     )
     project = load(text + '    buckets: "${BUCKETS}"\n', {"A": "x: [#", "B": "", "BUCKETS": "8"})
     assert project.name == "fallback"
-    assert documents(project).source.path == ("x: [#-b", "${A}", "$A")
+    assert files_as_declared(project).path == ("x: [#-b", "${A}", "$A")
     assert documents(project).buckets == 8
 
 

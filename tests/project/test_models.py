@@ -15,7 +15,7 @@ import instep
 from instep.project import Chunk, DocumentEntity, FilesSource, LanceTarget, OpenAIEmbed, Project, json_schema
 from instep.project.fields import parse_bytes
 
-from .declared import documents, files
+from .declared import documents, files, files_as_declared
 
 
 def project(root: Path = Path("/srv"), **settings: Any) -> Project:
@@ -73,7 +73,7 @@ def test_paths_are_relative_to_the_root() -> None:
     assert built.resolved_target("index").uri == "/srv/idx"
     assert built.resolved_target("far").uri == "s3://bucket/idx"
     assert files(built).path == ("/srv/docs", "/abs", "memory://x")
-    assert documents(built).source.path == ("docs", "/abs", "memory://x")
+    assert files_as_declared(built).path == ("docs", "/abs", "memory://x")
 
 
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +173,8 @@ def test_secrets_are_neither_shown_nor_dumped() -> None:
         {"embed": {"type": "openai", "model": "m"}},
         {"embed": {"type": "openai", "model": "m", "dimensions": 3, "url": "ftp://x"}},
         {"limits": {"max_document_bytes": 0}},
+        {"limits": {"max_chunks": 0}},
+        {"limits": {"on_oversize": "ignore"}},
         {"source": {"type": "files", "path": []}},
         {"source": {"path": "docs"}},
         {"transform": "no_colon"},

@@ -84,7 +84,30 @@ def test_options_are_texts_and_secret() -> None:
         ),
         ("type: clickhouse, uri: .instep/graph", "type: postgres, uri: mysql://h/hunter2", "must begin with postgres"),
         ("type: clickhouse, uri: .instep/graph", "type: postgres, uri: postgresql://a:hunter2@h", "must look like"),
-        ("type: clickhouse, uri: .i", "type: clickhose, uri: .i", "allowed: lance, clickhouse, postgres (did you mean"),
+        (
+            "type: clickhouse, uri: .i",
+            "type: clickhose, uri: .i",
+            "allowed: lance, clickhouse, postgres, qdrant, mil",
+        ),
+        (
+            "type: clickhouse, uri: .instep/graph",
+            "type: qdrant, uri: 'localhost:6333'",
+            "3 targets.graph.uri: must be a",
+        ),
+        ("type: clickhouse, uri: .i", "type: qdrant, uri: 'http://k:hunter2@h:6333', x: .i", "as `api_key` beside it"),
+        ("type: clickhouse, uri: .i", "type: qdrant, uri: q, api_key: [hunter2], x: .i", "must be text"),
+        (
+            "type: clickhouse, uri: .i",
+            "type: milvus, uri: milvus",
+            "3 targets.graph.uri: must be a file that ends in .db",
+        ),
+        ("type: clickhouse, uri: .i", "type: milvus, uri: 'tcp://a:hunter2@h', x: .i", "as `token` beside it"),
+        ("type: clickhouse, uri: .i", "type: milvus, uri: m.db, token: [hunter2], x: .i", "must be text"),
+        (
+            "type: clickhouse, uri: .i",
+            "type: milvus, uri: m.db, partition_prefix: 1-a, x: .i",
+            "3 targets.graph.partition_prefix: must be letters, digits and underscores",
+        ),
     ],
 )
 def test_stores_that_are_refused(reject: Reject, old: str, new: str, says: str) -> None:
@@ -103,6 +126,8 @@ def test_addresses_are_no_part_of_what_is_shown() -> None:
     database = {"type": "postgres", "uri": "postgres://ann:hunter2@h/db", "schema": "shop"}
     source = {"type": "clickhouse", "uri": "http://ann:hunter2@[::1]/", "table": "t"}
     declared = [TARGETS.validate_python(server), TARGETS.validate_python(database), SOURCES.validate_python(source)]
+    declared.append(TARGETS.validate_python({"type": "qdrant", "uri": "http://h:6333", "api_key": "hunter2"}))
+    declared.append(TARGETS.validate_python({"type": "milvus", "uri": "http://h/db", "token": "ann:hunter2"}))
     assert "hunter2" not in repr(declared)
     assert isinstance(declared[1], PostgresTarget)
     assert (declared[1].uri, declared[1].schema_) == ("postgres://ann:hunter2@h/db", "shop")
@@ -118,6 +143,8 @@ def test_places_are_relative_to_the_project() -> None:
                 "folder": {"type": "clickhouse", "uri": "graph"},
                 "server": {"type": "clickhouse", "uri": server, "staging": "staging"},
                 "shop": {"type": "postgres", "uri": "postgresql://h/db"},
+                "lite": {"type": "milvus", "uri": "m.db"},
+                "cloud": {"type": "qdrant", "uri": "https://h:6333/prefix"},
             },
             "entities": {
                 "A": {"source": {"type": "spark", "path": ["a", "s3a://b/c"]}, "key": "id", "target": "folder"},
@@ -134,6 +161,7 @@ def test_places_are_relative_to_the_project() -> None:
     assert (folder.uri, folder.staging) == ("/srv/graph", None)
     assert (remote.uri, remote.staging) == (server, "/srv/staging")
     assert built.resolved_target("shop") == built.targets["shop"]
+    assert [built.resolved_target(name).uri for name in ("lite", "cloud")] == ["/srv/m.db", "https://h:6333/prefix"]
     sources = [built.resolved_source(name) for name in "ABCD"]
     assert [each.path for each in sources if isinstance(each, SparkSource)] == [("/srv/a", "s3a://b/c"), None]
     assert [each.uri for each in sources if isinstance(each, ClickHouseSource)] == ["/srv/c", server]

@@ -157,10 +157,10 @@ def test_what_python_is_refused(settings: dict[str, Any]) -> None:
 
 def test_keys_of_the_other_kind_say_so(reject: Reject) -> None:
     chunk = said(reject, "key: [id]", "key: [id]\n    chunk: {size: 1}")
-    assert chunk.startswith("11 entities.Commit.chunk: is for documents, and the source is a table; allowed: source, ")
+    assert chunk.startswith("11 entities.Commit.chunk: is for documents, and the source is a table: ")
     assert "watermark" in chunk
     slices = said(reject, "path: docs}", "path: docs}\n    slices: 3")
-    assert slices.startswith("24 entities.Notes.slices: is for tables, and the source is files; allowed: ")
+    assert slices.startswith("24 entities.Notes.slices: is for tables, and this is an entity of documents; allowed: ")
     assert "chunk" in slices
     assert "unknown key (did you mean slices?)" in said(reject, "key: [id]", "key: [id]\n    slics: 3")
 
@@ -171,7 +171,7 @@ def test_an_unknown_type_lists_all_types_and_hides_no_other_problem(reject: Reje
         (8, "entities.Commit.source.type"),
         (11, "entities.Commit.slices"),
     ]
-    assert "found 'sprak'; allowed: files, spark, clickhouse (did you mean spark?)" in str(error)
+    assert "found 'sprak'; allowed: files, feed, spark, clickhouse (did you mean spark?)" in str(error)
 
 
 def test_a_column_from_the_environment_is_not_shown(reject: Reject) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from instep.bus.memory import MemoryStatusKeys
 from instep.domain.jobs import JobPart, JobState
-from instep.domain.manifest import DeleteGuard
+from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
@@ -469,7 +469,9 @@ class _Listed:
         self._process.step()
         return self._source.listing()
 
-    def read(self, uri: str, *, max_bytes: int) -> Any:
+    titled = False
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Any:
         raise AssertionError("the simulator's engine reads documents itself")
 
 

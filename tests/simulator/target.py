@@ -83,7 +83,7 @@ class SimTarget:
     def check(self) -> None:
         return
 
-    def create(self, physical: str, dimensions: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
         self.indexes.setdefault(physical, Index(written_at=self._seconds()))
 
     def exists(self, physical: str) -> bool:

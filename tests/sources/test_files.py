@@ -25,7 +25,7 @@ from instep.domain.manifest import difference
 from instep.errors import UserError
 from instep.sources.files import FilesSource
 from instep.sources.patterns import Globs
-from instep.sources.port import Unreadable, Vanished
+from instep.sources.port import TooLarge, Unreadable, Vanished
 from instep.sources.urls import base_uri
 
 BIG = 1 << 30
@@ -224,7 +224,7 @@ class TestReading:
         put(tmp_path / "a.md", b"\x00\xff")
         source = FilesSource((str(tmp_path),))
         (found,) = source.list().documents
-        assert source.read(found.uri, max_bytes=BIG) == (b"\x00\xff", found.size, found.version)
+        assert source.read(found.uri, max_bytes=BIG)[:3] == (b"\x00\xff", found.size, found.version)
 
     def test_a_removed_file_has_vanished(self, tmp_path: Path) -> None:
         put(tmp_path / "a/b.md", "x")
@@ -244,7 +244,7 @@ class TestReading:
     def test_a_file_over_the_limit_is_unreadable_and_not_read(self, tmp_path: Path) -> None:
         with (tmp_path / "a.md").open("wb") as file:
             file.truncate(1 << 40)
-        with pytest.raises(Unreadable, match="max_document_bytes"):
+        with pytest.raises(TooLarge):
             FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/a.md", max_bytes=1_000)
 
     def test_a_file_that_never_holds_still_is_unreadable(self, tmp_path: Path) -> None:
@@ -314,14 +314,14 @@ class TestUrls:
         assert [source.read(each.uri, max_bytes=BIG).data for each in documents] == [b"# a", b"# b"]
         again = FilesSource((f"zip://top::{tmp_path}/Docs.zip",)).list().documents
         assert again == documents
-        with pytest.raises(Unreadable, match="max_document_bytes"):
+        with pytest.raises(TooLarge):
             source.read(documents[0].uri, max_bytes=2)
 
     def test_local_files_through_fsspec_nothing_changes_between_two_listings(self, tmp_path: Path) -> None:
         put(tmp_path / "a/x.md", "x")
         source = FilesSource((f"local://{tmp_path}",), ("*.md",))
         (found,) = source.list().documents
-        assert source.read(found.uri, max_bytes=BIG) == (b"x", 1, found.version)
+        assert source.read(found.uri, max_bytes=BIG)[:3] == (b"x", 1, found.version)
         (tmp_path / "a/x.md").write_text("longer")
         changed = difference(source.list().documents, {}, {found.uri: found.version}, complete=True, buckets=4).changes
         assert [each.reason for each in changed] == ["failed before; changed since"]

@@ -21,7 +21,7 @@ from instep.targets.lance import LanceTarget, upkeep
 from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
 from instep.targets.port import DocumentTarget
 from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import DIMENSIONS, Content, expected, put, replaced, vector_of
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of
 
 
 def dataset_of(target: LanceTarget, physical: str) -> Any:
@@ -42,7 +42,7 @@ class TestLance(TargetContract):
 @pytest.fixture
 def target(tmp_path: Path) -> LanceTarget:
     made = LanceTarget(str(tmp_path / "index"))
-    made.create("D", DIMENSIONS)
+    made.create("D", DIMENSIONS, BUCKETS)
     return made
 
 
@@ -368,7 +368,7 @@ def test_a_relative_address_is_fixed_where_it_is_written(tmp_path: Path, monkeyp
 def test_odd_folders(tmp_path: Path) -> None:
     target = LanceTarget(str(tmp_path / "a b%20c ü'#?x"))
     target.check()
-    target.create("D", DIMENSIONS)
+    target.create("D", DIMENSIONS, BUCKETS)
     put(target, "D", {"a": ["1"], "b": ["2"]}, epoch=1, attempt="1")
     put(target, "D", {"a": [], "b": []}, epoch=1, attempt="2")
     put(target, "D", {"a": ["3"]}, epoch=1, attempt="3")
@@ -407,7 +407,7 @@ def test_a_store_that_refuses_is_for_the_user_and_keeps_secrets() -> None:
 
 def test_another_number_of_dimensions_is_refused(target: LanceTarget) -> None:
     with pytest.raises(UserError, match="dimensions"):
-        target.create("D", DIMENSIONS + 1)
+        target.create("D", DIMENSIONS + 1, BUCKETS)
 
 
 def test_importing_the_target_does_not_import_lance() -> None:
@@ -421,7 +421,7 @@ import sys
 from instep.targets.lance import LanceTarget, upkeep
 from tests.contracts.target_rows import *
 target = LanceTarget(sys.argv[1])
-target.create("D", DIMENSIONS)
+target.create("D", DIMENSIONS, BUCKETS)
 for n in range(3):
     put(target, "D", {"a": [f"{n}"], f"b{n}": ["x"]}, epoch=1, attempt=f"{n}")
     target.maintain("D", full=True)

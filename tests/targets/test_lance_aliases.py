@@ -14,7 +14,7 @@ import pytest
 from instep.errors import Conflict, Fenced, InstepError, Transient, UserError
 from instep.targets.lance import LanceTarget
 from instep.targets.lance.place import Place
-from tests.contracts.target_rows import DIMENSIONS
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS
 
 #: More calls of the place than any promotion makes.
 MANY = 20
@@ -25,7 +25,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> LanceTarget:
     """Also through the code for object stores, which lance can have in a folder."""
     made = LanceTarget(f"file-object-store://{tmp_path}/x" if request.param == "object store" else str(tmp_path / "x"))
     for physical in ("A", "B", "C"):
-        made.create(physical, DIMENSIONS)
+        made.create(physical, DIMENSIONS, BUCKETS)
     return made
 
 
@@ -209,8 +209,8 @@ def test_a_damaged_alias_is_for_the_user_and_a_rebuild_mends_it(target: LanceTar
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = LanceTarget(str(tmp_path / "index"))
-    made.create("A", DIMENSIONS)
-    made.create("B", DIMENSIONS)
+    made.create("A", DIMENSIONS, BUCKETS)
+    made.create("B", DIMENSIONS, BUCKETS)
     return Path(made.uri)
 
 

@@ -18,9 +18,11 @@ from typer.exceptions import TyperException
 
 from instep import __version__
 from instep.cli import (
+    buckets,
     cancel,
     check,
     checkpoints,
+    diff,
     dispatch,
     expire,
     failures,
@@ -36,6 +38,7 @@ from instep.cli import (
     namespace,
     plan,
     promote,
+    rebalance,
     rebuild,
     run,
     schema,
@@ -81,6 +84,7 @@ def instep(
       instep plan               what would a run do, and why?
       instep run                do it
       instep search "words"     ask the index
+      instep diff               is it all there?
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
       instep dispatch           ask for everything to be brought up to date, over the bus
@@ -93,7 +97,7 @@ def instep(
     Exit codes:
       0    it worked
       1    an error; the message says what to do
-      2    `instep plan`: changes are pending
+      2    `instep plan`: changes are pending; `instep diff`: a target differs
       3    `instep run`: finished, but some documents failed
       64   wrong use of the command line
       75   another run holds the entity, or ledger or target are away: try later
@@ -109,6 +113,9 @@ app.command("plan")(plan.plan)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("search")(search.search)
+app.command("diff")(diff.diff)
+app.command("buckets")(buckets.buckets)
+app.command("rebalance")(rebalance.rebalance)
 app.command("failures")(failures.failures)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)

@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     OK = 0
     #: It did not work; the message says why.
     ERROR = 1
-    #: `instep plan`: a run would change something.
+    #: `instep plan`: a run would change something. `instep diff`: a target does not hold what it should.
     CHANGES = 2
     #: `instep run`: finished, and some documents failed (see `instep failures`).
     FAILURES = 3

@@ -60,3 +60,9 @@ RetryFailuresOption = Annotated[
 AllowDeletesOption = Annotated[
     bool, typer.Option("--allow-deletes", help="Delete however many are gone from the source.", show_default=False)
 ]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", help="Go on for ever: bring in step whatever changes.", show_default=False)
+]
+EveryOption = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two looks at a source.")
+]

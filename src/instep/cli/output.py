@@ -155,6 +155,16 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def bytes_text(number: int) -> str:
+    """`512 B`, `1.5 MB`: powers of 1,000."""
+    amount, unit = float(number), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 999.5:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+
+
 def span_text(milliseconds: int) -> str:
     """`12 s`, `3 min`, `5 h`, `4 d`: whole, in the largest unit that it fills (days after two)."""
     seconds = max(0, milliseconds) // 1000

@@ -114,7 +114,7 @@ def _show_reasons(out: Output, plan: EntityPlan) -> None:
     if plan.pending:
         out.line(f"{name}: runs {plan.engine.name}: {plan.engine.reason}")
     for problem in plan.found.problems:
-        out.line(f"{name}: the listing is not complete, so nothing is deleted: {problem}")
+        out.line(f"{name}: not all of the source can be read, and what may be there is not deleted: {problem}")
     if retried := plan.found.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
     if plan.found.counts.get("known_failures"):

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exits import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
+    EveryOption,
     FullRefreshOption,
     GenerationOption,
     JsonOption,
     ProjectOption,
     QuietOption,
     RetryFailuresOption,
+    WatchOption,
 )
 from instep.cli.output import Output, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.worker import serve, watching
 from instep.domain.refs import generation_text
 from instep.errors import UserError
 
@@ -42,6 +45,8 @@ def run(
         float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
     ] = 600.0,
     generation: GenerationOption = None,
+    watch: WatchOption = False,
+    every: EveryOption = 2.0,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -58,10 +63,26 @@ def run(
       instep run Document --full-refresh
       instep run Document --generation v2
       instep run plan.json
+      instep run --watch
     """
     from instep.app import load
     from instep.cli.planfile import read_plan
 
+    if watch:
+        if (
+            full_refresh
+            or retry_failures
+            or generation is not None
+            or any(each.endswith(".json") for each in what or ())
+        ):
+            raise UserError(
+                "--watch follows what changes from now on, and takes no plan, generation, --full-refresh or "
+                "--retry-failures",
+                hint="Run once with these, then watch.",
+            )
+        progress = watching(as_json=as_json, quiet=quiet)
+        serve(what, project, watch=every, allow_deletes=allow_deletes, engine=engine, progress=progress)
+        return
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
     if saved and (full_refresh or retry_failures or allow_deletes or generation is not None):
@@ -85,6 +106,9 @@ def run(
 def finish(out: Output, results: Sequence[EntityResult]) -> None:
     """Show the results of a run, and leave with their exit code."""
     out.result([each.as_dict() for each in results], lambda: _show(out, results))
+    codes = [report(each.problem, as_json=False) for each in results if each.problem]
+    if codes:
+        raise typer.Exit(min(codes))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
     if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):
@@ -98,7 +122,7 @@ def _show(out: Output, results: Sequence[EntityResult]) -> None:
         rows.append(
             [
                 ref_text(each.plan.ref, each.plan.generation),
-                state_text(str(each.state)) if each.state else "held back" if each.held_back else "up to date",
+                state_text(each.state_name).replace("_", " "),
                 counts.written,
                 counts.skipped + each.plan.found.counts.get("unchanged", 0),
                 counts.deleted,

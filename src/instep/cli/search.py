@@ -25,6 +25,15 @@ def search(
     entity: Annotated[
         list[str] | None, typer.Option("--entity", "-e", help="Only this entity; may be given again.")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="Ask this one of several targets; by default the first that the entity names.",
+            show_default=False,
+        ),
+    ] = None,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -37,6 +46,7 @@ def search(
       instep search "fence of a slice" --mode text --limit 3
       instep search lease --entity Document --json
       instep search lease --generation v2
+      instep search lease --target pg
     """
     from instep.app import load
 
@@ -48,6 +58,7 @@ def search(
             limit=limit,
             entities=entity,
             generation=generation,
+            target=target,
             progress=progress,
         )
     out.result([each.as_dict() for each in found], lambda: _show(out, found))

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import EntitiesArgument, JsonOption, ProjectOption, QuietOption
+from instep.cli.options import (
+    AllowDeletesOption,
+    EntitiesArgument,
+    EveryOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+    WatchOption,
+)
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.errors import UserError
 
 if TYPE_CHECKING:
     from instep.service.progress import Progress
@@ -19,6 +29,9 @@ def worker(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when nothing is left to do.", show_default=False)
     ] = False,
+    watch: WatchOption = False,
+    every: EveryOption = 2.0,
+    allow_deletes: AllowDeletesOption = False,
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
     ] = None,
@@ -29,21 +42,51 @@ def worker(
     """Help with the jobs that any server planned.
 
     It serves until Ctrl-C or SIGTERM, which stop it cleanly (exit code 0): its slices go back, and other
-    servers go on with them. It recovers what dead workers left behind. It never plans: `instep run` does,
-    on any server. Prints a line for each thing that happens; with --json a line of JSON.
+    servers go on with them. It recovers what dead workers left behind. It plans only with --watch: else
+    `instep run` does, on any server. Prints a line for each thing that happens; with --json a line of JSON.
 
     \b
     Examples:
       instep worker
       instep worker Document --engine spark
       instep worker --until-idle --json
+      instep worker --watch --every 5
     """
+    if watch and until_idle:
+        raise UserError("--watch goes on for ever, and --until-idle does not", hint="Leave one of them out.")
+    serve(
+        entities,
+        project,
+        watch=every if watch else None,
+        until_idle=until_idle,
+        allow_deletes=allow_deletes,
+        engine=engine,
+        progress=watching(as_json=as_json, quiet=quiet),
+    )
+
+
+def serve(
+    entities: list[str] | None,
+    project: Path | None,
+    *,
+    watch: float | None,
+    allow_deletes: bool,
+    engine: str | None,
+    progress: Progress,
+    until_idle: bool = False,
+) -> None:
     from instep.app import load
 
-    progress = watching(as_json=as_json, quiet=quiet)
     try:
         with terminate_like_ctrl_c():
-            load(project).worker(entities, until_idle=until_idle, engine=engine, progress=progress)
+            load(project).worker(
+                entities,
+                until_idle=until_idle,
+                watch=watch,
+                allow_deletes=allow_deletes,
+                engine=engine,
+                progress=progress,
+            )
     except KeyboardInterrupt:
         # To be told to stop is how a server ends.
         progress.say("worker", "stopped; what it held went back, for others to go on with")

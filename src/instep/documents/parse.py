@@ -91,7 +91,24 @@ def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
             title, text = _markdown(text)
         elif kind == "rst":
             title = _first_section(text[:_HEAD])
-    return Parsed(kind, (" ".join(title.split()) or name)[:TITLE], text)
+    return Parsed(kind, titled(title) or name[:TITLE], text)
+
+
+def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+    """The same for text that the source has taken out of its document already, so it is left as it is. It is cut as
+    Markdown if the URI ends like that. The title is the first heading of Markdown, or else the end of the URI.
+    """
+    name = unquote(uri.rsplit("/", 1)[-1], errors="replace")
+    check_lines(data, max_line_bytes)
+    text = _decoded(data)
+    markdown = _KINDS.get(PurePosixPath(name).suffix.lower()) == "markdown"
+    title = _first_heading(text[:_HEAD]) if markdown else ""
+    return Parsed("markdown" if markdown else "text", titled(title) or name[:TITLE], text)
+
+
+def titled(text: str) -> str:
+    """As titles are kept: one line, not too long."""
+    return " ".join(text.split())[:TITLE]
 
 
 def check_lines(data: bytes | str, most: int) -> None:

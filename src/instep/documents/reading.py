@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from instep.documents.chunk import Chunker
-from instep.documents.limits import Limits
-from instep.documents.parse import Parsed, ParseFailure, parse
+from instep.documents.limits import Limits, Oversize
+from instep.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
 from instep.documents.reasons import cleaned
-from instep.documents.rows import CHANGE_SCHEMA, CHUNK_SCHEMA
+from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.identity import chunk_id, content_hash
-from instep.domain.manifest import Action
-from instep.sources.port import Content, DocumentSource, Unreadable, Vanished
+from instep.domain.manifest import Action, SourceDocument
+from instep.domain.waves import SKIPPED
+from instep.sources.port import Answer, Content, DocumentSource, TooLarge, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
 BATCH_ROWS = 2_000
@@ -23,6 +24,22 @@ BATCH_BYTES = 4 << 20
 #: Documents are read until this many bytes are together; they are then cut at once, on all cores.
 _GROUP_BYTES = 2 << 20
 _GROUP_DOCUMENTS = 512
+#: Changes that a source is asked for at once, if they come in smaller batches.
+_TOGETHER = 20_000
+
+
+class _Change(NamedTuple):
+    """A row of `CHANGE_SCHEMA`."""
+
+    slice_id: str
+    action: str
+    document_id: str
+    uri: str
+    size: int
+    version: str
+    bucket: int
+    previous_hash: str
+    locator: str
 
 
 class _Document(NamedTuple):
@@ -53,53 +70,113 @@ class Reader:
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
-        for group in self._groups(changes):
+        return self._cut(document for batch in _together(changes) for document in self._documents(batch))
+
+    def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
+        """The same of changes whose documents somebody else has read."""
+        return self._cut(
+            self._read(_document(change), answer, change.previous_hash)
+            for batch, answers in answered
+            for change, answer in zip(_changes(batch), answers, strict=True)
+        )
+
+    def _cut(self, documents: Iterable[_Document]) -> Iterator[pa.RecordBatch]:
+        for group in _groups(documents):
             yield from _bounded(self._batch(group))
 
-    def _groups(self, changes: Iterable[pa.RecordBatch]) -> Iterator[list[_Document]]:
-        group: list[_Document] = []
-        held = 0
-        for batch in changes:
-            for slice_id, action, document_id, uri, size, version, bucket, previous_hash in zip(
-                *(batch[name].to_pylist() for name in CHANGE_SCHEMA.names), strict=True
-            ):
-                change = _Document(slice_id, document_id, uri, version, size, bucket)
-                document = self._read(change, action, previous_hash)
-                group.append(document)
-                held += len(document.parsed.text) if document.parsed else 0
-                if held >= _GROUP_BYTES or len(group) >= _GROUP_DOCUMENTS:
-                    yield group
-                    group, held = [], 0
-        if group:
-            yield group
+    def _documents(self, batch: pa.RecordBatch) -> Iterator[_Document]:
+        changes = _changes(batch)
+        wanted = (
+            SourceDocument(each.uri, each.size, each.version, each.locator)
+            for each in changes
+            if each.action != Action.DELETE
+        )
+        answers = self.source.contents(wanted, max_bytes=self.limits.ceiling)
+        for each in changes:
+            if each.action == Action.DELETE:
+                yield _document(each)._replace(deleted=True)
+            else:
+                yield self._read(_document(each), next(answers), each.previous_hash)
 
-    def _read(self, document: _Document, action: str, previous_hash: str) -> _Document:
-        if action == Action.DELETE:
-            return document._replace(deleted=True)
-        try:
-            content = self.source.read(document.uri, max_bytes=self.limits.max_document_bytes)
-        except Vanished:
+    def _read(self, document: _Document, answer: Answer, previous_hash: str) -> _Document:
+        if isinstance(answer, Vanished):
             return document._replace(vanished=True)
-        except Unreadable as error:
-            return _failed(document, "read", str(error))
-        return self._parsed(document, content, previous_hash)
+        if isinstance(answer, TooLarge):
+            return self._oversize(document, "read", self.limits.bytes_text(answer.size))
+        if isinstance(answer, Unreadable):
+            return _failed(document, "read", str(answer))
+        return self._parsed(document, answer, previous_hash)
 
     def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
-        found = content_hash(content.data)
+        found = content.hash
         document = document._replace(size=content.size, version=content.version, document_hash=found)
         if found == previous_hash:
             return document._replace(unchanged=True)
         try:
-            parsed = parse(content.data, document.uri, max_line_bytes=self.limits.max_line_bytes)
+            parsed = self._parse(content, document.uri)
         except ParseFailure as error:
             return _failed(document, error.stage, error.reason)
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             return _failed(document, "parse", f"{type(error).__name__}: {error}")
         return document._replace(parsed=parsed)
 
+    def _parse(self, content: Content, uri: str) -> Parsed:
+        parser = parse_text if content.text else parse
+        parsed = parser(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
+        return parsed if content.title is None else parsed._replace(title=titled(content.title) or parsed.title)
+
     def _batch(self, group: list[_Document]) -> pa.RecordBatch:
         cut = iter(self.chunker.chunks([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
-        return _assemble(group, [next(cut) if each.parsed else [] for each in group], self.chunker.fingerprint)
+        chunks = [next(cut) if each.parsed else [] for each in group]
+        for place, found in enumerate(chunks):
+            reason = self.limits.chunks_text(len(found))
+            if reason is not None and self.limits.on_oversize is not Oversize.WARN:
+                group[place] = self._oversize(group[place], "chunk", reason)
+                chunks[place] = []
+        return _assemble(group, chunks, self.chunker.fingerprint)
+
+    def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
+        return _failed(document, SKIPPED if self.limits.on_oversize is Oversize.SKIP else stage, reason)
+
+
+def _changes(batch: pa.RecordBatch) -> list[_Change]:
+    return [_Change(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Changes of several slices in one batch: some sources look for all of them at once."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        waiting.append(batch)
+        held += batch.num_rows
+        if held >= _TOGETHER:
+            yield _joined(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(each) for each in columns], schema=batches[0].schema)
+
+
+def _groups(documents: Iterable[_Document]) -> Iterator[list[_Document]]:
+    group: list[_Document] = []
+    held = 0
+    for document in documents:
+        group.append(document)
+        held += len(document.parsed.text) if document.parsed else 0
+        if held >= _GROUP_BYTES or len(group) >= _GROUP_DOCUMENTS:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def _document(change: _Change) -> _Document:
+    return _Document(change.slice_id, change.document_id, change.uri, change.version, change.size, change.bucket)
 
 
 def _failed(document: _Document, stage: str, reason: str) -> _Document:

@@ -30,6 +30,7 @@ CHANGE_SCHEMA = pa.schema(
         _required("version", pa.string()),
         _required("bucket", pa.int32()),
         _required("previous_hash", pa.string()),
+        _required("locator", pa.string()),
     ]
 )
 
@@ -73,6 +74,7 @@ def change_batch(part: WaveSlice) -> pa.RecordBatch:
         [change.version for change in changes],
         [change.bucket for change in changes],
         [change.previous_hash for change in changes],
+        [change.locator for change in changes],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANGE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.documents.diff import chunk_difference
+from instep.documents.digest import chunk_digests, document_digests
 from instep.documents.reasons import cleaned
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
-from instep.domain.identity import content_hash
+from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import ManifestEntry
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.errors import InstepError
 from instep.outcomes import encode_outcome, outcome_batch
 from instep.targets.port import ChunkChanges, ChunkWriter, existing_schema, row_schema
@@ -91,20 +92,33 @@ class _Effects(NamedTuple):
     removed: Array
     embedded: Array
     stored: Array
+    wanted_digest: Array
+    stored_digest: Array
     flaws: dict[int, tuple[str, str]]
 
 
 class Writer:
     """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
 
-    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again.
+    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again. `titled`: a
+    chunk is of its title too, which may change alone.
     """
 
-    def __init__(self, writer: ChunkWriter, vectors: Vectoriser, stamp: Stamp, *, transformed: bool = False) -> None:
+    def __init__(
+        self,
+        writer: ChunkWriter,
+        vectors: Vectoriser,
+        stamp: Stamp,
+        *,
+        transformed: bool = False,
+        titled: bool = False,
+    ) -> None:
         self._writer = writer
         self._vectors = vectors
         self._stamp = stamp
         self._transformed = transformed
+        self._titled = titled
+        self._ended: str | None = None
         self._slices: dict[str, _Slice] = {}
 
     def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
@@ -124,11 +138,14 @@ class Writer:
 
         end = _flags(group["end_of_document"])
         ends = [_End(*row) for row in _rows(group.select(_End._fields).filter(pa.array(end)))]
+        self._require_one_end(ends)
         owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
         complete = np.array([each.complete for each in ends], bool)
         rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
         owner = owner[complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
+        of_texts = _column(rows, "chunk_hash")
+        rows = _with_titles(rows) if self._titled else rows
         existing, stored_owner = self._existing(ends)
         compared = np.array([each.compared for each in ends], bool)[stored_owner]
         difference = chunk_difference(rows, existing.filter(pa.array(compared)))
@@ -136,11 +153,13 @@ class Writer:
         stale[compared] = difference.stale
         _leave_alone(flaws, owner, write, stored_owner, stale)
 
+        _add_flaws(flaws, "write", self._writer.unfit(rows.filter(pa.array(write))), owner[write])
+        _leave_alone(flaws, owner, write, stored_owner, stale)
+
         places = np.flatnonzero(write)
         fresh = rows.take(places)
-        embedded = self._vectors.of(_column(fresh, "text"), _column(fresh, "chunk_hash"))
-        for row, reason in embedded.flaws.items():
-            flaws.setdefault(int(owner[places[row]]), ("embed", reason))
+        embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
+        _add_flaws(flaws, "embed", embedded.flaws, owner[places])
         _leave_alone(flaws, owner, write, stored_owner, stale)
         good = write[places]
 
@@ -153,12 +172,26 @@ class Writer:
             removed=per_document(stored_owner[stale]),
             embedded=per_document(owner[places[good & embedded.computed]]),
             stored=per_document(stored_owner),
+            wanted_digest=document_digests(_chunk_digests(rows), owner, len(ends)),
+            stored_digest=document_digests(_chunk_digests(existing), stored_owner, len(ends)),
             flaws=flaws,
         )
         for place, each in enumerate(ends):
             _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
         return ChunkChanges(staged, existing.filter(pa.array(stale)))
+
+    def _require_one_end(self, ends: list[_End]) -> None:
+        """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
+        of a document without chunks.
+        """
+        for each in ends:
+            if each.document_id == self._ended:
+                raise IncompleteDocument(
+                    "a document came with two end rows; a transform must not multiply the rows with end_of_document "
+                    "(a join with several matches does)"
+                )
+            self._ended = each.document_id
 
     def _existing(self, ends: list[_End]) -> tuple[pa.Table, Array]:
         """Rows stored of these documents, and which document each is of."""
@@ -236,8 +269,26 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
             flaws.setdefault(int(owner[row]), ("transform", "the transform gave one chunk_id to two rows"))
         seen.add(identity)
         hashes.append(content_hash((text or "").encode()))
+    return _with_hashes(rows, hashes), flaws
+
+
+def _with_titles(rows: pa.Table) -> pa.Table:
+    """Hashes of title and text."""
+    pairs = _rows(rows.select(["title", "text"]))
+    return _with_hashes(
+        rows, [content_hash(titled_content((title or "").encode(), (text or "").encode())) for title, text in pairs]
+    )
+
+
+def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:
     place = rows.schema.get_field_index("chunk_hash")
-    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string())), flaws
+    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string()))
+
+
+def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int, str], owner: Array) -> None:
+    """The first flaw of a document counts."""
+    for row, reason in found.items():
+        flaws.setdefault(int(owner[row]), (stage, reason))
 
 
 def _leave_alone(flaws: dict[int, Any], owner: Array, write: Array, stored_owner: Array, stale: Array) -> None:
@@ -259,7 +310,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     flaw = effects.flaws.get(place)
     if each.failure_stage or flaw:
         stage, reason = flaw or (each.failure_stage or "", each.failure_reason or "")
-        tally["failed"] += 1
+        tally["skipped" if stage == SKIPPED else "failed"] += 1
         done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, cleaned(reason)))
         return
     wanted, written, removed = int(effects.wanted[place]), int(effects.written[place]), int(effects.removed[place])
@@ -274,6 +325,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     if each.vanished:
         return
     chunks = int(effects.stored[place]) if each.unchanged else wanted
+    digest = effects.stored_digest[place] if each.unchanged else effects.wanted_digest[place]
     tally["rows_kept"] += chunks - written
     done.entries.append(
         ManifestEntry(
@@ -284,8 +336,13 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
             each.document_hash or "",
             chunks,
             each.bucket,
+            int(digest),
         )
     )
+
+
+def _chunk_digests(rows: pa.Table) -> Array:
+    return chunk_digests(_column(rows, "chunk_id"), _column(rows, "chunk_hash"))
 
 
 def _flags(column: Any) -> Array:

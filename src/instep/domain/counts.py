@@ -30,6 +30,11 @@ class Counts:
     def balanced(self) -> bool:
         return self.read == self.written + self.skipped + self.deleted + self.failed
 
+    def __str__(self) -> str:
+        """For people: `3 written, 1 deleted`."""
+        kinds = ("written", "deleted", "skipped", "failed")
+        return ", ".join(f"{getattr(self, each):,} {each}" for each in kinds if getattr(self, each)) or "nothing to do"
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(*map(add, _values(self), _values(other)))
 

@@ -70,6 +70,11 @@ def content_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def titled_content(title: bytes, text: bytes) -> bytes:
+    """What is hashed of a text with its title. There is no NUL in a text that is indexed."""
+    return title + b"\0" + text
+
+
 def chunk_id(document: str, index: int, chunker: str) -> str:
     """SHA-256 of `document_id | chunk_index | chunker fingerprint`."""
     return hashlib.sha256(f"{document}|{index}|{chunker}".encode()).hexdigest()

@@ -12,15 +12,21 @@ from instep.domain.packing import pack, unpack
 
 
 class SourceDocument(NamedTuple):
-    """One line of a listing. `version` changes when the content may have (mtime in ns, or etag)."""
+    """One line of a listing. `version` changes when the content may have (mtime in ns, or etag). `locator` is the
+    source's own way to find this very version again, where the URI does not say it. A negative `size` is an estimate:
+    then the version alone tells what has changed.
+    """
 
     uri: str
     size: int
     version: str
+    locator: str = ""
 
 
 class ManifestEntry(NamedTuple):
-    """What is indexed of one document."""
+    """What is indexed of one document. `digest` says which `chunks` these are (`documents.digest`); None where that is
+    not known, because it was indexed by an Instep that kept none.
+    """
 
     document_id: str
     uri: str
@@ -29,6 +35,7 @@ class ManifestEntry(NamedTuple):
     document_hash: str
     chunks: int
     bucket: int
+    digest: int | None = None
 
 
 class Action(StrEnum):
@@ -53,20 +60,20 @@ class DocumentChange(NamedTuple):
     bucket: int
     previous_hash: str
     reason: str
+    locator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Changes in listing order (deletes last) and how many documents need nothing."""
+    """Changes in listing order (deletes last) and how many documents need nothing. `gone` counts those that are
+    deleted because they are not listed, not because the source says so.
+    """
 
     changes: Sequence[DocumentChange]
     unchanged: int
     known_failures: int
     recorded: int
-
-    @property
-    def deletes(self) -> int:
-        return sum(1 for change in self.changes if change.action is Action.DELETE)
+    gone: int = 0
 
 
 def difference(
@@ -76,13 +83,14 @@ def difference(
     *,
     complete: bool,
     buckets: int,
+    deleted: Iterable[str] = (),
     retry_failures: bool = False,
 ) -> Difference:
     """Compare a listing with the manifest (both by URI).
 
     `failed` gives the version at which a document last failed: it is tried again when its version
-    differs, or when `retry_failures` is set. Deletes come only from a listing that is `complete`.
-    A URI listed twice counts once.
+    differs, or when `retry_failures` is set. What is not listed is deleted only if the listing is `complete`; what the
+    source says is `deleted` is so in any case, unless it is listed too. A URI listed twice counts once.
     """
     changes: list[DocumentChange] = []
     seen: set[str] = set()
@@ -102,21 +110,39 @@ def difference(
             changes.append(_change(Action.RETRY, document, entry, buckets, reason))
         elif entry is None:
             changes.append(_change(Action.INSERT, document, None, buckets, "new"))
-        elif entry.version != document.version or entry.size != document.size:
-            reason = "size changed" if entry.size != document.size else "touched"
+        elif entry.version != document.version or _resized(document, entry):
+            reason = "size changed" if _resized(document, entry) else "touched"
             changes.append(_change(Action.UPDATE, document, entry, buckets, reason))
         else:
             unchanged += 1
+    told = [uri for uri in dict.fromkeys(deleted) if uri not in seen]
+    changes += _deletions(told, recorded, failed, buckets, "deleted by the source")
+    seen.update(told)
+    gone: list[DocumentChange] = []
     if complete:
-        for uri, entry in recorded.items():
-            if uri not in seen:
-                gone = SourceDocument(uri, entry.size, entry.version)
-                changes.append(_change(Action.DELETE, gone, entry, buckets, "no longer in the source"))
-        for uri, version in failed.items():
-            if uri not in seen and uri not in recorded:
-                gone = SourceDocument(uri, 0, version)
-                changes.append(_change(Action.DELETE, gone, None, buckets, "failed before; no longer in the source"))
-    return Difference(changes, unchanged, known, len(recorded))
+        missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
+        gone = _deletions(missing, recorded, failed, buckets, "no longer in the source")
+    return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone))
+
+
+def _resized(document: SourceDocument, entry: ManifestEntry) -> bool:
+    return document.size >= 0 and document.size != entry.size
+
+
+def _deletions(
+    uris: Iterable[str], recorded: Mapping[str, ManifestEntry], failed: Mapping[str, str], buckets: int, reason: str
+) -> list[DocumentChange]:
+    """Of those that are indexed, then of those that only failed."""
+    known, failures = [], []
+    for uri in uris:
+        entry = recorded.get(uri)
+        if entry is not None:
+            document = SourceDocument(uri, entry.size, entry.version)
+            known.append(_change(Action.DELETE, document, entry, buckets, reason))
+        elif uri in failed:
+            document = SourceDocument(uri, 0, failed[uri])
+            failures.append(_change(Action.DELETE, document, None, buckets, f"failed before; {reason}"))
+    return known + failures
 
 
 def _change(
@@ -127,23 +153,23 @@ def _change(
         action,
         identity,
         document.uri,
-        document.size,
+        entry.size if entry and document.size < 0 else abs(document.size),
         document.version,
         bucket_of(identity, buckets),
         entry.document_hash if entry else "",
         reason,
+        document.locator,
     )
 
 
 class DeleteGuard(NamedTuple):
-    """Refuses a run that would delete suspiciously much (share of what is recorded)."""
+    """Refuses a run that would delete suspiciously much (share of what is recorded) that nobody asked for."""
 
     share: float = 0.2
     floor: int = 100
 
     def blocks(self, difference: Difference) -> bool:
-        deletes = difference.deletes
-        return deletes >= self.floor and deletes > self.share * difference.recorded
+        return difference.gone >= self.floor and difference.gone > self.share * difference.recorded
 
 
 def encode_changes(changes: Sequence[DocumentChange]) -> bytes:

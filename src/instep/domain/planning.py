@@ -124,9 +124,20 @@ def claim_order(slices: Sequence[SlicePlan]) -> list[int]:
     """Positions in the order of claims: the i-th of them gets rank i.
 
     Highest priority first, then longest processing time first (Graham 1969: at most 4/3 of the shortest
-    makespan), then as planned.
+    makespan), then as planned. A giant comes last of its priority: the others would wait for it, and it can be as late
+    as all of them together.
     """
-    return sorted(range(len(slices)), key=lambda at: (-slices[at].priority, -slices[at].work, slices[at].index, at))
+
+    def key(at: int) -> tuple[object, ...]:
+        here = slices[at]
+        return -here.priority, is_giant(here.units, here.work), -here.work, here.index, at
+
+    return sorted(range(len(slices)), key=key)
+
+
+def is_giant(units: int, work: int) -> bool:
+    """Whether a slice is one document that is more than the largest slice should be."""
+    return units == 1 and work > SLICE_ROWS_MAX
 
 
 def claimable_at(place: int, count: int, now: int, stagger: int) -> int:

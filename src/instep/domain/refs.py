@@ -83,6 +83,21 @@ def is_entity_name(name: str) -> bool:
     return bool(_ENTITY.match(name))
 
 
+def entity_in(name: str, target: str) -> str:
+    """What an entity with several targets is called in one of them: `Document__pg`."""
+    return f"{name}__{target}"
+
+
+def own_name(entity: str) -> str:
+    """What it was declared as: `Document` for `Document__pg`."""
+    return entity.partition("__")[0]
+
+
+def is_own_name(name: str) -> bool:
+    """Whether an entity may be declared under this name: no target, and no physical index, can be taken for its own."""
+    return is_entity_name(name) and "__" not in name and not name.endswith("_")
+
+
 def is_normal(ref: str) -> bool:
     """Whether this is how the partition that it names is written in the ledger."""
     return bool(_NORMAL.match(ref))

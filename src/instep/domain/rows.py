@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from instep.domain.cuts import Bin, KeyRange
-from instep.domain.keys import decode_bound, encode_bound
+from instep.domain.keys import Key, decode_bound, encode_bound
 from instep.domain.packing import pack, unpack
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.windows import Window
@@ -45,13 +45,15 @@ class RowColumns:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Rows of a table: those in the scope (its namespaces too), in the window (None: whatever their watermark), and in
-    one of the ranges of the columns `cut_by` (none: all). A null in these columns is less than any value.
+    one of the ranges of the columns `cut_by` (none: all). A null in these columns is less than any value. `keys` are
+    the only ones that are wanted (none: all); others may come as well.
     """
 
     scope: Scope = GLOBAL
     window: Window | None = None
     cut_by: tuple[str, ...] = ()
     ranges: tuple[KeyRange, ...] = ()
+    keys: tuple[Key, ...] = ()
 
 
 class Histogram(NamedTuple):

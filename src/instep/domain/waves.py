@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
 from instep.domain.manifest import DocumentChange, ManifestEntry
@@ -47,6 +47,11 @@ class Wave:
     @property
     def work(self) -> int:
         return sum(each.work for each in self.slices)
+
+
+#: The stage of a document that was left out because it is to be: it is counted as skipped, and kept with the failures,
+#: so that it is not read again before it changes.
+SKIPPED: Final = "skipped"
 
 
 class Failure(NamedTuple):

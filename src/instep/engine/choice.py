@@ -75,9 +75,16 @@ def cores_of(master: str, remote: str | None = None) -> int:
 
 
 def choose(
-    configured: Literal["auto", "inline", "spark"], work: int, *, transform: bool, warm: bool, cores: int
+    configured: Literal["auto", "inline", "spark"],
+    work: int,
+    *,
+    needs_spark: bool,
+    warm: bool,
+    cores: int,
+    in_process: bool = False,
 ) -> EngineChoice:
-    """`warm`: a Spark session is there already (the user's own, or from an earlier entity).
+    """`warm`: a Spark session is there already (the user's own, or from an earlier entity). `in_process`: no other
+    process can work with the target, which Spark's tasks are.
 
     `cores` is what Spark has; threads here are bounded by this machine's.
     """
@@ -87,8 +94,10 @@ def choose(
     def chosen(name: EngineName, reason: str) -> EngineChoice:
         return EngineChoice(name, reason, work, round(inline, 1), round(spark, 1))
 
-    if transform:
-        return chosen("spark", "it has a transform, and transforms run on Spark")
+    if in_process:
+        return chosen("inline", "its target is in this process")
+    if needs_spark:
+        return chosen("spark", "its source or its transform is for Spark")
     if configured != "auto":
         return chosen(configured, f"the project says `engine: {configured}`")
     if warm:

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from instep.documents.rows import CHUNK_SCHEMA
-from instep.domain.waves import Wave
+from instep.domain.waves import Wave, WaveSlice
 from instep.engine.deal import buckets
-from instep.engine.port import WaveProgram
+from instep.engine.port import Batches, WaveProgram
 from instep.engine.tasks import ddl, packed_changes, settled
 from instep.failures import packed
 
@@ -80,6 +80,22 @@ def _source(name: str, program: bytes, parts: Sequence[BucketPartition]) -> Wave
 def _source_class(name: str, program: bytes, parts: Sequence[BucketPartition]) -> type[WaveSource]:
     content = {"name": classmethod(lambda cls: name), "program": program, "parts": parts}
     return type("ThisWave", (WaveSource,), content)
+
+
+class _Silence:
+    """Reads nothing: a program for looking at what would be done."""
+
+    def read(self, changes: Batches) -> Batches:
+        return iter(())
+
+    def write(self, chunks: Batches) -> Batches:
+        return iter(())
+
+
+def empty_source(name: str) -> type[WaveSource]:
+    """A data source class of a wave without documents, whatever a transform asks of it."""
+    nothing = BucketPartition(packed_changes([WaveSlice("", 0, 0, 0)]))
+    return _source_class(name, CloudPickleSerializer().dumps(_Silence()), [nothing])
 
 
 def wave_source(name: str, wave: Wave, program: WaveProgram) -> type[WaveSource]:

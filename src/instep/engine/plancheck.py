@@ -4,7 +4,8 @@ A document's chunks and its end row must reach one writer, together and in order
 our source to the writer (the path in the plan tree; what joins it from the side is free) there may
 be no exchange, sort, aggregate, window, limit, union or sample. Allowed:
 
-* a broadcast of some *other* table that the documents are joined with: it does not move documents;
+* a broadcast of some *other* table that the documents are joined with: it does not move documents. Documents that are
+  rows of a table begin at such a join, with the changes that a wave has of them;
 * `coalesce`, which puts whole partitions behind each other: documents stay whole and in order.
 """
 
@@ -36,6 +37,9 @@ _REFUSED = (
     ("FlatMapCoGroups", "cogrouped map"),
 )
 
+#: Steps that Spark sorts for by itself: they are what the user wrote.
+_SORTED_FOR = ("SortMergeJoin", "Aggregate", "Window", "FlatMapGroups", "FlatMapCoGroups", "Sample")
+
 
 @dataclass(slots=True)
 class Step:
@@ -66,6 +70,18 @@ def check_plan(explained: str, source: str) -> None:
         words = _offence(path, position)
         if words is not None:
             raise _refusal(words, f"Spark's plan has {_spoken(path[position])}")
+
+
+def check_rows(explained: str, source: str) -> None:
+    """Raises `UserError` unless the rows of a table get their changes by a broadcast, and stay where they are."""
+    root = parse(explained)
+    paths = list(_paths(root, source)) if root else []
+    moved = [_spoken(step) for path in paths for place, step in enumerate(path) if _offence(path, place)]
+    if len(paths) != 1 or moved:
+        raise UserError(
+            f"Spark would move the rows of the table between tasks{f': {moved[0]}' if moved else ''}",
+            hint="Changes are broadcast to them: is spark.sql.optimizer.disableHints set?",
+        )
 
 
 def parse(explained: str) -> Step | None:
@@ -107,20 +123,27 @@ def _add_details(lines: list[str], steps: dict[int, Step]) -> None:
         match = _DETAIL.match(line)
         if match:
             current = steps.get(int(match["number"]))
-        elif current and line.startswith("Arguments:"):
-            current.detail = line.removeprefix("Arguments:").strip()
+        elif current and line.startswith(("Arguments:", "Right keys")):
+            current.detail = line.partition(":")[2].strip()
 
 
 def _paths(step: Step, source: str) -> list[list[Step]]:
-    """Every way from the root down to a scan of the source."""
-    if "Scan" in step.name and source in step.name:
+    """Every way from the root down to where the documents begin."""
+    if ("Scan" in step.name and source in step.name) or _joins_changes(step, source):
         return [[step]]
     return [[step, *path] for child in step.children for path in _paths(child, source)]
+
+
+def _joins_changes(step: Step, source: str) -> bool:
+    """Whether the rows of a table get their changes here, which are broadcast to them."""
+    return step.name.startswith("BroadcastHashJoin") and "BuildRight" in step.name and source in step.detail
 
 
 def _offence(path: list[Step], position: int) -> str | None:
     step = path[position]
     words = next((words for part, words in _REFUSED if part in step.name), None)
+    if words == "sort" and position and any(part in path[position - 1].name for part in _SORTED_FOR):
+        return _offence(path, position - 1)
     if words is None or not step.name.endswith("Exchange") or "REPARTITION" in step.detail:
         return words
     if "Broadcast" in step.name:

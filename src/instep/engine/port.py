@@ -49,6 +49,23 @@ class TableProgram(Protocol):
         """
 
 
+@runtime_checkable
+class RowProgram(WaveProgram, Protocol):
+    """What a wave of documents does that are rows of a table: Spark scans it once; without Spark `read` looks there."""
+
+    def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
+        """The rows that the wave's changes need, each behind its change (the columns of `CHANGE_SCHEMA`). A document
+        whose row is not there any more is missing. The changes are broadcast to the rows; their columns begin with
+        `name`, by which Spark's plan tells them.
+        """
+
+    def read_rows(self, rows: Batches) -> Batches:
+        """A task's part: such rows → chunk rows."""
+
+    def without_rows(self, wave: Wave) -> Batches:
+        """The changes that need no row."""
+
+
 class Engine(Protocol):
     @property
     def name(self) -> str: ...

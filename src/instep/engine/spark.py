@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,12 +13,14 @@ from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine import sparkapi
 from instep.engine.deal import buckets
-from instep.engine.plancheck import check_plan
-from instep.engine.port import TableProgram, WaveProgram
+from instep.engine.fused import fused
+from instep.engine.plancheck import check_rows
+from instep.engine.port import RowProgram, TableProgram, WaveProgram
 from instep.engine.session import LazySpark
+from instep.engine.transforming import Transform, in_a_line, transformed
 from instep.errors import InstepError, UserError
 from instep.failures import packed, unpacked
-from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, task_outcomes
+from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +31,6 @@ POLL_SECONDS = 0.5
 SHORT_WORK = 200_000
 #: How long a cancelled wave is waited for.
 CANCEL_SECONDS = 10.0
-
-Transform = Callable[[Any], Any]
 
 
 class SparkEngine:
@@ -59,6 +59,8 @@ class SparkEngine:
                 return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
             with self._lock:
                 units = sum(len(part.changes) for part in wave.slices)
+                if isinstance(program, RowProgram):
+                    return self._of_rows(session, wave, program, _Progress(units, progress))
                 frame = self._frame(session, wave, program)
                 return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
         except InstepError:
@@ -87,51 +89,44 @@ class SparkEngine:
         chunks = transformed(session.read.format(self._source).load(), transform, self._source)
         return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
 
+    def _of_rows(
+        self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress
+    ) -> Sequence[TaskOutcome]:
+        """What needs no row of the table is done here, beside what Spark does: it is little."""
+        from instep.engine.tasks import ddl, outcome_of_rows, read_task
+
+        apart = list(program.without_rows(wave))
+        done = list(fused(program, iter(apart))) if apart else []
+        found = pa.Table.from_batches(done, OUTCOME_SCHEMA)
+        if sum(each.num_rows for each in apart) < sum(len(part.changes) for part in wave.slices):
+            frame = _read_by_spark(lambda: program.changed_rows(lambda: session, wave, self._source))
+            check_rows(sparkapi.explained(frame), self._source)
+            transform: Transform | None = getattr(program, "transform", None)
+            if transform is None:
+                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(program), ddl(OUTCOME_SCHEMA))
+            else:
+                chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))
+                tasks = sparkapi.map_in_arrow(
+                    transformed(chunks, transform, self._source), _writer(program), ddl(OUTCOME_SCHEMA)
+                )
+            found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
+        return row_outcomes(found, wave)
+
+
+def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
+    try:
+        return frame()
+    except InstepError:
+        raise
+    except Exception as error:
+        raise UserError(f"Spark cannot read the table: {in_a_line(error)}") from error
+
 
 def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
     from instep.engine.tasks import ddl, row_task
 
-    try:
-        frame = program.frame(lambda: session)
-    except InstepError:
-        raise
-    except Exception as error:
-        raise UserError(f"Spark cannot read the table: {_in_a_line(error)}") from error
+    frame = _read_by_spark(lambda: program.frame(lambda: session))
     return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
-
-
-def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFrame:
-    """The transform's result, checked before it runs: no document row moves between tasks, and
-    columns were added at most, never dropped, renamed or retyped.
-    """
-    try:
-        result = transform(frame)
-    except Exception as error:
-        raise UserError(f"the transform raised {_in_a_line(error)}") from error
-    if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
-        raise UserError(f"the transform returned {type(result).__name__}, not a DataFrame")
-    check_plan(sparkapi.explained(result), source)
-    given = {each.name: each.dataType for each in frame.schema.fields}
-    names = result.columns
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"the transform's result has two columns named {', '.join(twice)}")
-    types = {each.name: each.dataType for each in result.schema.fields}
-    missing = [name for name in given if name not in types]
-    if missing:
-        raise UserError(
-            f"the transform dropped or renamed {', '.join(missing)}",
-            hint="It may add columns and change values; the columns it is given have to stay.",
-        )
-    for name, kind in given.items():
-        if types[name] != kind:
-            raise UserError(
-                f"the transform changed the type of {name} from {kind.simpleString()} to {types[name].simpleString()}",
-                hint=f"Cast it back: .withColumn({name!r}, col({name!r}).cast({kind.simpleString()!r}))",
-            )
-    added = [name for name in names if name not in given]
-    ordered: DataFrame = result.select(*given, *added)
-    return ordered
 
 
 def _writer(program: WaveProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -196,8 +191,3 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
         raise failed[0]
     progress.look(1, 1)
     return answer[0]
-
-
-def _in_a_line(error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [""])[0][:300]
-    return f"{type(error).__name__}: {reason}"

@@ -13,7 +13,7 @@ from instep.documents.rows import change_batch
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.deal import buckets
 from instep.engine.fused import fused
-from instep.engine.port import Batches, WaveProgram
+from instep.engine.port import Batches, RowProgram, WaveProgram
 from instep.failures import packed
 
 _SPARK_TYPES = {
@@ -67,6 +67,36 @@ def row_task(write: Callable[[Batches], Batches]) -> Callable[[Batches], Batches
         return settled(packed(mine(rows)))
 
     return task
+
+
+def read_task(program: RowProgram) -> Callable[[Batches], Batches]:
+    """For `mapInArrow` over rows beside their changes."""
+    pickled = CloudPickleSerializer().dumps(program)
+
+    def task(rows: Batches) -> Batches:
+        mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
+        return settled(packed(mine.read_rows(rows)))
+
+    return task
+
+
+def outcome_of_rows(program: RowProgram) -> Callable[[Batches], Batches]:
+    """The same, which writes what it has read."""
+    pickled = CloudPickleSerializer().dumps(program)
+
+    def task(rows: Batches) -> Batches:
+        mine = cast(RowProgram, CloudPickleSerializer().loads(pickled))
+        return settled(packed(fused(_OfRows(mine), rows)))
+
+    return task
+
+
+class _OfRows:
+    """A program whose changes come with their rows."""
+
+    def __init__(self, program: RowProgram) -> None:
+        self.read = program.read_rows
+        self.write = program.write
 
 
 def settled(batches: Batches) -> Iterator[pa.RecordBatch]:

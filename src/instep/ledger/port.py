@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from instep.domain.buckets import BucketLoad
 from instep.domain.events import DependencyMissed, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceStatus
@@ -405,6 +406,14 @@ class Ledger(Protocol):
 
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
+
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        """How many documents of an instance have more bytes or more chunks, and the largest `limit` of them."""
+
+    def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
+        """What buckets hold of an instance, by the manifest, and how they keep up: by the slices of jobs on that, and
+        of open parts on the generation. By their numbers; a bucket of which nothing is known is left out.
+        """
 
     def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         """URI → version at which the document last failed."""

@@ -30,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 
 metadata = MetaData(
     naming_convention={
@@ -246,6 +246,7 @@ documents = Table(
     Column("document_hash", String(255), nullable=False),
     Column("chunks", BigInteger, nullable=False),
     Column("bucket", Integer, nullable=False),
+    Column("digest", BigInteger),
     sqlite_with_rowid=False,
     **_OPTIONS,
 )

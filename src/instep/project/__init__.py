@@ -7,6 +7,7 @@ from instep.project.documents import (
     HashingEmbed,
     Limits,
     OpenAIEmbed,
+    RowDocument,
     SentenceTransformersEmbed,
 )
 from instep.project.entities import Entity
@@ -20,6 +21,7 @@ from instep.project.sources import (
     DEFAULT_EXCLUDE,
     DEFAULT_INCLUDE,
     ClickHouseSource,
+    FeedSource,
     FilesSource,
     Source,
     SparkSource,
@@ -27,7 +29,7 @@ from instep.project.sources import (
 )
 from instep.project.spark import Spark
 from instep.project.tables import Edge, End, Node, TableEntity
-from instep.project.targets import ClickHouseTarget, LanceTarget, PostgresTarget, Target
+from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget, Target
 
 __all__ = [
     "DEFAULT_EXCLUDE",
@@ -42,17 +44,21 @@ __all__ = [
     "Embed",
     "End",
     "Entity",
+    "FeedSource",
     "FilesSource",
     "Handler",
     "HashingEmbed",
     "InvalidProject",
     "LanceTarget",
     "Limits",
+    "MilvusTarget",
     "Node",
     "OpenAIEmbed",
     "PostgresTarget",
     "Problem",
     "Project",
+    "QdrantTarget",
+    "RowDocument",
     "SentenceTransformersEmbed",
     "Source",
     "Spark",

@@ -19,6 +19,17 @@ _CLICKHOUSE = re.compile(
     re.VERBOSE,
 )
 
+#: Without user and password: these servers take a key of their own.
+_HTTP_SERVER = re.compile(
+    r"""
+    https? ://
+    (?: [A-Za-z0-9._-]+ | \[ [0-9A-Fa-f:.]+ \] ) (?: : [0-9]{1,5} )?
+    (?: / [^/?#@\s]* )* /?
+    """,
+    re.VERBOSE,
+)
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}\Z")
+
 
 def is_url(location: str) -> bool:
     """Whether it is a URL (`s3://…`, or fsspec's `zip::…`), not a path."""
@@ -47,4 +58,22 @@ def postgres_uri(value: str) -> str:
         server_address(value)
     except ValueError as error:
         raise problem("uri", str(error)) from error
+    return value
+
+
+def qdrant_uri(value: str) -> str:
+    if _HOST_AND_PORT.match(value) or (is_url(value) and not _HTTP_SERVER.fullmatch(value)):
+        raise problem(
+            "uri", "must be a folder, or look like http://host:6333 (or https), with the key as `api_key` beside it"
+        )
+    return value
+
+
+def milvus_uri(value: str) -> str:
+    if not (_HTTP_SERVER.fullmatch(value) if is_url(value) else value.endswith(".db")):
+        raise problem(
+            "uri",
+            "must be a file that ends in .db, or look like http://host:19530 (or https), with user:password or a key "
+            "as `token` beside it",
+        )
     return value

@@ -8,8 +8,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from instep.project.base import Model, Variant
 from instep.project.entity import EntityBase
-from instep.project.fields import Bytes, Text, Whole, problem, typed
-from instep.project.sources import DeclaredFiles
+from instep.project.fields import Bytes, Columns, Text, Whole, problem, typed
+from instep.project.sources import ClickHouseSource, DeclaredDocuments, SparkSource
 
 MAX_BUCKETS = 1024
 MAX_DIMENSIONS = 65_536
@@ -85,19 +85,48 @@ class Chunk(Model):
 
 
 class Limits(Model):
-    """What a document may be at most; one that is larger goes to the failure list."""
+    """What a document may be at most."""
 
     max_document_bytes: Bytes = 256_000_000
     """Largest document, such as `256MB`."""
     max_line_bytes: Bytes = 1_000_000
-    """Longest line of a text document, such as `1MB`."""
+    """Longest line of a text document, such as `1MB`; a document with a longer one is a failure in any case."""
+    max_chunks: Whole | None = Field(default=None, ge=1)
+    """Most chunks of a document."""
+    on_oversize: Literal["warn", "fail", "skip"] = "fail"
+    """What becomes of a document over `max_document_bytes` or `max_chunks`: it is indexed all the same (`warn`, up to
+    four times the bytes), it is a failure (`fail`), or it is left out (`skip`)."""
+
+
+class RowDocument(Model):
+    """Which columns of a table make a document of each row."""
+
+    key: Columns
+    """Column or columns that tell rows apart, and name the document; never null."""
+    text: Text
+    """Column with the text."""
+    title: Text | None = None
+    """Column with the title."""
+    version: Text | None = None
+    """Column that differs whenever the row has changed, such as `updated_at`. Without it a hash of title and text is
+    worked out of every row in every run."""
+    deleted: Text | None = None
+    """Column that is true for rows that are deleted."""
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        if self.title == self.text:
+            raise problem("twice", "is the column of `text` already", path=("title",))
+        return self
 
 
 class DocumentEntity(EntityBase):
     """Documents: where they come from, how they are cut and embedded, where they land."""
 
-    source: DeclaredFiles
+    source: DeclaredDocuments
     """Where the documents are."""
+    document: RowDocument | None = None
+    """Of a table: which columns make a document of each row."""
     chunk: Chunk = Chunk()
     """How they are cut."""
     embed: DeclaredEmbed = HashingEmbed()
@@ -108,3 +137,22 @@ class DocumentEntity(EntityBase):
     """Number of routes; each document has exactly one, with one writer."""
     limits: Limits = Limits()
     """What a document may be at most."""
+    targets: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Names of several targets, instead of `target`: each is brought up to date for itself, and holds the same."""
+
+    @model_validator(mode="after")
+    def _target_or_targets(self) -> Self:
+        if self.target is not None and self.targets is not None:
+            raise problem("conflict", "is there beside `target`: name all in `targets`", path=("targets",))
+        return self
+
+    @model_validator(mode="after")
+    def _rows_of_tables(self) -> Self:
+        if self.document is not None and not isinstance(self.source, SparkSource | ClickHouseSource):
+            raise problem("conflict", "is for rows of a table, and the source is none", path=("document",))
+        return self
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether only Spark can read it, or run its transform."""
+        return self.transform is not None or (isinstance(self.source, SparkSource) and not self.source.plain)

@@ -8,16 +8,18 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import Discriminator, Tag
 
 from instep.domain.graph import MAX_NAME, is_table_name
-from instep.domain.refs import is_entity_name
+from instep.domain.refs import is_entity_name, is_own_name
 from instep.project.documents import DocumentEntity
+from instep.project.expansion import named_targets
 from instep.project.fields import problem
 from instep.project.tables import TableEntity
-from instep.project.targets import LanceTarget, Target
+from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
 
 #: Tags of the two kinds: no key of a file is called so.
 DOCUMENT: Final = "[document]"
 TABLE: Final = "[table]"
 
+_DOCUMENT_TYPES: Final = ("files", "feed")
 _TABLE_TYPES: Final = ("spark", "clickhouse")
 _TABLE_KEYS: Final = frozenset(TableEntity.model_fields) - frozenset(DocumentEntity.model_fields)
 
@@ -25,14 +27,18 @@ Entity: TypeAlias = DocumentEntity | TableEntity
 
 
 def kind_of(declared: Any) -> str:
-    """`DOCUMENT` or `TABLE`: by the type of the source, and if that is not known, by the other keys."""
+    """`DOCUMENT` or `TABLE`: of a table documents are made if `document` says how. If the type of the source is not
+    known, the other keys tell.
+    """
     if not isinstance(declared, Mapping):
         return TABLE if isinstance(declared, TableEntity) else DOCUMENT
+    if "document" in declared:
+        return DOCUMENT
     source = declared.get("source")
     kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
     if kind in _TABLE_TYPES:
         return TABLE
-    return TABLE if kind != "files" and not _TABLE_KEYS.isdisjoint(declared) else DOCUMENT
+    return TABLE if kind not in _DOCUMENT_TYPES and not _TABLE_KEYS.isdisjoint(declared) else DOCUMENT
 
 
 DeclaredEntity: TypeAlias = Annotated[
@@ -46,20 +52,17 @@ def check_names(entities: Mapping[str, Entity]) -> None:
         if not is_entity_name(name):
             message = "an entity's name is letters, digits and underscores, starting with a letter, at most 100"
             raise problem("entity_name", message, path=(name,))
-        if isinstance(entity, TableEntity) and not _names_a_table(name):
-            message = (
-                f"names of tables have no two underscores in a row, none at the end, and at most {MAX_NAME} letters"
-            )
+        if not is_own_name(name):
+            # `User__FOLLOWS` is the table of an edge of `User`, and `User__1f0c2a7e` one of its physical indexes.
+            message = "an entity's name has no two underscores in a row, and none at the end"
             raise problem("entity_name", message, path=(name,))
+        if isinstance(entity, TableEntity) and not is_table_name(name):
+            # It is the label of its node if that has no other.
+            raise problem("entity_name", f"a table's name has at most {MAX_NAME} letters", path=(name,))
         if name.lower() in seen:
             # They share folders and tables, which may not tell the case apart.
             raise problem("entity_name", f"differs from {seen[name.lower()]} in case only", path=(name,))
         seen[name.lower()] = name
-
-
-def _names_a_table(name: str) -> bool:
-    """`User__FOLLOWS` is the table of an edge of `User`, and `User` the label of its node if it has no other."""
-    return is_table_name(name) and "__" not in name and not name.endswith("_")
 
 
 def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
@@ -70,6 +73,9 @@ def check_engine(entities: Mapping[str, Entity], engine: str | None) -> None:
             raise problem("conflict", "a table needs Spark, and `engine` is inline", path=(name, "source"))
         if entity.transform:
             raise problem("conflict", "a transform needs Spark, and `engine` is inline", path=(name, "transform"))
+        if entity.needs_spark:
+            message = "only Parquet files as they are need no Spark, and `engine` is inline"
+            raise problem("conflict", message, path=(name, "source"))
 
 
 def check_graph(entities: Mapping[str, Entity]) -> None:
@@ -100,21 +106,42 @@ def _labels(entities: Mapping[str, Entity]) -> Iterator[tuple[str, tuple[str, ..
 
 
 def with_target(name: str, entity: Entity, targets: Mapping[str, Target]) -> Entity:
-    """The entity with the name of its target, which takes what it is made of."""
+    """The entity with the name of its target, or of several, which take what it is made of."""
     fitting = [each for each, target in targets.items() if _takes(target, entity)]
-    if entity.target is None:
+    if not list(named_targets(name, entity)):
         if len(targets) > 1:
             message = "must say which target, as there is more than one"
             raise problem("target", message, path=(name, "target"), allowed=fitting)
-        found = next(iter(targets))
-    else:
-        found = entity.target
-    if found not in targets:
-        raise problem("target", "no such target", path=(name, "target"), allowed=fitting)
-    if found not in fitting:
-        raise problem("target", "documents need a target of the type lance", path=(name, "target"), allowed=fitting)
-    return entity.model_copy(update={"target": found})
+        entity = entity.model_copy(update={"target": next(iter(targets))})
+    for path, found in named_targets(name, entity):
+        if found not in targets:
+            raise problem("target", "no such target", path=path, allowed=fitting)
+        if found not in fitting:
+            message = f"{_takers(entity)}, and this one is of the type {targets[found].type}"
+            raise problem("target", message, path=path, allowed=fitting)
+    return entity
+
+
+def check_processes(entities: Mapping[str, Entity], targets: Mapping[str, Target], engine: str | None) -> None:
+    """What only one process can work with is not for Spark, whose tasks are processes of their own."""
+    chosen = [(name, entity, *found) for name, entity in entities.items() for found in named_targets(name, entity)]
+    for name, entity, path, target in chosen:
+        if not in_process(targets[target]):
+            continue
+        alone = f"the target {target} is one in this process, which tasks of Spark cannot reach: name a server"
+        if entity.transform:
+            raise problem("conflict", f"a transform needs Spark, and {alone}", path=(name, "transform"))
+        if isinstance(entity, DocumentEntity) and entity.needs_spark:
+            raise problem("conflict", f"the source needs Spark, and {alone}", path=(name, "source"))
+        if engine == "spark":
+            raise problem("conflict", f"`engine` is spark, and {alone}", path=path)
 
 
 def _takes(target: Target, entity: Entity) -> bool:
-    return isinstance(entity, TableEntity) or isinstance(target, LanceTarget)
+    return target.type in (TABLE_TARGETS if isinstance(entity, TableEntity) else DOCUMENT_TARGETS)
+
+
+def _takers(entity: Entity) -> str:
+    tables = isinstance(entity, TableEntity)
+    *most, last = TABLE_TARGETS if tables else DOCUMENT_TARGETS
+    return f"{'tables' if tables else 'documents'} need a target of the type {', '.join(most)} or {last}"

@@ -15,17 +15,26 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.nats_address import nats_address
-from instep.domain.refs import Scope
+from instep.domain.refs import Scope, own_name
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_url
 from instep.project.base import Model
 from instep.project.dependencies import check_dependencies
-from instep.project.entities import DeclaredEntity, Entity, check_engine, check_graph, check_names, with_target
+from instep.project.entities import (
+    DeclaredEntity,
+    Entity,
+    check_engine,
+    check_graph,
+    check_names,
+    check_processes,
+    with_target,
+)
+from instep.project.expansion import expanded
 from instep.project.fields import Namespaces, Text, problem
 from instep.project.handlers import Handler
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.spark import Spark
-from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, Target
+from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
 
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -117,7 +126,9 @@ class Project(Model):
         targets = info.data.get("targets")
         if targets is None:
             return value  # They have errors of their own.
-        return {name: with_target(name, entity, targets) for name, entity in value.items()}
+        fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
+        check_processes(fitted, targets, info.data.get("engine"))
+        return expanded(fitted, targets)
 
     @property
     def ledger_url(self) -> str:
@@ -150,6 +161,17 @@ class Project(Model):
         """Absolute path of the folder for caches and locks; it may not exist yet."""
         return Path(self._absolute_path(self.state))
 
+    def named(self, name: str) -> tuple[str, ...]:
+        """The entities that a name stands for: several for one with several targets, none for one that is not there."""
+        if name in self.entities:
+            return (name,)
+        return tuple(each for each in self.entities if own_name(each) == name)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The entities as they are declared."""
+        return tuple(dict.fromkeys(map(own_name, self.entities)))
+
     def target_of(self, entity: str) -> str:
         """Name of the target of an entity."""
         name = self.entities[entity].target
@@ -159,7 +181,7 @@ class Project(Model):
     def resolved_target(self, name: str) -> Target:
         """A target with its paths made absolute."""
         target = self.targets[name]
-        if isinstance(target, LanceTarget):
+        if isinstance(target, LanceTarget | QdrantTarget | MilvusTarget):
             return target.model_copy(update={"uri": self.resolve(target.uri)})
         if isinstance(target, ClickHouseTarget):
             staging = target.staging and self.resolve(target.staging)

@@ -17,7 +17,7 @@ from instep.project.schema import json_schema
 from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
-_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri"})
+_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token"})
 
 #: What pydantic puts into the location of an error, and no file has.
 _MARKERS = frozenset({"[key]", DOCUMENT, TABLE})
@@ -113,8 +113,10 @@ def _of_the_other_kind(path: Path, data: Any) -> str | None:
     if len(path) != 3 or path[0] != "entities":
         return None
     if kind_of(data["entities"][path[1]]) == TABLE:
-        return "is for documents, and the source is a table" if path[2] in DocumentEntity.model_fields else None
-    return "is for tables, and the source is files" if path[2] in TableEntity.model_fields else None
+        if path[2] not in DocumentEntity.model_fields:
+            return None
+        return "is for documents, and the source is a table: `document` makes documents of its rows"
+    return "is for tables, and this is an entity of documents" if path[2] in TableEntity.model_fields else None
 
 
 def keys_allowed(path: Path, data: Any) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ DEFAULT_EXCLUDE = tuple(
     )
 )
 
+#: What Spark takes for a pattern in a path.
+_PATTERN = re.compile(r"[*?{}\[\]\\]")
 _FROM_SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 
 
@@ -48,6 +50,24 @@ class FilesSource(Variant):
     """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
 
     _texts = field_validator("path", "include", "exclude")(no_empty_text)
+
+    def storage(self) -> dict[str, JsonValue]:
+        """The storage options in clear text, for fsspec only."""
+        return {key: value.get_secret_value() for key, value in self.storage_options.items()}
+
+
+class FeedSource(Variant):
+    """A change feed: files of JSON lines that only grow, with upserts and tombstones of documents."""
+
+    type: Literal["feed"] = "feed"
+    """`feed`: documents."""
+    path: OneOrMore
+    """File, folder (all `.jsonl` and `.ndjson` below it) or glob (`feed/*.jsonl`), or a list of them: relative to the
+    project, absolute, or a URL."""
+    storage_options: dict[str, Secret[JsonValue]] = Field(default={})
+    """Options passed on to fsspec, such as `key` or `endpoint_url`; values are treated as secrets."""
+
+    _texts = field_validator("path")(no_empty_text)
 
     def storage(self) -> dict[str, JsonValue]:
         """The storage options in clear text, for fsspec only."""
@@ -97,6 +117,12 @@ class SparkSource(Variant):
             raise problem("required", "must say what to read: `path`, `table`, or `options` of the format")
         return self
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is Parquet files as they are, which can be read without Spark."""
+        changed = self.options or self.sql or self.table
+        return self.format.lower() == "parquet" and not changed and not any(map(_PATTERN.search, self.path or ()))
+
     def reader_options(self) -> dict[str, str]:
         """The options in clear text, for Spark only."""
         return {key: value.get_secret_value() for key, value in self.options.items()}
@@ -119,8 +145,8 @@ class ClickHouseSource(Variant):
     _sql = field_validator("sql")(_reads_the_source)
 
 
-_TYPED = typed("files", "spark", "clickhouse")
+_TYPED = typed("files", "feed", "spark", "clickhouse")
 TableSource: TypeAlias = SparkSource | ClickHouseSource
-Source: TypeAlias = FilesSource | TableSource
-DeclaredFiles: TypeAlias = Annotated[FilesSource, _TYPED]
+Source: TypeAlias = FilesSource | FeedSource | TableSource
+DeclaredDocuments: TypeAlias = Annotated[Source, Field(discriminator="type"), _TYPED]
 DeclaredTable: TypeAlias = Annotated[TableSource, Field(discriminator="type"), _TYPED]

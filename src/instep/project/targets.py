@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from instep.project.addresses import clickhouse_uri, is_clickhouse_server, postgres_uri
+from instep.project.addresses import (
+    clickhouse_uri,
+    is_clickhouse_server,
+    is_url,
+    milvus_uri,
+    postgres_uri,
+    qdrant_uri,
+)
 from instep.project.base import Variant
 from instep.project.fields import SecretText, Text, problem, typed
 
 _SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+#: Partitions of Milvus are called so, with a number behind it.
+_PARTITION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 
 
 class LanceTarget(Variant):
@@ -52,10 +61,10 @@ class ClickHouseTarget(Variant):
 
 
 class PostgresTarget(Variant):
-    """Tables of a PostgreSQL database."""
+    """Tables of a PostgreSQL database; for documents with the extension pgvector."""
 
     type: Literal["postgres"] = "postgres"
-    """`postgres`: for tables."""
+    """`postgres`: for documents (with the extension pgvector) and tables."""
     uri: Text = Field(repr=False)
     """`postgresql://user:${PASSWORD}@host/database`."""
     schema_: Text = Field(default="public", alias="schema")
@@ -71,5 +80,55 @@ class PostgresTarget(Variant):
         return value
 
 
-Target: TypeAlias = LanceTarget | ClickHouseTarget | PostgresTarget
-DeclaredTarget: TypeAlias = Annotated[Target, Field(discriminator="type"), typed("lance", "clickhouse", "postgres")]
+class QdrantTarget(Variant):
+    """Collections of Qdrant, in this process or on a server."""
+
+    type: Literal["qdrant"] = "qdrant"
+    """`qdrant`: for documents."""
+    uri: Text = Field(repr=False)
+    """Folder (relative to the project) for Qdrant in this process, or a server: `http://host:6333` (or `https`)."""
+    api_key: SecretStr | None = None
+    """Key of the server; write `${QDRANT_API_KEY}`, never the key itself."""
+
+    _address = field_validator("uri")(qdrant_uri)
+
+
+class MilvusTarget(Variant):
+    """Collections of Milvus, in this process (Milvus Lite) or on a server."""
+
+    type: Literal["milvus"] = "milvus"
+    """`milvus`: for documents."""
+    uri: Text = Field(repr=False)
+    """File (relative to the project) that ends in `.db` for Milvus in this process (Milvus Lite), or a server:
+    `http://host:19530` (or `https`)."""
+    token: SecretStr | None = None
+    """What the server asks for: `${MILVUS_TOKEN}`, which is `user:password` or a key."""
+    partition_prefix: str = "bucket"
+    """Documents of bucket 3 are in the partition `bucket_3`: its name before the number."""
+
+    _address = field_validator("uri")(milvus_uri)
+
+    @field_validator("partition_prefix")
+    @classmethod
+    def _plain_prefix(cls, value: str) -> str:
+        if not _PARTITION.match(value):
+            message = "must be letters, digits and underscores, at most 100, and not begin with a digit"
+            raise problem("partition_prefix", message)
+        return value
+
+
+Target: TypeAlias = LanceTarget | ClickHouseTarget | PostgresTarget | QdrantTarget | MilvusTarget
+DeclaredTarget: TypeAlias = Annotated[
+    Target,
+    Field(discriminator="type"),
+    typed("lance", "clickhouse", "postgres", "qdrant", "milvus"),
+]
+
+#: What takes documents, and what takes tables, by its `type`.
+DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus")
+TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres")
+
+
+def in_process(target: Target) -> bool:
+    """Whether only one process can work with it: the tasks of Spark are others."""
+    return isinstance(target, QdrantTarget | MilvusTarget) and not is_url(target.uri)

@@ -49,10 +49,10 @@ def check(
         if setup.target_name not in checked:
             checked.add(setup.target_name)
             yield _ask(f"target {setup.target_name}", partial(_target, setup))
-        if setup.ref.entity not in asked:  # Its other partitions are alike.
-            asked.add(setup.ref.entity)
+        if setup.alias not in asked:  # Its other partitions are alike.
+            asked.add(setup.alias)
             for name, question in setup.checks().items():
-                yield _ask(f"{name} of {setup.ref.entity}", question)
+                yield _ask(f"{name} of {setup.alias}", question)
 
 
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:

@@ -17,6 +17,7 @@ from instep.errors import UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
 from instep.project.documents import DocumentEntity
+from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
@@ -126,7 +127,15 @@ class Workshop:
 
     def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
         if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
-            return document_setup(self.project, ref.entity, self._document_target(self.project.target_of(ref.entity)))
+            target = self._document_target(self.project.target_of(ref.entity))
+            setup = document_setup(self.project, ref.entity, target, self.spark)
+            if setup.in_process and self._setting == "spark":
+                raise UserError(
+                    f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
+                    where=str(ref),
+                    hint="Run it with --engine inline, or name a server.",
+                )
+            return setup
         return self._tables.setup(ref.entity, ref.scope, catalog)
 
     @cached_property
@@ -170,7 +179,14 @@ class Workshop:
         warm, cores = self._lazy_spark_is_warm(), cores_of(self.project.spark.master, self.project.spark.remote)
         if setup.scanned:
             return choose_for_table(work, warm=warm, cores=cores)
-        return choose(self._setting, work, transform=setup.needs_spark, warm=warm, cores=cores)
+        return choose(
+            self._setting,
+            work,
+            needs_spark=setup.needs_spark,
+            warm=warm,
+            cores=cores,
+            in_process=setup.in_process,
+        )
 
     def engine(self, choice: EngineChoice) -> Engine:
         """The engine chosen, kept for the next entity."""
@@ -196,7 +212,7 @@ class Workshop:
     def check(self) -> list[Finding]:
         from instep.service import check
 
-        needed = self._has_tables or any(entity.transform for entity in self.project.entities.values())
+        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             check.check(
                 self.setups(),
@@ -232,10 +248,6 @@ class Workshop:
             lazy = self._lazy_spark
         return lazy.get()
 
-    @property
-    def _has_tables(self) -> bool:
-        return any(isinstance(each, TableEntity) for each in self.project.entities.values())
-
     def _spark_settings(self) -> SparkSettings:
         from instep.engine.session import SparkSettings
 
@@ -245,7 +257,8 @@ class Workshop:
         tables = [each for each in self.project.entities.values() if isinstance(each, TableEntity)]
         batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
         config = {**batches, **self.project.spark_config}
-        return SparkSettings(spark.master, spark.remote, config, log, scans=bool(tables))
+        scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
+        return SparkSettings(spark.master, spark.remote, config, log, scans=scans)
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:

@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from instep.domain.refs import PartitionRef
-from instep.errors import UserError
-from instep.service.latest import LatestSetups
+from instep.service.begin import Beginner
 from instep.service.plan import EntityPlan
-from instep.service.planner import Planner
-from instep.service.start import Busy, Start
 from instep.service.upstream import cancel_waits, in_hand
 from instep.service.wants import can_begin
 
-if TYPE_CHECKING:
-    from instep.service.worker import Worker
 
+class Fulfiller(Beginner):
+    """Starts what open wants wait for."""
 
-class Fulfiller:
-    """Starts what open wants wait for. What could not be started is left alone for a while (a sweep's time)."""
-
-    def __init__(self, planner: Planner) -> None:
-        self._planner = planner
-        self._context = planner.context
-        self._later: dict[tuple[PartitionRef, str], float] = {}
-
-    def begin(self, worker: Worker) -> bool:
-        """Make a job of what is wanted, not begun by anybody, and ours to build. False if there is nothing."""
-        plans: dict[PartitionRef, EntityPlan] = {}
-        canceled = False
-        wanted = self._wanted()
-        if wanted and isinstance(self._planner.setups, LatestSetups):
-            self._planner.setups.renew()
-        for ref, generation in wanted:
-            # One generation of each partition: the next one when that is built.
-            plan = None if ref in plans else self._plan(ref, generation)
-            if plan is not None and plan.pending:
-                plans[ref] = plan
-            elif plan is not None:
-                canceled |= self._cancel(plan)
-        if not plans:
-            return canceled
-        start = Start(plans, self._planner, worker, deadline=self._context.clock.monotonic())
-        try:
-            start.get()
-        except Busy:
-            return False  # Others were quicker.
-        except UserError as error:
-            for plan in plans.values():
-                self._leave_alone(plan.ref, plan.generation, str(error))
-            return False
-        return start.progressed
-
-    def _wanted(self) -> list[tuple[PartitionRef, str]]:
+    def _due(self) -> list[tuple[PartitionRef, str]]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
         setups, ledger, time = self._planner.setups, self._context.ledger, self._context.clock.monotonic()
         wants, now = ledger.startable_wants(setups), ledger.now()
@@ -64,19 +24,8 @@ class Fulfiller:
         busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
         return [key for key in found if key[0] not in busy]
 
-    def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
-        try:
-            return self._planner.plan(ref, generation)
-        except UserError as error:
-            self._leave_alone(ref, generation, str(error))
-            return None
-
-    def _cancel(self, plan: EntityPlan) -> bool:
+    def _idle(self, plan: EntityPlan) -> bool:
         """There is nothing to do. Whether a job waited for it, which has failed now."""
         why = "; ".join(plan.found.why) or "it is wanted, and there is nothing to do"
         self._leave_alone(plan.ref, plan.generation, why)
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)
-
-    def _leave_alone(self, ref: PartitionRef, generation: str, why: str) -> None:
-        self._context.progress.say(ref.label, why)
-        self._later[ref, generation] = self._context.clock.monotonic() + self._context.timing.sweep / 1000

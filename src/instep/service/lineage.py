@@ -10,7 +10,7 @@ from typing import Any
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job
 from instep.domain.lineage import Graph, graph, made_from
-from instep.domain.refs import PartitionRef, RefError
+from instep.domain.refs import PartitionRef, RefError, own_name
 from instep.domain.state import State
 from instep.errors import UserError
 from instep.ledger.port import Ledger
@@ -117,14 +117,14 @@ def moments(
     new = [(ref, "") for ref in places if not state.generations(ref)]
     known = sorted([*new, *state.canonical], key=lambda key: (places.get(key[0], len(places)), key))
     partitions = [(PartitionRef.parse(ref), generation) for ref, generation in known]
-    names = dict.fromkeys(ref.entity for ref, _ in partitions)
+    names = dict.fromkeys(name for ref, _ in partitions for name in (own_name(ref.entity), ref.entity))
     for each in entities or ():
         if each not in names:
             raise UserError(f"no entity is named {each!r}", hint=f"Known: {', '.join(names)}.")
     return [
         _moment(state, str(ref), generation, at)
         for ref, generation in partitions
-        if not entities or ref.entity in entities
+        if not entities or not {ref.entity, own_name(ref.entity)}.isdisjoint(entities)
     ]
 
 

@@ -18,7 +18,9 @@ def declared_ref(text: str, project: Project) -> PartitionRef:
 
 
 def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
-    """Each once, in the order given. An entity with namespaces stands for its partitions in all that are declared."""
+    """Each once, in the order given. An entity with namespaces stands for its partitions in all that are declared, one
+    with several targets for its partitions in all of them.
+    """
     return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
 
 
@@ -51,15 +53,16 @@ def _named(text: str, project: Project) -> Sequence[PartitionRef]:
         ref = PartitionRef.parse(text)
     except RefError as error:
         raise UserError(str(error), hint=_declared(project)) from error
-    if ref.entity not in project.entities:
+    names = project.named(ref.entity)
+    if not names:
         raise UserError(f"no entity is named {ref.entity!r}", hint=_declared(project))
-    namespaced = project.entities[ref.entity].namespaced
+    namespaced = project.entities[names[0]].namespaced
     if not ref.scope.is_global and not namespaced:
         raise UserError(
             f"{ref} is not indexed by itself", hint=f"{ref.entity} is indexed as a whole: {ref.entity}@global."
         )
     if not namespaced or not ref.scope.is_global:
-        return [ref]
+        return [PartitionRef(name, ref.scope) for name in names]
     if "@" in text:
         raise UserError(
             f"{ref.entity} is not indexed as a whole", hint=f"Name a namespace, such as {ref.entity}@42/9970."
@@ -79,4 +82,4 @@ def _partitions(name: str, project: Project) -> list[PartitionRef]:
 
 
 def _declared(project: Project) -> str:
-    return f"Declared: {', '.join(project.entities)}."
+    return f"Declared: {', '.join(project.own_names)}."

@@ -108,7 +108,8 @@ def plan_entity(
     """
     checkpoint = ledger.checkpoint(setup.ref, generation)
     unfinished = ledger.unfinished_job(setup.ref, generation)
-    _demand_routes(setup, checkpoint, options)
+    if not (options.full_refresh or options.reroute):
+        _demand_routes(setup, checkpoint, unfinished)
     current = ledger.canonical(setup.ref, generation)
     kind, why = _kind(setup, checkpoint, unfinished, current, options)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
@@ -144,12 +145,20 @@ def plan_entity(
     )
 
 
-def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, options: PlanOptions) -> None:
-    if checkpoint and checkpoint.buckets != setup.buckets and not options.full_refresh:
+def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None) -> None:
+    """What is built, and a job in work, keep the number of buckets that they were planned with."""
+    if unfinished:
+        buckets, what = unfinished.part(setup.ref).part.buckets, f"job {unfinished.id} on {setup.ref}"
+    elif checkpoint:
+        buckets, what = checkpoint.buckets, str(setup.ref)
+    else:
+        return
+    if buckets != setup.buckets:
         raise UserError(
-            f"{setup.ref} is routed over {checkpoint.buckets} buckets, and the project now says {setup.buckets}: "
+            f"{what} is routed over {buckets} buckets, and the project now says {setup.buckets}: "
             "documents would change hands between writers",
-            hint=f"Set buckets back to {checkpoint.buckets}, or rebuild with --full-refresh.",
+            hint=f"Set buckets back to {buckets}, or build it anew beside what is served: "
+            f"instep rebalance {setup.alias} --buckets {setup.buckets}",
         )
 
 
@@ -201,9 +210,10 @@ def _kind(
         return Kind.FIRST_BUILD, ["not indexed yet"]
     if options.full_refresh:
         return Kind.REBUILD, ["full refresh asked"]
-    changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
-    if changed:
-        why = [f"{part} changed" for part in changed]
+    why = [f"{part} changed" for part in changed_parts(setup.fingerprint, checkpoint.fingerprint)]
+    if checkpoint.buckets != setup.buckets:
+        why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")
+    if why:
         return Kind.REBUILD, [*why, "all of it is indexed again beside the old index"]
     if current and not current.usable:
         return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")]

@@ -11,7 +11,7 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.ledger.port import Ledger
 from instep.service.instances import instance_dict
 from instep.service.setup import EntitySetup
@@ -129,15 +129,26 @@ def why(
     in whichever partition. `target` names an entity, or a target with all its documents; `id` is what an entity calls
     its rows by (`EntitySetup.trace`). Raises `UserError` when there is no such row.
     """
-    found = [each for each in setups if target == each.ref.entity or (target == each.target_name and not each.scanned)]
+    found = [
+        each
+        for each in setups
+        if target in (each.alias, each.ref.entity) or (target == each.target_name and not each.scanned)
+    ]
     if not found:
         raise _unknown(setups, target)
-    indexes = [(setup, physical) for setup in found for physical in _read(setup, ledger, generation)]
-    for setup, physical in indexes:
-        row = setup.trace(ledger, physical, id)
-        if row is not None:
-            return row
-    if not indexes:
+    built, away = False, None
+    for setup in found:
+        try:
+            for physical in _read(setup, ledger, generation):
+                built = True
+                row = setup.trace(ledger, physical, id)
+                if row is not None:
+                    return row
+        except Transient as error:
+            away = error  # Another target may have the same row.
+    if away is not None:
+        raise away
+    if not built:
         raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
     raise UserError(f"{target} has no row of {id!r}", hint=found[0].row_hint)
 
@@ -152,8 +163,8 @@ def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[st
 
 
 def _unknown(setups: Sequence[EntitySetup], target: str) -> UserError:
-    entities = [each.ref.entity for each in setups]
+    entities = list(dict.fromkeys(each.alias for each in setups))
     if any(target == each.target_name for each in setups):
         return UserError(f"rows of tables in {target} are known by their entity", hint=f"One of {', '.join(entities)}.")
-    names = dict.fromkeys(name for each in setups for name in (each.target_name, each.ref.entity))
+    names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
     return UserError(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")

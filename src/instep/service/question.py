@@ -27,7 +27,8 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard. `generation`: the one to
-    bring up to date; None for that which is promoted. `watermark`: up to when (ms); None for now.
+    bring up to date; None for that which is promoted. `watermark`: up to when (ms); None for now. `repair`: only make
+    the target hold what is recorded. `reroute`: build a new instance where the number of buckets has changed.
     """
 
     full_refresh: bool = False
@@ -35,6 +36,8 @@ class PlanOptions:
     allow_deletes: bool = False
     generation: str | None = None
     watermark: int | None = None
+    repair: bool = False
+    reroute: bool = False
 
 
 @dataclass(frozen=True, slots=True)

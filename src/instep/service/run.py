@@ -10,7 +10,7 @@ from instep.documents.reasons import cleaned
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.service.context import Context
 from instep.service.patience import RESUMES
 from instep.service.plan import EntityPlan
@@ -21,6 +21,7 @@ from instep.service.recovery import recover
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
 from instep.service.start import Start
+from instep.service.turns import held_up, those_that_answer_first, turns
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntityResult:
-    """What a run did with one partition. `state` is None when there was nothing to do."""
+    """What a run did with one partition. `state` is None when there was nothing to do, or when `problem` says why that
+    could not be done: of several targets one may be away.
+    """
 
     plan: EntityPlan
     state: JobState | None
@@ -38,17 +41,24 @@ class EntityResult:
     engine: str | None
     promoted: bool
     notes: Sequence[str]
+    problem: UserError | None = None
 
     @property
     def held_back(self) -> bool:
         return self.plan.found.held_back is not None
+
+    @property
+    def state_name(self) -> str:
+        if self.problem is not None:
+            return "AWAY" if isinstance(self.problem, Away) else "FAILED"
+        return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "ref": str(self.plan.ref),
             "generation": self.plan.generation,
             "kind": str(self.plan.kind),
-            "state": str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE")),
+            "state": self.state_name,
             "job": self.job_id,
             "counts": self.counts.as_dict(),
             "unchanged": self.plan.found.counts.get("unchanged", 0),
@@ -57,6 +67,7 @@ class EntityResult:
             "engine": self.engine,
             "promoted": self.promoted,
             "notes": list(self.notes),
+            "problem": str(self.problem) if self.problem else None,
         }
 
     def followed_by(self, later: EntityResult) -> EntityResult:
@@ -91,16 +102,45 @@ def run_entities(
     `Start`.
     """
     planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
+    found = turns(setups)
+    alone = len(found) == 1
+    done: dict[PartitionRef, EntityResult] = {}
+    for turn in those_that_answer_first(found):
+        for result in _in_turn(turn, planner, wait_seconds, demand, alone=alone):
+            ref = result.plan.ref
+            before = done.get(ref)  # Built already, because what came before is made from it.
+            if before is None or result.state is not None or result.problem:
+                done[ref] = before.followed_by(result) if before and result.state is not None else result
+    places = {setup.ref: place for place, setup in enumerate(setups)}
+    return sorted(done.values(), key=lambda each: places.get(each.plan.ref, -1))
+
+
+def _in_turn(
+    setups: Sequence[EntitySetup],
+    planner: Planner,
+    wait_seconds: float,
+    demand: Callable[[], None] | None,
+    *,
+    alone: bool,
+) -> list[EntityResult]:
+    """What could not be done in one of several turns is a result like others, not an error for all of them."""
     run = _Run(planner, wait_seconds, demand)
-    for setup in setups:
-        settle(setup, context)
-    plans = planner.plan_all(setup.ref for setup in setups)
-    todo = {plan.ref: plan for plan in plans if plan.pending}
-    if todo:
-        run.go(todo)
+    try:
+        for setup in setups:
+            settle(setup, planner.context)
+        plans = planner.plan_all(setup.ref for setup in setups)
+        todo = {plan.ref: plan for plan in plans if plan.pending}
+        if todo:
+            run.go(todo)
+        problem = None
+    except InstepError as error:
+        if alone:
+            raise
+        problem = error
+        plans = [planner.plan(setup.ref, again=True) for setup in setups]
     asked = {plan.ref for plan in plans}
     before = [result for ref, result in run.results.items() if ref not in asked]
-    return [*before, *(run.results.get(plan.ref) or run.nothing(plan) for plan in plans)]
+    return [*before, *(run.results.get(plan.ref) or run.nothing(plan, problem) for plan in plans)]
 
 
 class _Run:
@@ -113,15 +153,20 @@ class _Run:
         self._prerequisites = Prerequisites(planner)
         self.results: dict[PartitionRef, EntityResult] = {}
 
-    def nothing(self, plan: EntityPlan) -> EntityResult:
+    def nothing(self, plan: EntityPlan, problem: InstepError | None = None) -> EntityResult:
         notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes)
+        stopped = None
+        if problem and plan.pending:
+            stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
+        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes, stopped)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.
 
         for plan in todo.values():
             self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
+        for ref in todo:
+            self._planner.setups[ref].rehearse()
         worker = Worker(self._planner.setups, self._context, "run")
         try:
             recover(self._context)
@@ -183,6 +228,7 @@ class _Run:
             )
         report = worker.reports[ref]
         notes = [*plan.found.problems, *report.notes, *([status.error] if status.error else [])]
+        notes += self._planner.setups[ref].notes(status.part, ledger)
         checkpoint = ledger.checkpoint(ref, plan.generation)
         result = EntityResult(
             plan,

@@ -57,13 +57,22 @@ def search(
         built = True
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
-        hits += setup.target.search(
-            physical, entity=setup.ref.entity, text=query, vector=vector, mode=possible, limit=limit
-        )
+        hits += setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
     if not built:
         raise _nothing_built([setup.ref for setup in setups], ledger, generation)
     hits.sort(key=lambda hit: -hit.score)
     return [Found(hit, snippet(hit.text, query)) for hit in hits[:limit]]
+
+
+def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:
+    """Of each entity what is in this target; by default in the first of its targets. All of them hold the same."""
+    if target is None:
+        return list({setup.alias: setup for setup in reversed(setups)}.values())[::-1]
+    found = [setup for setup in setups if setup.target_name == target]
+    if not found:
+        names = ", ".join(dict.fromkeys(setup.target_name for setup in setups))
+        raise UserError(f"no documents of these entities are in a target {target!r}", hint=f"They are in: {names}.")
+    return found
 
 
 def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str | None) -> UserError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, own_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
@@ -40,7 +40,7 @@ class EntitySetup(ABC):
 
     `buckets` is the number of routes. `needs_spark`: no other engine runs it. `ttl` is the time to live of an instance
     in milliseconds; `revision` says which version of the project's code runs, as far as version control knows.
-    `depends_on` is what it is made from.
+    `depends_on` is what it is made from. `in_process`: only this process can work with its target, not Spark's tasks.
     """
 
     ref: PartitionRef
@@ -54,10 +54,12 @@ class EntitySetup(ABC):
     ttl: int | None
     revision: Callable[[], str]
     depends_on: tuple[PartitionRef, ...] = ()
+    in_process: bool = False
 
     @property
     def alias(self) -> str:
-        return self.ref.entity
+        """What readers of the target call it: the same in each, if the entity has several."""
+        return own_name(self.ref.entity)
 
     def alias_of(self, generation: str) -> str | None:
         """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""
@@ -141,6 +143,16 @@ class EntitySetup(ABC):
     @abstractmethod
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row that is called so, and where it comes from. It may be of any partition in this index."""
+
+    def rehearse(self) -> str | None:
+        """Try before a job is made what all of its waves would trip over, and write nothing. Says what was found, if
+        there is something to try. Raises `UserError`.
+        """
+        return None
+
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        """What the user should know of what a part has done, beside its numbers."""
+        return []
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:

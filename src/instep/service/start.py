@@ -235,11 +235,13 @@ class Start:
         setup, checkpoint = self._planner.setups[plan.ref], plan.checkpoint
         if plan.kind is Kind.REFRESH and checkpoint:
             instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
+            if self._planner.options.repair:
+                setup.create(physical)  # It may be gone as a whole.
             base = setup.target.fence(physical, lease.epoch) if setup.target.exists(physical) else -1
             if base < 0:
                 raise UserError(
                     f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
-                    hint="Build it again: instep run --full-refresh",
+                    hint="Build it again: instep run --full-refresh, or of documents: instep diff --repair",
                 )
         else:
             self._expire(setup, plan.generation)

@@ -149,5 +149,6 @@ def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, note
         notes.append(f"target {setup.target_name!r} cannot be read: {error}")
         return None
     if recorded is not None and rows != recorded:
-        notes.append(f"the target holds {rows:,} rows, the ledger recorded {recorded:,}: run with --full-refresh")
+        mend = "see `instep diff`" if setup.unit == "document" else "run with --full-refresh"
+        notes.append(f"the target holds {rows:,} rows, the ledger recorded {recorded:,}: {mend}")
     return rows

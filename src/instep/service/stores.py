@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from instep.errors import UserError
+from pydantic import SecretStr
+
 from instep.project import Project
-from instep.project.targets import ClickHouseTarget, LanceTarget
+from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget
 from instep.targets.port import DocumentTarget
 from instep.targets.tables import TableTarget
 
 
 def document_target(project: Project, name: str) -> DocumentTarget:
-    from instep.targets.lance import LanceTarget as Lance
-
     declared = project.resolved_target(name)
-    if not isinstance(declared, LanceTarget):
-        raise UserError(f"target {name!r} takes tables only", hint="Documents need a target of the type lance.")
-    return Lance(declared.uri, storage_options=declared.storage())
+    if isinstance(declared, LanceTarget):
+        from instep.targets.lance import LanceTarget as Lance
+
+        return Lance(declared.uri, storage_options=declared.storage())
+    if isinstance(declared, QdrantTarget):
+        from instep.targets.qdrant.target import QdrantTarget as Qdrant
+
+        return Qdrant(declared.uri, _clear(declared.api_key))
+    if isinstance(declared, MilvusTarget):
+        from instep.targets.milvus.target import MilvusTarget as Milvus
+
+        return Milvus(declared.uri, _clear(declared.token), declared.partition_prefix)
+    assert isinstance(declared, PostgresTarget), "others take no documents, which the project has been checked for"
+    from instep.targets.postgres.documents import PostgresDocuments
+
+    return PostgresDocuments(declared.uri, declared.schema_)
 
 
 def table_target(project: Project, name: str) -> TableTarget:
@@ -28,6 +40,11 @@ def table_target(project: Project, name: str) -> TableTarget:
         from instep.targets.clickhouse import ClickHouseTarget as ClickHouse
 
         return ClickHouse(declared.uri, staging=declared.staging or "")
+    assert isinstance(declared, PostgresTarget), "others take no tables, which the project has been checked for"
     from instep.targets.postgres import PostgresTarget as Postgres
 
     return Postgres(declared.uri, schema=declared.schema_)
+
+
+def _clear(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -8,7 +8,7 @@ from functools import partial
 
 from instep.documents.reasons import cleaned
 from instep.domain.jobs import Claim, JobPart, OpenPart
-from instep.domain.planning import fair_share, learned_pace, too_long, wave_work
+from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
@@ -80,7 +80,8 @@ class WaveRunner:
         self._done = 0
         try:
             idle = open_part.pending - len(claims) < open_part.workers - 1
-            self._run_or_halve(self._without_the_too_long(claims, idle), progress)
+            for some in _without_giants(self._without_the_too_long(claims, idle)):
+                self._run_or_halve(some, progress)
         finally:
             self._keeper.end(ids)
         self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
@@ -283,6 +284,12 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
     except Unknown as error:
         raise UserError(f"{setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
     return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
+
+
+def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """A wave is durable when all of it is: nothing is to wait for one document that takes as long as thousands."""
+    giants = [[claim] for claim in claims if is_giant(claim.units, claim.work)]
+    return [[claim for claim in claims if [claim] not in giants], *giants]
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:

@@ -15,6 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease
+from instep.service.begin import Beginner
 from instep.service.context import Context
 from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
@@ -27,6 +28,7 @@ from instep.service.question import PlanOptions
 from instep.service.recovery import fail_orphans, misfit, recover
 from instep.service.setup import EntitySetup
 from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
+from instep.service.watch import Watcher
 from instep.service.wave import Outage, WaveRunner
 
 #: An idle worker looks for work at least every so many polls' time.
@@ -149,14 +151,15 @@ class Worker:
             if not self._serve_one(parts) and not (self.waiting.refs and self._begin(begin)):
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
-    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool) -> None:
+    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
         """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is
-        wanted, if nothing is in work.
+        wanted or has changed, if nothing is in work.
 
-        The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy.
+        The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy. `longest`:
+        seconds between two looks at most.
         """
         shortest = self._context.timing.poll / 1000
-        pause = shortest
+        pause, longest = shortest, IDLE * shortest if longest is None else max(longest, shortest)
         while True:
             parts = self._look(self._setups)
             if self._serve_one(parts) or self._begin(begin):
@@ -165,7 +168,7 @@ class Worker:
                 return
             else:
                 self._context.clock.sleep(pause)
-                pause = min(1.5 * pause, IDLE * shortest)
+                pause = min(1.5 * pause, longest)
 
     def _begin(self, begin: Callable[[Worker], bool]) -> bool:
         try:
@@ -260,7 +263,9 @@ class Worker:
         if notes is None:
             return False
         self.reports[ref].notes += notes
-        self._tell(ref, f"its part of job {each.job_id[:8]} is finished")
+        done = ledger.job(each.job_id) if self._kind == "worker" else None
+        counts = f": {done.part(ref).counts}" if done else ""
+        self._tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
         self._forget(each.key)
         return True
 
@@ -401,17 +406,23 @@ def serve(
     context: Context,
     *,
     until_idle: bool = False,
+    watch: float | None = None,
+    options: PlanOptions | None = None,
     anew: Callable[[], Sequence[EntitySetup]] | None = None,
 ) -> None:
     """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
-    interrupted (or idle). `anew` makes the setups again, for a worker that lives longer than what they tell is true.
+    interrupted (or idle). `watch`: also of what has changed, looking every so many seconds; with `options`. `anew`
+    makes the setups again, for a worker that lives longer than what they tell is true.
     """
     latest = LatestSetups(setups, anew, partial(context.progress.say, "worker"))
-    planner = Planner(latest, context, PlanOptions(), {})
+    planner = Planner(latest, context, options or PlanOptions(), {})
+    beginners: list[Beginner] = [Fulfiller(planner)]
+    if watch is not None:
+        beginners.append(Watcher(planner, watch))
     worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(setup.ref.entity for setup in setups)
         context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
-        worker.serve(Fulfiller(planner).begin, until_idle=until_idle)
+        worker.serve(lambda ours: any(each.begin(ours) for each in beginners), until_idle=until_idle, longest=watch)
     finally:
         worker.end()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, Listing, Vanished
+from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.urls import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
+_LOCAL = "file://"
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,38 @@ class FilesSource:
             progress(len(documents))
         return Listing(documents, problems)
 
+    @property
+    def titled(self) -> bool:
+        return False
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for document in documents:
+            try:
+                yield self.read(document.uri, max_bytes=max_bytes)
+            except (Vanished, Unreadable) as answer:
+                yield answer
+
     def read(self, uri: str, *, max_bytes: int) -> Content:
-        if uri.startswith("file://"):
-            return local.read(unquote_to_bytes(uri.removeprefix("file://")), max_bytes=max_bytes)
-        for root in self._urls():
-            if root.owns(uri):
-                return root.read(uri, max_bytes=max_bytes)
-        raise Vanished  # The root it was found under is no longer part of the source.
+        """One document. Raises `Vanished` or `Unreadable`."""
+        if uri.startswith(_LOCAL):
+            return local.read(_path(uri), max_bytes=max_bytes)
+        return self._root(uri).read(uri, max_bytes=max_bytes)
+
+    def open(self, uri: str) -> IO[bytes]:
+        """A file from its start. Raises `Vanished` or `Unreadable`; reading it then raises `OSError`."""
+        return local.opened(_path(uri)) if uri.startswith(_LOCAL) else self._root(uri).open(uri)
+
+    def part(self, uri: str, start: int, length: int) -> bytes:
+        """Some bytes of a file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
+        if uri.startswith(_LOCAL):
+            return local.part(_path(uri), start, length)
+        return self._root(uri).part(uri, start, length)
+
+    def holds(self, uri: str) -> bool:
+        """Whether a file of a listing may have been one of this source."""
+        if uri.startswith(_LOCAL):
+            return not all(map(is_url, self.roots))
+        return any(root.owns(uri) for root in self._urls())
 
     def _under(
         self, root: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
@@ -72,6 +98,12 @@ class FilesSource:
             return local.walk(path, include, exclude, problem)
         return iter([local.document(path, status)])
 
+    def _root(self, uri: str) -> UrlRoot:
+        for root in self._urls():
+            if root.owns(uri):
+                return root
+        raise Vanished  # The root it was found under is no longer part of the source.
+
     def _urls(self) -> tuple[UrlRoot, ...]:
         """Opened once in each process; they do not travel."""
         opened: tuple[UrlRoot, ...] | None = self.__dict__.get("_opened")
@@ -82,6 +114,10 @@ class FilesSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_opened"}
+
+
+def _path(uri: str) -> bytes:
+    return unquote_to_bytes(uri.removeprefix(_LOCAL))
 
 
 def local_path(root: str) -> bytes:

@@ -6,14 +6,17 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO
 
 from instep.domain.identity import file_uri
 from instep.domain.manifest import SourceDocument
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, Unreadable, Vanished
+from instep.sources.port import Content, TooLarge, Unreadable, Vanished
 
 #: A file that changes while it is read is read again this often in all.
 READS = 3
+_BUFFER = 1 << 20
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
@@ -59,32 +62,51 @@ def document(path: bytes, status: os.stat_result) -> SourceDocument:
 
 def read(path: bytes, *, max_bytes: int) -> Content:
     """All bytes of a regular file as they were at one moment. Raises `Vanished` or `Unreadable`."""
+    with _descriptor(path) as descriptor:
+        for _ in range(READS):
+            before = os.fstat(descriptor)
+            check_size(before.st_size, max_bytes)
+            data = _read_all(descriptor, 0, before.st_size + 1)
+            if len(data) == before.st_size and _same(before, os.fstat(descriptor)):
+                return Content(data, before.st_size, str(before.st_mtime_ns))
+    raise Unreadable("changes while it is being read")
+
+
+def part(path: bytes, start: int, length: int) -> bytes:
+    """Some bytes of a regular file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
+    with _descriptor(path) as descriptor:
+        return _read_all(descriptor, start, length)
+
+
+def opened(path: bytes) -> IO[bytes]:
+    """A regular file from its start. Raises `Vanished` or `Unreadable`."""
+    with _descriptor(path) as descriptor:
+        return os.fdopen(os.dup(descriptor), "rb", _BUFFER)
+
+
+@contextmanager
+def _descriptor(path: bytes) -> Iterator[int]:
+    """Of a regular file. Raises `Vanished` or `Unreadable`, also in place of an error while it is used."""
     try:
         # Never wait for the writer of a pipe that took the file's place.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            for _ in range(READS):
-                before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise Vanished
-                check_size(before.st_size, max_bytes)
-                data = _read_all(descriptor, before.st_size + 1)
-                if len(data) == before.st_size and _same(before, os.fstat(descriptor)):
-                    return Content(data, before.st_size, str(before.st_mtime_ns))
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Vanished
+            yield descriptor
         finally:
             os.close(descriptor)
     except OSError as error:
         if error.errno in _GONE:
             raise Vanished from None
         raise Unreadable(reason(error)) from None
-    raise Unreadable("changes while it is being read")
 
 
-def _read_all(descriptor: int, limit: int) -> bytes:
-    """From the start to the end or `limit`; one call to the system returns 2 GiB at most."""
-    data = os.pread(descriptor, limit, 0)
+def _read_all(descriptor: int, start: int, limit: int) -> bytes:
+    """To the end or `limit` bytes; one call to the system returns 2 GiB at most."""
+    data = os.pread(descriptor, limit, start)
     while len(data) < limit:
-        more = os.pread(descriptor, limit - len(data), len(data))
+        more = os.pread(descriptor, limit - len(data), start + len(data))
         if not more:
             break
         data += more
@@ -97,7 +119,7 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
 
 def check_size(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise Unreadable(f"too large: {size:,} bytes; max_document_bytes is {max_bytes:,}")
+        raise TooLarge(size)
 
 
 def reason(error: OSError) -> str:

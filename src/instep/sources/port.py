@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
+from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything found. `complete` is False when a part could not be listed: then nothing is deleted."""
+    """Everything found. `complete` is False when a part could not be listed: then nothing is deleted because it is not
+    listed.
+
+    `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
+    """
 
     documents: Sequence[SourceDocument]
     problems: Sequence[str]
+    deleted: Sequence[str] = ()
+    exhaustive: bool = True
 
     @property
     def complete(self) -> bool:
@@ -22,11 +29,21 @@ class Listing:
 
 
 class Content(NamedTuple):
-    """A document as read: bytes, and the size and version that belong to exactly these bytes."""
+    """A document as read: bytes, and the size and version that belong to exactly these bytes.
+
+    `text`: the bytes are text in UTF-8 already, whatever its URI ends in; `title` is its title, if the source says it.
+    """
 
     data: bytes
     size: int
     version: str
+    title: str | None = None
+    text: bool = False
+
+    @property
+    def hash(self) -> str:
+        """Of all that is indexed of it: a title that the source says may change alone."""
+        return content_hash(self.data if self.title is None else titled_content(self.title.encode(), self.data))
 
 
 class Vanished(Exception):
@@ -37,12 +54,29 @@ class Unreadable(Exception):
     """The document is there and cannot be read; the message says why."""
 
 
+class TooLarge(Unreadable):
+    """It has more bytes than are to be read: so many, or at least that many."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"too large: {size:,} bytes")
+        self.size = size
+
+
+Answer: TypeAlias = Content | Vanished | Unreadable
+
+
 class DocumentSource(Protocol):
+    @property
+    def titled(self) -> bool:
+        """Whether it says titles beside the text: then each chunk is of its title too."""
+
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """List all documents; `progress` is told the number found so far, now and then.
 
         Raises `UserError` when the root is missing.
         """
 
-    def read(self, uri: str, *, max_bytes: int) -> Content:
-        """Read one document. Raises `Vanished` or `Unreadable` (also when over `max_bytes`)."""
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        """Read documents of a listing, in their order, one answer each: a source may fetch some at once, but holds few
+        of them. One of more than `max_bytes` is `TooLarge`.
+        """

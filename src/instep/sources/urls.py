@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from instep.domain.identity import canonical_uri
@@ -26,6 +28,7 @@ _WITH_HOST = frozenset(
     {"abfs", "abfss", "adl", "az", "ftp", "gcs", "gs", "hdfs", "http", "https", "oci", "oss", "s3", "s3a", "sftp"}
     | {"smb", "ssh", "tos", "webdav", "webhdfs"}
 )
+_BUFFER = 1 << 20
 _SAFE = "/-._~!$&'()*+,;=:@"
 
 
@@ -68,11 +71,23 @@ class UrlRoot:
     def owns(self, uri: str) -> bool:
         return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")
 
+    def open(self, uri: str) -> IO[bytes]:
+        """Raises `Vanished` or `Unreadable`; reading it then raises `OSError`."""
+        fs, path = self._path(uri)
+        with _answered():
+            fs.invalidate_cache()
+            return io.BufferedReader(fs.open(path, "rb"), _BUFFER)
+
+    def part(self, uri: str, start: int, length: int) -> bytes:
+        """Raises `Vanished` or `Unreadable`."""
+        fs, path = self._path(uri)
+        with _answered():
+            data: bytes = fs.cat_file(path, start=start, end=start + length)
+            return data
+
     def read(self, uri: str, *, max_bytes: int) -> Content:
-        fs, root = self._open()
-        relative = unquote(uri[len(self.base) :].lstrip("/"), errors="surrogateescape")
-        path = f"{root.rstrip('/')}/{relative}" if relative else root
-        try:
+        fs, path = self._path(uri)
+        with _answered():
             for _ in range(READS):
                 fs.invalidate_cache()
                 before = fs.info(path)
@@ -85,11 +100,12 @@ class UrlRoot:
                 after = fs.info(path)
                 if version == file_version(fs, path, after) and before.get("size") in (None, len(data)):
                     return Content(data, _size(before), version)
-        except (FileNotFoundError, KeyError):
-            raise Vanished from None
-        except (OSError, ValueError) as error:
-            raise Unreadable(_reason(error)) from None
         raise Unreadable("changes while it is being read")
+
+    def _path(self, uri: str) -> tuple[Any, str]:
+        fs, root = self._open()
+        relative = unquote(uri[len(self.base) :].lstrip("/"), errors="surrogateescape")
+        return fs, f"{root.rstrip('/')}/{relative}" if relative else root
 
     def _open(self) -> tuple[Any, str]:
         if self._opened is None:
@@ -110,6 +126,16 @@ class UrlRoot:
         if not relative:
             return self.base
         return f"{self.base.rstrip('/')}/{quote(relative, safe=_SAFE, errors='surrogateescape')}"
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, KeyError):
+        raise Vanished from None
+    except (OSError, ValueError) as error:
+        raise Unreadable(_reason(error)) from None
 
 
 def base_uri(url: str) -> str:

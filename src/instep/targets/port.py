@@ -8,7 +8,7 @@ Targets travel to Spark tasks, so they are picklable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -56,6 +56,19 @@ def existing_schema() -> pa.Schema:
     return pa.schema(columns)
 
 
+#: The most rows of one batch of `DocumentTarget.contents`.
+CONTENTS_ROWS = 8_192
+
+
+@cache
+def contents_schema() -> pa.Schema:
+    """What `DocumentTarget.contents` yields: the columns of `row_schema` that tell what is indexed."""
+    import pyarrow as pa
+
+    rows = row_schema(1)
+    return pa.schema([rows.field(name) for name in rows.names[: rows.names.index("chunk_index") + 1]])
+
+
 class ChunkChanges(NamedTuple):
     """Changes of some whole documents: rows (of `row_schema`) to add, and rows (of
     `existing_schema`) to remove. An updated chunk is in both.
@@ -70,6 +83,11 @@ class ChunkWriter(Protocol):
 
     def existing(self, document_ids: Sequence[str]) -> pa.Table:
         """All rows of these documents (`existing_schema`) as of the base version."""
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        """Which of these rows (of `row_schema`, without vectors yet) the index cannot hold, by their places, and why.
+        Their documents are failures, and nothing of them is staged.
+        """
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         """Consume all changes; returns what the driver needs to commit them (JSON bytes, not pickle)."""
@@ -104,6 +122,13 @@ class StoredRow:
     ref: str
     instance: str
     version: int
+
+
+#: Columns of `row_schema` by what a `StoredRow` calls them.
+ORIGIN: Mapping[str, str] = {
+    each.name: f"_{each.name}" if each.name in ("ref", "instance", "version") else each.name
+    for each in fields(StoredRow)
+}
 
 
 class IndexTarget(Protocol):
@@ -169,13 +194,22 @@ class IndexTarget(Protocol):
 
 
 class DocumentTarget(IndexTarget, Protocol):
-    def create(self, physical: str, dimensions: int) -> None:
-        """Create the empty physical index; nothing happens if it exists."""
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        """Create the empty physical index; nothing happens if it exists.
+
+        `buckets` is the number of routes, for targets that lay rows out by `bucket_of(document_id, buckets)`.
+        """
 
     def writer(self, physical: str, base: int) -> ChunkWriter: ...
 
     def row(self, physical: str, id: str) -> StoredRow | None:
         """The row of this chunk_id, or the first one of this document_id. By an index, however many rows there are."""
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        """All rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no order.
+
+        A row that nobody touches meanwhile is there once, as often as the target really holds it: duplicates too.
+        """
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.contracts.ledger.bad_ends import BadEnds
+from tests.contracts.ledger.buckets import Buckets
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -100,6 +101,7 @@ class LedgerContract(
     Claims,
     Completing,
     Documents,
+    Buckets,
     Finishing,
     Promotion,
     Targets,

@@ -49,6 +49,15 @@ class Documents(Fixtures):
         assert ledger.document(part.instance, "doc_9999") is None
         assert ledger.document("another", next(iter(entries.values())).document_id) is None
 
+    def test_documents_over_a_size_or_a_number_of_chunks(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+        first, second = sorted(ledger.manifest(part.instance).values(), key=lambda each: each.size)
+        assert (first.size + 1, first.chunks) == (second.size, second.chunks)
+        assert ledger.oversized(part.instance, size=second.size, chunks=None, limit=5) == (0, [])
+        assert ledger.oversized(part.instance, size=first.size, chunks=second.chunks, limit=5) == (1, [second])
+        assert ledger.oversized(part.instance, size=1 << 40, chunks=0, limit=1) == (2, [second])
+        assert ledger.oversized("another", size=0, chunks=0, limit=5) == (0, [])
+
     def test_removed_documents_leave_the_manifest_and_others_stay(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
 

@@ -162,6 +162,18 @@ class Leases(Fixtures):
         fifth = ledger.transfer_lease(fourth, "first")
         assert [lease.epoch for lease in (first, second, third, fourth, fifth)] == [1, 2, 3, 4, 5]
 
+    def test_epochs_of_an_entity_with_several_targets_grow_together(self, ledger: Ledger) -> None:
+        register(ledger, "ann")
+        names = ("Document", "Document__main", "Documents", "Document__pg", "document", "Document")
+        epochs = []
+        for number, name in enumerate(names):
+            ledger.begin_job(f"j{number}", "ann", {})
+            lease = ledger.acquire_lease(PartitionRef(name), f"j{number}", "ann")
+            assert isinstance(lease, Lease)
+            ledger.release_lease(lease)
+            epochs.append(lease.epoch)
+        assert epochs == [1, 2, 1, 3, 1, 4]
+
     def test_a_late_release_does_not_remove_a_fresh_lease(self, ledger: Ledger, clock: VirtualClock) -> None:
         old = lease_of(ledger, "ann")
         clock.advance(TIMING.lease)

@@ -70,6 +70,14 @@ def totals(tables: Tables, instance: str) -> tuple[int, int, int]:
     return len(entries), sum(entry.chunks for entry in entries), sum(entry.size for entry in entries)
 
 
+def oversized(
+    tables: Tables, instance: str, size: int, chunks: int | None, limit: int
+) -> tuple[int, list[ManifestEntry]]:
+    entries = tables.documents.get(instance, {}).values()
+    found = [each for each in entries if each.size > size or (chunks is not None and each.chunks > chunks)]
+    return len(found), sorted(found, key=lambda each: (-each.size, each.document_id))[:limit]
+
+
 def failed_versions(tables: Tables, key: Generation) -> dict[str, str]:
     return {each.uri: each.version for each in tables.failures.get(key, {}).values()}
 

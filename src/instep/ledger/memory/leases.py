@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from instep.domain.jobs import JobPart
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, own_name
 from instep.errors import Fenced
 from instep.ledger.memory import workers
 from instep.ledger.memory.tables import LeaseRow, Tables
@@ -21,6 +21,7 @@ def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> L
             ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tables, tables.jobs[row.job_id])
         )
     tables.leases[ref] = row
+    row.epoch = max(each.epoch for other, each in tables.leases.items() if _are_alike(ref, other))
     workers.take_part(tables, tables.jobs[job_id], worker_id)
     return _grant(tables, ref, row, job_id)
 
@@ -70,6 +71,15 @@ def demand_epoch(tables: Tables, part: JobPart, job_id: str) -> None:
     row = tables.leases.get(part.ref)
     if row is None or row.epoch != part.epoch or row.job_id != job_id:
         raise Fenced(f"the lease of {part.ref} (epoch {part.epoch}) was lost")
+
+
+def _are_alike(ref: PartitionRef, other: PartitionRef) -> bool:
+    """The same, or of one entity with several targets: those share an alias, so their epochs grow together."""
+    return other == ref or (ref.scope.is_global and other.scope.is_global and _own(other) == _own(ref))
+
+
+def _own(ref: PartitionRef) -> str:
+    return own_name(ref.entity)
 
 
 def _demand_live(tables: Tables, lease: Lease) -> LeaseRow:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from instep.domain.buckets import BucketLoad
 from instep.domain.clock import Clock
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
@@ -16,7 +17,19 @@ from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
-from instep.ledger.memory import documents, instances, jobs, leases, log, parts, recovery, slices, verifying, workers
+from instep.ledger.memory import (
+    buckets,
+    documents,
+    instances,
+    jobs,
+    leases,
+    log,
+    parts,
+    recovery,
+    slices,
+    verifying,
+    workers,
+)
 from instep.ledger.memory.tables import Tables
 from instep.ledger.port import (
     Checkpoint,
@@ -255,6 +268,14 @@ class MemoryLedger:
     def totals(self, instance: str) -> tuple[int, int, int]:
         with self._lock:
             return documents.totals(self._tables, instance)
+
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        with self._lock:
+            return documents.oversized(self._tables, instance, size, chunks, limit)
+
+    def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
+        with self._lock:
+            return buckets.loads(self._tables, ref, generation, instance)
 
     def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         with self._lock:

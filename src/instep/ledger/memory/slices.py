@@ -105,7 +105,7 @@ def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[S
         rows.append(row)
     for row, outcome in zip(rows, new, strict=True):
         _leave_work(tables, row, SliceState.COMPLETED)
-        row.error = None
+        row.error, row.finished_at = None, tables.now()
         tables.part_of(row).counts += outcome.counts
     documents.record(tables, part, job_id, new)
 

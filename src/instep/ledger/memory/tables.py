@@ -37,6 +37,7 @@ class SliceRow:
     fence: int = 0
     worker_id: str | None = None
     claimed_at: int = 0
+    finished_at: int = 0
     error: str | None = None
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, exists, insert, select, update
+from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
 
 from instep.domain.jobs import JobPart
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import PartitionRef, entity_in, own_name
 from instep.errors import Fenced
 from instep.ledger.port import Holder, Lease
 from instep.ledger.sql import moves, workers
@@ -22,7 +22,7 @@ def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> 
     now = tx.now()
     if row is not None and _is_held(tx, row, now):
         return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
-    lease = Lease(ref, job_id, row.epoch + 1 if row else 1, now + tx.timing.lease)
+    lease = Lease(ref, job_id, _last_epoch(tx, ref) + 1, now + tx.timing.lease)
     values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
     if row is None:
         tx.connection.execute(insert(leases).values(ref=str(ref), **values))
@@ -90,6 +90,22 @@ def _lost(lease: Lease) -> Fenced:
 
 def _lock(tx: Transaction, ref: PartitionRef) -> Row[Any] | None:
     return tx.connection.execute(select(leases).where(leases.c.ref == str(ref)).with_for_update()).one_or_none()
+
+
+def _last_epoch(tx: Transaction, ref: PartitionRef) -> int:
+    """0 for a partition that nobody ever had. Those of an entity with several targets share an alias, and one of them
+    may be declared where another was: so their epochs grow together.
+    """
+    alike = leases.c.ref == str(ref)
+    if ref.scope.is_global:
+        name = own_name(ref.entity)
+        alike = or_(alike, leases.c.ref == str(PartitionRef(name)), _begins_with(entity_in(name, "")))
+    return int(tx.connection.scalar(select(func.max(leases.c.epoch)).where(alike)) or 0)
+
+
+def _begins_with(text: str) -> ColumnElement[bool]:
+    """Not LIKE, which ignores case in SQLite."""
+    return func.substr(leases.c.ref, 1, len(text)) == text
 
 
 def _is_held(tx: Transaction, row: Row[Any], now: int) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from instep.domain.breaker import Backoff
+from instep.domain.buckets import BucketLoad
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceStatus
@@ -25,6 +26,7 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, LogRow, NewPart, Swept, Verified, WorkerInfo
 from instep.ledger.sql import (
+    buckets,
     builds,
     completion,
     jobs,
@@ -244,6 +246,12 @@ class SqlLedger:
 
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
+
+    def oversized(self, instance: str, *, size: int, chunks: int | None, limit: int) -> tuple[int, list[ManifestEntry]]:
+        return self._read(lambda tx: manifest.oversized(tx, instance, size, chunks, limit))
+
+    def bucket_loads(self, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:
+        return self._read(lambda tx: buckets.loads(tx, ref, generation, instance))
 
     def failed_versions(self, ref: PartitionRef, generation: str = "") -> dict[str, str]:
         return self._read(lambda tx: manifest.failed_versions(tx, ref, generation))

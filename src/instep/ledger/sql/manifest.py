@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, insert, or_, select
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
@@ -118,6 +118,19 @@ def totals(tx: Transaction, instance: str) -> tuple[int, int, int]:
     sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
     count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()
     return int(count), int(rows or 0), int(size or 0)
+
+
+def oversized(
+    tx: Transaction, instance: str, size: int, chunks: int | None, limit: int
+) -> tuple[int, list[ManifestEntry]]:
+    over = [documents.c.size > size, *([documents.c.chunks > chunks] if chunks is not None else [])]
+    of_it = (documents.c.instance == instance, or_(*over))
+    count = int(tx.connection.scalar(select(func.count()).select_from(documents).where(*of_it)) or 0)
+    if not count:
+        return 0, []
+    columns = [documents.c[name] for name in ManifestEntry._fields]
+    largest = select(*columns).where(*of_it).order_by(documents.c.size.desc(), documents.c.document_id).limit(limit)
+    return count, [ManifestEntry._make(row) for row in tx.connection.execute(largest)]
 
 
 def write(tx: Transaction, instance: str, outcomes: Sequence[SliceOutcome]) -> None:

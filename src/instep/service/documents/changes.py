@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.manifest import Action, Difference, difference
@@ -29,8 +30,9 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         found.documents,
         ledger.manifest(base) if base else {},
         ledger.failed_versions(setup.ref, question.generation),
-        complete=found.complete,
+        complete=found.complete and found.exhaustive,
         buckets=setup.buckets,
+        deleted=found.deleted,
         # A rebuild starts from nothing: what failed under the old transform may pass under the new.
         retry_failures=options.retry_failures or kind is Kind.REBUILD,
     )
@@ -55,7 +57,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         why=why,
         unit="document",
         slices=slices,
-        counts=_counts(changes),
+        counts=counts_of(changes),
         changes=[Planned(str(each.action), each.uri, each.reason) for each in changes.changes],
         state=["\0".join((each.action, each.uri, str(each.size), each.version)) for each in changes.changes],
         problems=found.problems,
@@ -71,7 +73,8 @@ def _base(setup: DocumentSetup, question: Question) -> str | None:
     return question.checkpoint.instance if question.kind is Kind.REFRESH and question.checkpoint else None
 
 
-def _counts(changes: Difference) -> dict[str, int]:
+def counts_of(changes: Difference) -> dict[str, int]:
+    """What becomes of documents, for people."""
     actions = Counter(change.action for change in changes.changes)
     return {
         "new": actions[Action.INSERT],
@@ -112,7 +115,7 @@ def _blocked(setup: DocumentSetup, changes: Difference, options: PlanOptions) ->
     if options.allow_deletes or not setup.guard.blocks(changes):
         return None
     return (
-        f"{changes.deletes:,} of {changes.recorded:,} documents are gone from the source; "
+        f"{changes.gone:,} of {changes.recorded:,} documents are gone from the source; "
         f"more than {setup.guard.share:.0%} at once is not deleted unasked"
     )
 
@@ -126,5 +129,10 @@ def _left_out(
     if not found.complete:
         return f"a build would leave out what could not be listed: {found.problems[0]}"
     served = ledger.manifest(checkpoint.instance)
-    changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets)
+    changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
+    if changes.gone and not found.exhaustive:
+        return (
+            f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "
+            f"the first is {next(each.uri for each in changes.changes[-changes.gone :])}"
+        )
     return _blocked(setup, changes, options)

@@ -15,8 +15,8 @@ def source(setup: DocumentSetup) -> str:
     found = setup.source.list()
     if not found.complete:
         raise UserError(
-            f"{amount(len(found.documents), 'document')} found, and parts of it cannot be listed: {found.problems[0]}",
-            hint="Nothing is deleted from the index as long as the listing is not complete.",
+            f"{amount(len(found.documents), 'document')} found; not all of the source can be read: {found.problems[0]}",
+            hint="What may be there is not deleted from the index until it can be.",
         )
     if not found.documents:
         raise UserError(f"no documents match in {setup.source_text}", hint="Look at `path`, `include` and `exclude`.")

@@ -62,5 +62,6 @@ def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str,
 def _changed(stored: int, recorded: int) -> str:
     return (
         f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
-        "Something else writes to this index, or it was changed behind Instep's back: run with --full-refresh"
+        "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
+        "`instep diff --repair`, or run with --full-refresh"
     )

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from instep.documents.embed.port import Embedder
+from instep.documents.limits import DEFAULT_LIMITS, Limits
 from instep.domain.jobs import Claim, Job, JobPart, JobState
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.documents import changes, checks, judgement, provenance
-from instep.service.question import Found, Question
+from instep.service.documents import changes, checks, judgement, provenance, repairing
+from instep.service.documents.limits import oversized_notes
+from instep.service.question import Found, Kind, Question
 from instep.service.setup import EntitySetup, Size
 from instep.sources.port import DocumentSource
 from instep.targets.port import DocumentTarget
@@ -22,7 +24,9 @@ from instep.targets.port import DocumentTarget
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(EntitySetup):
-    """`programs` builds what a wave of a part runs, reading the target as of a base version."""
+    """`programs` builds what a wave of a part runs, reading the target as of a base version. `rehearsal` tries the
+    transform, if there is one, and says what it does.
+    """
 
     target: DocumentTarget
     source: DocumentSource
@@ -31,19 +35,23 @@ class DocumentSetup(EntitySetup):
     guard: DeleteGuard
     embedder: Callable[[], Embedder]
     programs: Callable[[JobPart, int], WaveProgram]
+    limits: Limits = DEFAULT_LIMITS
+    rehearsal: Callable[[], str] | None = None
 
     @property
     def unit(self) -> str:
         return "document"
 
     def find(self, question: Question) -> Found:
+        if question.options.repair and question.kind is not Kind.RESUME:
+            return repairing.find_repairs(self, question)
         return changes.find_documents(self, question)
 
     def physical(self, instance: str, generation: str) -> str:
         return f"{self.alias}__{instance.replace('-', '')[:8]}"
 
     def create(self, physical: str) -> None:
-        self.target.create(physical, self.dimensions)
+        self.target.create(physical, self.dimensions, self.buckets)
 
     def wave_slice(self, claim: Claim) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
@@ -60,6 +68,12 @@ class DocumentSetup(EntitySetup):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))
 
+    def rehearse(self) -> str | None:
+        return self.rehearsal() if self.rehearsal is not None else None
+
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        return oversized_notes(self.limits, part, ledger)
+
     def remove_replaced(self, part: JobPart) -> None:
         """Nothing: a new instance has an index of its own."""
 
@@ -71,4 +85,5 @@ class DocumentSetup(EntitySetup):
         return provenance.trace(self, ledger, physical, text)
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        return {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        found = {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        return found if self.rehearsal is None else {**found, "transform": self.rehearsal}

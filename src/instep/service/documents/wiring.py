@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 from instep.documents.chunk import Chunker
 from instep.documents.code import load_transform
 from instep.documents.embed.port import Embedder
 from instep.documents.fingerprint import fingerprint
-from instep.documents.limits import Limits
 from instep.documents.pipeline import DocumentProgram
+from instep.documents.row_program import RowProgram
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
+from instep.errors import UserError
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
-from instep.project import FilesSource as DeclaredFiles
+from instep.project.targets import in_process
+from instep.service.documents.limits import limits_of
 from instep.service.documents.setup import DocumentSetup
+from instep.service.documents.sources import document_source, source_fingerprint, source_text
 from instep.service.partitions import upstream_refs
 from instep.service.revision import revision_of
-from instep.sources.files import FilesSource
+from instep.sources.tables.port import Sessions
+from instep.sources.tables.row_documents import RowDocuments
 from instep.targets.port import DocumentTarget
 
 
-def document_setup(project: Project, name: str, target: DocumentTarget) -> DocumentSetup:
+def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
     """The entity's setup. Imports no heavy library; raises `UserError` for a transform that is not there."""
     entity = project.entities[name]
-    declared = project.resolved_source(name)
     assert isinstance(entity, DocumentEntity), "asked for documents"
-    assert isinstance(declared, DeclaredFiles), "what documents come from"
-    source = FilesSource(
-        roots=declared.path, include=declared.include, exclude=declared.exclude, storage_options=declared.storage()
-    )
+    source = document_source(project, name, spark)
+    kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
     chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
     transform = load_transform(entity.transform) if entity.transform else None
-    limits = Limits(entity.limits.max_document_bytes, entity.limits.max_line_bytes)
+    limits = limits_of(entity)
 
     def program(part: JobPart, base: int) -> WaveProgram:
-        return DocumentProgram(
+        return kind(
             source=source,
             chunker=chunker,
             embedder=embedder_of(entity.embed),
@@ -54,7 +59,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Docum
     return DocumentSetup(
         ref=PartitionRef(name),
         source=source,
-        source_text=", ".join(entity.source.path),
+        source_text=source_text(entity, source),
         target=target,
         target_name=project.target_of(name),
         dimensions=entity.embed.dimensions,
@@ -62,14 +67,34 @@ def document_setup(project: Project, name: str, target: DocumentTarget) -> Docum
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,
         guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
-        needs_spark=transform is not None,
+        needs_spark=entity.needs_spark,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),
-        fingerprint=fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
+        fingerprint={
+            **fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
+            **source_fingerprint(entity),
+        },
         embedder=lambda: embedder_of(entity.embed),
         programs=program,
+        limits=limits,
+        rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
         depends_on=upstream_refs(project, PartitionRef(name)),
+        in_process=in_process(project.targets[project.target_of(name)]),
     )
+
+
+def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
+    @cache
+    def rehearse() -> str:
+        from instep.engine.transforming import rehearsed
+
+        try:
+            added = rehearsed(spark(), transform)
+        except UserError as error:
+            raise UserError(error.what, where=name, hint=error.hint) from error
+        return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
+
+    return rehearse
 
 
 def embedder_of(declared: Embed) -> Embedder:

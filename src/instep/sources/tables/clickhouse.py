@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import Session, quoted, records
@@ -39,6 +39,17 @@ _PARTITION_ROWS = 1_000_000
 #: A name that Spark knows a frame by is used again after so many others: Spark forgets none, nor what it stood for.
 _NAMES = 1_000
 _NUMBERS = count()
+
+Pick: TypeAlias = Callable[[Mapping[str, SourceColumn]], Sequence[tuple[Column, str]]]
+
+
+def _all(columns: Mapping[str, SourceColumn]) -> Sequence[tuple[Column, str]]:
+    return [(each.column, each.value) for each in columns.values()]
+
+
+def _none() -> NoReturn:
+    raise AssertionError("ranges of rows are asked of ClickHouse")
+
 
 _MERGING = re.compile(r"(Replacing|Collapsing|Summing|Aggregating|Coalescing)MergeTree\Z")
 
@@ -73,6 +84,11 @@ class ClickHouseTable:
         """Database and table, as parameters."""
         database, _, table = self.table.partition(".") if "." in self.table else (self._place.database, "", self.table)
         return {"database": database, "table": table}
+
+    def narrowed(self, names: Iterable[str]) -> ClickHouseTable:
+        """The table with these columns only: Spark is given no others to read."""
+        relation = f"(\n{self.sql.strip().rstrip(';')}\n)" if self.sql else "source"
+        return replace(self, sql=f"SELECT {', '.join(map(quoted, names))} FROM {relation}")
 
     def columns(self, spark: Sessions) -> tuple[Column, ...]:
         with self._place.session() as session:
@@ -144,8 +160,16 @@ class ClickHouseTable:
             demand(rows.named, found.columns, self.text, after=self.transform_name)
         return found
 
+    def picked(self, rows: RowColumns, selection: Selection, pick: Pick) -> Iterator[pa.RecordBatch]:
+        """The selected rows without Spark: these expressions of their columns."""
+        from instep.sources.tables.clickhouse_reader import Asking
+
+        columns, questions = self.questions(_none, rows, selection, pick)
+        for question in questions:
+            yield from Asking(self._place, columns).read(question)
+
     def questions(
-        self, spark: Sessions, rows: RowColumns, selection: Selection
+        self, spark: Sessions, rows: RowColumns, selection: Selection, pick: Pick = _all
     ) -> tuple[tuple[Column, ...], list[Question]]:
         """What the partitions of a frame ask, and which columns come."""
         from instep.sources.tables.clickhouse_reader import Question
@@ -155,13 +179,20 @@ class ClickHouseTable:
             final = _whole(selection) and _MERGING.search(self._made(session)[0]) is not None
             relation = self._relation(final=final)
             found = []
-            cut_by, groups = self._groups(spark, rows, selection)
-            for group in groups:
-                asked = _Asked.of(relation, columns, rows, selection, cut_by, where=self.text)
-                condition = predicates.in_ranges(asked.dialect, cut_by, group)
-                sql = asked.select(_values(columns.values()), *filter(None, [condition]))
+            for part in self._parts(spark, rows, selection):
+                asked = _Asked.of(relation, columns, rows, part, part.cut_by, where=self.text)
+                condition = predicates.in_ranges(asked.dialect, part.cut_by, part.ranges)
+                sql = asked.select(", ".join(value for _, value in pick(columns)), *filter(None, [condition]))
                 found.append(Question(sql, asked.dialect.values))
-        return tuple(each.column for each in columns.values()), found
+        return tuple(column for column, _ in pick(columns)), found
+
+    def _parts(self, spark: Sessions, rows: RowColumns, selection: Selection) -> Sequence[Selection]:
+        """What each partition reads."""
+        groups = predicates.key_groups(selection.keys)
+        if 0 < len(groups) <= _PARTITIONS:
+            return [replace(selection, cut_by=(), ranges=(), keys=tuple(group)) for group in groups]
+        cut_by, ranges = self._groups(spark, rows, replace(selection, keys=()))
+        return [replace(selection, cut_by=cut_by, ranges=tuple(group), keys=()) for group in ranges]
 
     def _groups(
         self, spark: Sessions, rows: RowColumns, selection: Selection
@@ -286,7 +317,8 @@ def _values(columns: Iterable[SourceColumn]) -> str:
 def _in_our_types(columns: Sequence[SourceColumn], answer: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    from instep.sources.tables.clickhouse_reader import arrow_schema, as_ours
+    from instep.sources.tables.arrow_types import arrow_schema
+    from instep.sources.tables.clickhouse_reader import as_ours
 
     schema = arrow_schema([each.column for each in columns])
     return pa.Table.from_batches([as_ours(each, schema) for each in answer.to_batches()], schema)

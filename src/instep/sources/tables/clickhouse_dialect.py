@@ -24,6 +24,8 @@ class ClickHouseDialect:
     def column(self, name: str) -> str:
         return self.columns[name].compared
 
+    same = column
+
     def constant(self, name: str, value: KeyValue) -> str:
         column = self.columns[name]
         (kind,) = key_of(value).kinds

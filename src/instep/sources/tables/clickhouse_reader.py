@@ -22,6 +22,7 @@ from instep.clickhouse.session import Overflow
 from instep.domain.columns import Column, ColumnType, TypeName
 from instep.errors import Away, Transient
 from instep.failures import packed
+from instep.sources.tables.arrow_types import arrow_schema
 
 #: Rows of a block; halved, down to the least, while the server says that they need too much memory.
 BLOCK_ROWS = 100_000
@@ -38,31 +39,10 @@ _SPARK_TYPES = {
     TypeName.FLOAT64: "double",
     TypeName.BYTES: "binary",
 }
-_ARROW_TYPES: Mapping[TypeName, pa.DataType] = {
-    TypeName.BOOL: pa.bool_(),
-    TypeName.INT32: pa.int32(),
-    TypeName.INT64: pa.int64(),
-    TypeName.FLOAT32: pa.float32(),
-    TypeName.FLOAT64: pa.float64(),
-    TypeName.STRING: pa.string(),
-    TypeName.BYTES: pa.binary(),
-    TypeName.DATE: pa.date32(),
-    TypeName.TIMESTAMP: pa.timestamp("us", "UTC"),
-}
 
 
 def _spark_type(kind: ColumnType) -> str:
     return _SPARK_TYPES.get(kind.name, str(kind))
-
-
-def _arrow_type(kind: ColumnType) -> pa.DataType:
-    if kind.name is TypeName.DECIMAL:
-        return pa.decimal128(kind.precision, kind.scale)
-    return _ARROW_TYPES[kind.name]
-
-
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _arrow_type(each.type)) for each in columns])
 
 
 def ddl(columns: Sequence[Column]) -> str:

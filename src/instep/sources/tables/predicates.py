@@ -18,6 +18,9 @@ from instep.domain.rows import RowColumns, Selection
 #: A condition has at most so many ranges; neighbours are joined, with the rows between them.
 MAX_RANGES = 64
 
+#: And so many keys, with so many letters and bytes in them: some are sent in addresses.
+MAX_KEYS, MAX_KEY_LETTERS = 1_000, 100_000
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,6 +29,9 @@ class Dialect(Protocol):
 
     def column(self, name: str) -> str:
         """The column, quoted; text so that it compares by its UTF-8 bytes."""
+
+    def same(self, name: str) -> str:
+        """The column, quoted, to be asked for equal values. It may equal more than it should, and no less."""
 
     def constant(self, name: str, value: KeyValue) -> str:
         """The value, to be compared with that column."""
@@ -40,7 +46,7 @@ def moment(micros: int) -> datetime:
 
 def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
     """All that a selection asks of a row, but for its ranges."""
-    return [each for ask in (in_scope, in_window, undeleted) for each in ask(dialect, rows, selection)]
+    return [each for ask in (in_scope, in_window, undeleted, in_few_keys) for each in ask(dialect, rows, selection)]
 
 
 def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
@@ -73,6 +79,37 @@ def undeleted(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[
     if selection.window is None or not selection.window.first or not rows.deleted:
         return []
     return [dialect.flag_unset(rows.deleted)]
+
+
+def in_few_keys(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
+    """As many as fit into one condition; nothing for more."""
+    groups = key_groups(selection.keys)
+    return [in_keys(dialect, rows.key, groups[0])] if len(groups) == 1 else []
+
+
+def in_keys(dialect: Dialect, columns: Sequence[str], keys: Sequence[Key]) -> str:
+    """Each column by itself has one of its values in the keys, which an index or statistics are of use for. Of keys of
+    several columns others have that too.
+    """
+    found = []
+    for at, name in enumerate(columns):
+        values = [dialect.constant(name, each) for each in dict.fromkeys(key.values[at] for key in keys)]
+        found.append(f"{dialect.same(name)} IN ({', '.join(values)})")
+    return " AND ".join(found)
+
+
+def key_groups(keys: Sequence[Key]) -> list[Sequence[Key]]:
+    """Keys in portions that fit into one condition."""
+    groups: list[list[Key]] = []
+    room = 0
+    for key in keys:
+        taken = sum(len(each) if isinstance(each, str | bytes) else 0 for each in key.values)
+        if not groups or len(groups[-1]) == MAX_KEYS or taken > room:
+            groups.append([])
+            room = MAX_KEY_LETTERS
+        groups[-1].append(key)
+        room -= taken
+    return list(groups)
 
 
 def in_ranges(dialect: Dialect, columns: Sequence[str], ranges: Sequence[KeyRange]) -> str | None:

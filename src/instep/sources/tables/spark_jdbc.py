@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Protocol
 from instep.domain.keys import KeyValue
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
-from instep.sources.tables.predicates import Dialect, in_order, in_range, in_scope, in_window, undeleted
+from instep.sources.tables.predicates import (
+    Dialect,
+    in_keys,
+    in_order,
+    in_range,
+    in_scope,
+    in_window,
+    key_groups,
+    undeleted,
+)
 from instep.sources.tables.spark_reading import statement
 
 if TYPE_CHECKING:
@@ -27,6 +36,8 @@ if TYPE_CHECKING:
 #: Ours; the partitions are made by ranges of the key.
 _OURS = frozenset({"url", "dbtable", "query", "pushdownpredicate", "partitioncolumn", "lowerbound", "upperbound"})
 _EVERYTHING = "1 = 1"
+#: Rows are asked for by their keys in at most so many partitions; of more, ranges are read.
+_MOST_GROUPS = 64
 #: PostgreSQL's driver would hold all rows at once.
 _FETCH = "10000"
 #: Java finds the driver of a jar that is named in the settings only when it is told the class.
@@ -127,7 +138,9 @@ class JdbcTable:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a database is asked. `exact`: there is nothing left for Spark to filter (ranges aside)."""
+    """What a database is asked. `exact`: there is nothing left for Spark to filter (ranges aside, and keys in their
+    place).
+    """
 
     conditions: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
@@ -145,7 +158,13 @@ class Asked:
         ]
         conditions = tuple(each for some in asked for each in some or ())
         # Neighbours stay apart: each range is one partition, which one connection reads.
-        ranges = _tried(lambda: [in_range(dialect, selection.cut_by, one) or "" for one in in_order(selection.ranges)])
+        groups = key_groups(selection.keys)
+        if 0 < len(groups) <= _MOST_GROUPS:
+            ranges = _tried(lambda: [in_keys(dialect, rows.key, each) for each in groups])
+        else:
+            ranges = _tried(
+                lambda: [in_range(dialect, selection.cut_by, one) or "" for one in in_order(selection.ranges)]
+            )
         return cls(conditions, tuple(filter(None, ranges or ())), None not in asked, dialect)
 
     def parts(self, share: float = 1) -> list[str]:
@@ -202,6 +221,10 @@ class _Postgres:
             return f'{_doubled(name)} COLLATE "C"'
         return _doubled(name)
 
+    def same(self, name: str) -> str:
+        """As the database compares it: an index of its own order is of use, and what is equal by bytes is equal."""
+        return _doubled(name)
+
     def flag_unset(self, name: str) -> str:
         match self.types.get(name):
             case "boolean":
@@ -254,6 +277,8 @@ class _MySql:
             case "int" | "bigint" | "date" | "timestamp_ntz":
                 return column
         raise NotExact
+
+    same = column
 
     def flag_unset(self, name: str) -> str:
         if self.types.get(name) in ("boolean", "int", "bigint"):

@@ -115,6 +115,8 @@ class SparkDialect:
     def column(self, name: str) -> str:
         return quoted(name)
 
+    same = column
+
     def flag_unset(self, name: str) -> str:
         kind = column_type(name, self._kinds[name.lower()]).name
         if kind is TypeName.BOOL:

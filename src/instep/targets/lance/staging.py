@@ -6,7 +6,7 @@ import base64
 import json
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,9 @@ class LanceChunkWriter:
         )
         found: pa.Table = scanner.to_table()
         return found.rename_columns({"_rowaddr": "locator"}).select(existing_schema().names).cast(existing_schema())
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        return {}
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         stale: list[pa.Array[Any]] = []

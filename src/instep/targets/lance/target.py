@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
@@ -19,6 +19,9 @@ from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.names import checked_name
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Below this a commit or an index build is likely to hit the end of the disk half-way.
 _FREE_BYTES = 100 * 1024 * 1024
@@ -60,7 +63,7 @@ class LanceTarget:
         if self._place.folder is not None and shutil.disk_usage(self._place.folder).free < _FREE_BYTES:
             raise UserError("less than 100 MB of disk are free", where=self._place.shown, hint="Free some space.")
 
-    def create(self, physical: str, dimensions: int) -> None:
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
         lance = lance_library()
@@ -138,6 +141,11 @@ class LanceTarget:
         from instep.targets.lance import searching
 
         return searching.row(self._place, physical, id)
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        from instep.targets.lance import searching
+
+        return searching.contents(self._place, physical)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)

@@ -35,6 +35,8 @@ _CONNECT: Final[dict[str, Any]] = {
 #: By statement: connection poolers between us and the server refuse most start-up options.
 _SESSION: Final = {
     "client_min_messages": "warning",
+    # A backslash in a statement is one.
+    "standard_conforming_strings": "on",
     "lock_timeout": "30s",
     # A wave is as large as it is, and so is the statement that writes it.
     "statement_timeout": "0",

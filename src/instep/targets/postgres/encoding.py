@@ -1,17 +1,16 @@
 """Rows of Arrow as PostgreSQL's COPY reads them in binary: each value bit by bit as it is, without a loop over rows.
 
-A row is the number of its fields, and before each field its length in bytes (-1 for null). Decimals travel as text.
+A row is the number of its fields, and before each field its length in bytes (-1 for null). Decimals travel as text, a
+vector as pgvector has it: the number of its elements, two bytes of nothing, and each element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
 from instep.domain.columns import ColumnType, TypeName
-from instep.targets.tables import TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,27 +39,36 @@ _FIXED: Final = {
 }
 
 
-def encoded(spec: TableSpec, rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
-    """Rows that have the columns of `arrow_schema`, each with the number of its task at the end."""
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The type of a column of vectors, none of them null."""
+
+    dimensions: int
+
+
+def encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
+    """Rows as they are in Arrow, each with the number of its task at the end."""
     at_once = max(1, rows.num_rows * _BYTES // max(rows.nbytes, 1))
     for at in range(0, rows.num_rows, at_once):
-        yield _encoded(spec, rows.slice(at, at_once), task)
+        yield _encoded(columns, rows.slice(at, at_once), task)
 
 
-def _encoded(spec: TableSpec, rows: pa.RecordBatch, task: int) -> bytes:
+def _encoded(columns: Mapping[str, ColumnType | Vector], rows: pa.RecordBatch, task: int) -> bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     row = _Row(rows.num_rows)
-    row.fixed(">i2", len(spec.all_columns) + 1)
-    for column in spec.all_columns:
-        values = rows.column(column.name)
-        if column.type.name not in _FIXED:
+    row.fixed(">i2", len(columns) + 1)
+    for name, kind in columns.items():
+        values = rows.column(name)
+        if isinstance(kind, Vector):
+            _vectors(row, kind.dimensions, values)
+        elif kind.name not in _FIXED:
             _text(row, values)
         elif values.null_count:
-            _sparse(row, column.type, values)
+            _sparse(row, kind, values)
         else:
-            _dense(row, column.type, values)
+            _dense(row, kind, values)
     row.fixed(">i4", 8)
     row.fixed(">i8", task)
     nothing: Values = pa.scalar(b"", pa.binary())
@@ -95,6 +103,7 @@ class _Row:
 
 
 def _side_by_side(number: int, parts: list[tuple[str, Any]]) -> Values:
+    import numpy as np
     import pyarrow as pa
 
     packed = np.empty(number, dtype=[(f"f{at}", kind) for at, (kind, _) in enumerate(parts)])
@@ -107,6 +116,8 @@ def _side_by_side(number: int, parts: list[tuple[str, Any]]) -> Values:
 
 def _dense(row: _Row, kind: ColumnType, values: Values) -> None:
     """A column of one width, without nulls."""
+    import numpy as np
+
     row.fixed(">i4", np.dtype(_FIXED[kind.name]).itemsize)
     row.fixed(_FIXED[kind.name], _numbers(kind, values))
 
@@ -140,6 +151,13 @@ def _text(row: _Row, values: Values) -> None:
     row.various(values.cast(pa.binary()).fill_null(b""))
 
 
+def _vectors(row: _Row, dimensions: int, values: Values) -> None:
+    row.fixed(">i4", 4 + 4 * dimensions)
+    row.fixed(">i2", dimensions)
+    row.fixed(">i2", 0)
+    row.fixed(f"({dimensions},)>f4", values.flatten().to_numpy().reshape(-1, dimensions))
+
+
 def _numbers(kind: ColumnType, values: Values) -> Any:
     import pyarrow as pa
 
@@ -155,5 +173,7 @@ def _numbers(kind: ColumnType, values: Values) -> Any:
 
 def _data(joined: Values) -> bytes:
     """The bytes of all its values, one after the other. It has just been made: it begins where its buffers begin."""
+    import numpy as np
+
     _, offsets, data = joined.buffers()
     return bytes(memoryview(data)[: np.frombuffer(offsets, np.int32)[len(joined)]])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.postgres.connection import Session
-from instep.targets.postgres.layout import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
+from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,16 @@ class Journal:
             commits=self.session.name(COMMITS),
         )
         return int(found[0][0]) if found else None
+
+    def attempts(self, *, since: int) -> list[str]:
+        """Those that made a version after this one."""
+        found = self.session.run(
+            "SELECT attempt FROM {commits} WHERE index_id = %s AND seq > %s",
+            self.index.id,
+            since,
+            commits=self.session.name(COMMITS),
+        )
+        return [attempt for (attempt,) in found]
 
     def commit(self, scope: str, epoch: int, attempt: str, marks: Sequence[Mark], *, base: int) -> int:
         """Record it, once `take` has passed: in the same transaction as its rows."""

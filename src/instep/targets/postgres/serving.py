@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from psycopg import sql
 
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.postgres.connection import Missing, Name, Session, names
-from instep.targets.postgres.layout import (
-    ALIASES,
-    EPOCHS,
-    INDEXES,
-    PROMOTIONS,
-    Index,
-    columns_of,
-    fitting,
-    prepare,
-    stored_type,
-)
-from instep.targets.tables import DELETED, TableSpec
+from instep.targets.postgres.connection import Missing, Name, Session
+from instep.targets.postgres.registry import ALIASES, EPOCHS, INDEXES, PROMOTIONS, columns_of, fitting, prepare
 
 
-def promote(session: Session, alias: str, index: Index | None, epoch: int, scope: str) -> None:
+class View(NamedTuple):
+    """What a reader finds of one kind: columns with their types, as the server shows them, in order."""
+
+    kind: str
+    columns: Mapping[str, str]
+    query: sql.Composed
+
+
+def promote(
+    session: Session, alias: str, physical: str | None, views: Sequence[View], *, epoch: int, scope: str = ""
+) -> None:
     """See `TableTarget.promote`."""
-    physical = index.name if index else None
     prepare(session)
     with session.transaction():
         shown, kinds = _locked(session, alias)
         if _again(session, alias, physical, epoch, scope):
             return
         _refuse_superseded(session, alias, shown, epoch, scope)
-        _show(session, alias, kinds, index)
+        _show(session, alias, kinds, views)
         session.run(
             "INSERT INTO {promotions} (alias, scope, epoch, physical) VALUES (%s, %s, %s, %s) "
             "ON CONFLICT (alias, scope) DO UPDATE SET epoch = excluded.epoch, physical = excluded.physical",
@@ -44,7 +43,7 @@ def promote(session: Session, alias: str, index: Index | None, epoch: int, scope
         session.run(
             "UPDATE {aliases} SET physical = %s, kinds = %s WHERE alias = %s",
             physical,
-            [spec.kind for spec in index.specs] if index else [],
+            [view.kind for view in views],
             alias,
             aliases=session.name(ALIASES),
         )
@@ -100,42 +99,34 @@ def _refuse_superseded(session: Session, alias: str, shown: str | None, epoch: i
         raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {found[0][0]}")
 
 
-def _show(session: Session, alias: str, kinds: Sequence[str], index: Index | None) -> None:
-    specs = {spec.kind: spec for spec in index.specs} if index else {}
+def _show(session: Session, alias: str, kinds: Sequence[str], views: Sequence[View]) -> None:
+    wanted = {view.kind for view in views}
     for kind in kinds:
-        if kind not in specs:
-            session.run("DROP VIEW IF EXISTS {view}", view=session.name(_view(alias, kind)))
-    for spec in specs.values():
-        assert index is not None
-        _replace(session, fitting(_view(alias, spec.kind)), spec, index.name, ours=spec.kind in kinds)
+        if kind not in wanted:
+            session.run("DROP VIEW IF EXISTS {view}", view=session.name(_named(alias, kind)))
+    for view in views:
+        _replace(session, fitting(_named(alias, view.kind)), view, ours=view.kind in kinds)
 
 
-def _view(alias: str, kind: str) -> str:
+def _named(alias: str, kind: str) -> str:
     return f"{alias}__{kind}" if kind else alias
 
 
-def _replace(session: Session, view: str, spec: TableSpec, physical: str, *, ours: bool) -> None:
-    before = columns_of(session, view)
+def _replace(session: Session, name: str, view: View, *, ours: bool) -> None:
+    before = columns_of(session, name)
     if before and not ours:
         raise UserError(
-            f"{view!r} is there, and is not a view of Instep's", where=session.place.shown, hint="Rename one of them."
+            f"{name!r} is there, and is not a view of Instep's", where=session.place.shown, hint="Rename one of them."
         )
-    shown = {each.name: stored_type(each.type) for each in spec.all_columns if each.name != DELETED}
     readers = []
-    if before and list(before.items()) != list(shown.items()):
+    if before and list(before.items()) != list(view.columns.items()):
         # A view cannot change its columns. Who could read it shall go on.
-        readers = _readers(session, view)
-        session.run("DROP VIEW {view}", view=session.name(view))
-    session.run(
-        "CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {table} WHERE NOT {deleted}",
-        view=session.name(view),
-        columns=names(list(shown)),
-        table=session.name(spec.table(physical)),
-        deleted=Name(DELETED),
-    )
+        readers = _readers(session, name)
+        session.run("DROP VIEW {view}", view=session.name(name))
+    session.run("CREATE OR REPLACE VIEW {view} AS {query}", view=session.name(name), query=view.query)
     for reader in readers:
         who: sql.Composable = Name(reader) if reader is not None else sql.SQL("PUBLIC")
-        session.run("GRANT SELECT ON {view} TO {who}", view=session.name(view), who=who)
+        session.run("GRANT SELECT ON {view} TO {who}", view=session.name(name), who=who)
 
 
 def _readers(session: Session, view: str) -> list[str | None]:

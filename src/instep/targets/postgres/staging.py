@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +20,8 @@ from instep.domain.columns import TypeName
 from instep.errors import Conflict, Transient
 from instep.targets.postgres.connection import Missing, Name, Place, Session
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
-from instep.targets.postgres.layout import STAGED, Index, declared_type, lock
+from instep.targets.postgres.layout import TableIndex, declared_type
+from instep.targets.postgres.registry import STAGED, Index, lock
 from instep.targets.postgres.values import demand_fit
 from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
@@ -55,53 +56,94 @@ class PostgresTableWriter:
     """See `TableWriter`."""
 
     place: Place
-    index: Index
+    index: TableIndex
     base: int
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
-        output = _Output(self)
+        output = Output(self.place, self.index, self.base, {each.kind: _definition(each) for each in self.index.specs})
         for kind, rows in changes:
             spec = spec_of(self.index.specs, kind)
             if rows.num_rows:
                 fitting = checked_rows(spec, schemas[kind], rows)
                 demand_fit(spec, fitting)
-                output.add(spec, fitting)
-        return output.finish()
+                output.add(kind, _pieces(spec, fitting, output.task), fitting.num_rows)
+        return encode(output.finish())
+
+
+def _pieces(spec: TableSpec, rows: pa.RecordBatch, task: int) -> Iterator[bytes]:
+    return encoded({each.name: each.type for each in spec.all_columns}, rows, task)
+
+
+def _definition(spec: TableSpec) -> sql.Composed:
+    text = sql.SQL("text")
+    columns = sql.SQL(", ").join(
+        sql.SQL("{} {}").format(
+            Name(each.name), text if each.type.name is TypeName.DECIMAL else declared_type(each.type)
+        )
+        for each in spec.all_columns
+    )
+    return sql.SQL("({}, {} bigint)").format(columns, Name(TASK))
 
 
 @dataclass
-class _Output:
-    """Connected only while it sends: rows may come slowly, and many tasks have none."""
+class Output:
+    """What one task sends. Connected only while it does: rows may come slowly, and many tasks have none.
 
-    writer: PostgresTableWriter
+    `definitions` are of the tables, by kind: what stands behind their names when they are made, `TASK` included.
+    """
+
+    place: Place
+    index: Index
+    base: int
+    definitions: Mapping[str, sql.Composed]
     task: int = field(default_factory=lambda: secrets.randbits(63))
     _waiting: dict[str, list[bytes]] = field(default_factory=dict)
     _size: int = 0
     _rows: dict[str, int] = field(default_factory=dict)
     _tables: dict[str, str] = field(default_factory=dict)
 
-    def add(self, spec: TableSpec, rows: pa.RecordBatch) -> None:
-        for piece in encoded(spec, rows, self.task):
-            self._waiting.setdefault(spec.kind, []).append(piece)
+    def add(self, kind: str, pieces: Iterable[bytes], rows: int) -> None:
+        """Rows as COPY reads them in binary, the number of the task at the end of each."""
+        for piece in pieces:
+            self._waiting.setdefault(kind, []).append(piece)
             self._size += len(piece)
             if self._size >= _BUFFER:
                 self._send()
-        self._rows[spec.kind] = self._rows.get(spec.kind, 0) + rows.num_rows
+        self._rows[kind] = self._rows.get(kind, 0) + rows
 
-    def finish(self) -> bytes:
+    def finish(self) -> list[StagedRows]:
         if self._waiting:
             self._send()
-        return encode([StagedRows(kind, self._tables[kind], self.task, rows) for kind, rows in self._rows.items()])
+        return [StagedRows(kind, self._tables[kind], self.task, rows) for kind, rows in self._rows.items()]
 
     def _send(self) -> None:
-        with self.writer.place.session() as session:
+        with self.place.session() as session:
             for kind, pieces in self._waiting.items():
                 if kind not in self._tables:
-                    self._tables[kind] = make(session, self.writer.index, self.writer.base, kind)
+                    self._tables[kind] = self._make(session, kind)
                 _copy(session, self._tables[kind], pieces)
             _touch(session, sorted(self._tables.values()))
         self._waiting, self._size = {}, 0
+
+    def _make(self, session: Session, kind: str) -> str:
+        """The table of rows of this kind that were begun at this version, made by the first task that needs it."""
+        table = f"{STAGED}_{self.index.id}_{self.base}_{list(self.definitions).index(kind)}"
+        with session.transaction():
+            lock(session)
+            session.run(
+                "CREATE UNLOGGED TABLE IF NOT EXISTS {table} {definition}",
+                table=session.name(table),
+                definition=self.definitions[kind],
+            )
+            session.run(
+                "INSERT INTO {staged} (name, index_id) VALUES (%s, %s) "
+                "ON CONFLICT (name) DO UPDATE SET at = clock_timestamp()",
+                table,
+                self.index.id,
+                staged=session.name(STAGED),
+            )
+        return table
 
 
 def _copy(session: Session, table: str, pieces: Sequence[bytes]) -> None:
@@ -111,37 +153,6 @@ def _copy(session: Session, table: str, pieces: Sequence[bytes]) -> None:
         raise Transient(f"{session.place.shown}: rows staged by this task were removed meanwhile") from None
 
 
-def make(session: Session, index: Index, base: int, kind: str) -> str:
-    """The table of rows of this kind that were begun at this version, made by the first task that needs it."""
-    kinds = [each.kind for each in index.specs]
-    table = f"{STAGED}_{index.id}_{base}_{kinds.index(kind)}"
-    with session.transaction():
-        lock(session)
-        session.run(
-            "CREATE UNLOGGED TABLE IF NOT EXISTS {table} ({columns})",
-            table=session.name(table),
-            columns=_columns(spec_of(index.specs, kind)),
-        )
-        session.run(
-            "INSERT INTO {staged} (name, index_id) VALUES (%s, %s) "
-            "ON CONFLICT (name) DO UPDATE SET at = clock_timestamp()",
-            table,
-            index.id,
-            staged=session.name(STAGED),
-        )
-    return table
-
-
-def _columns(spec: TableSpec) -> sql.Composed:
-    text = sql.SQL("text")
-    return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(
-            Name(each.name), text if each.type.name is TypeName.DECIMAL else declared_type(each.type)
-        )
-        for each in spec.all_columns
-    ) + sql.SQL(", {} bigint").format(Name(TASK))
-
-
 def _touch(session: Session, tables: Sequence[str]) -> None:
     """They are in use: `sweep` leaves them alone."""
     session.run(
@@ -149,18 +160,23 @@ def _touch(session: Session, tables: Sequence[str]) -> None:
     )
 
 
-def count(session: Session, table: str, tasks: Sequence[int]) -> tuple[int, int]:
-    """Rows of these tasks, and of all. Nobody removes the table until the end of the transaction."""
+def demand_all(session: Session, index: Index, table: str, parts: Sequence[StagedRows]) -> bool:
+    """Whether these tasks are the only ones with rows in their table. Nobody removes it until the end of the
+    transaction. Raises `Conflict` when not all that was staged is there: the server has crashed since.
+    """
+    tasks, expected = [part.task for part in parts], sum(part.rows for part in parts)
     try:
-        found = session.run(
+        ((found, all_found),) = session.run(
             "SELECT count(*) FILTER (WHERE {task} = ANY(%s)), count(*) FROM {table}",
-            list(tasks),
+            tasks,
             task=Name(TASK),
             table=session.name(table),
         )
     except Missing:
         raise Conflict(f"{session.place.shown}: staged rows are gone: stage them again") from None
-    return found[0][0], found[0][1]
+    if found != expected:
+        raise Conflict(f"{index.name}: {expected} rows were staged and {found} are there: stage them again")
+    return bool(found == all_found)
 
 
 def remove(session: Session, tables: Sequence[str]) -> None:
@@ -182,9 +198,9 @@ def sweep(session: Session, keep_seconds: float) -> None:
     remove(session, [each[0] for each in found])
 
 
-def of_index(session: Session, index: Index) -> list[str]:
+def of_index(session: Session, index_id: int) -> list[str]:
     """Its tables of staged rows."""
     found = session.run(
-        "SELECT name FROM {staged} WHERE index_id = %s ORDER BY name", index.id, staged=session.name(STAGED)
+        "SELECT name FROM {staged} WHERE index_id = %s ORDER BY name", index_id, staged=session.name(STAGED)
     )
     return [each[0] for each in found]

@@ -7,24 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from psycopg import sql
+
 from instep.domain.waves import Mark
-from instep.errors import Away, Conflict, Transient, UserError
-from instep.targets.postgres import layout, merging, reading, serving, staging, upkeep, values
-from instep.targets.postgres.connection import Missing, Place, Session
+from instep.errors import UserError
+from instep.targets.postgres import committing, layout, merging, reading, registry, serving, staging, upkeep, values
+from instep.targets.postgres.checking import checked
+from instep.targets.postgres.connection import Missing, Name, Place, Session, names
 from instep.targets.postgres.journal import Journal
-from instep.targets.postgres.layout import Index, fitting, fitting_specs, known
+from instep.targets.postgres.layout import TableIndex, fitting_specs, known, stored_type
+from instep.targets.postgres.registry import fitting
+from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import StagedRows
-from instep.targets.tables import OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
+from instep.targets.tables import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class _Landed(Exception):
-    """Another try of this commit was quicker."""
-
-    def __init__(self, version: int) -> None:
-        self.version = version
 
 
 @dataclass(frozen=True)
@@ -53,33 +51,13 @@ class PostgresTarget:
         return self.place.shown
 
     def check(self) -> None:
-        try:
-            with self.place.session() as session:
-                self._check(session)
-        except Transient as error:
-            raise Away(str(error), hint="Try again later.") from None
-
-    def _check(self, session: Session) -> None:
-        ((encoding, standby),) = session.run("SELECT current_setting('server_encoding'), pg_is_in_recovery()")
-        if encoding != "UTF8":
-            raise UserError(
-                f"the database has the encoding {encoding}, which does not hold every text",
-                where=self.shown,
-                hint="Make one with: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
-            )
-        if standby:
-            raise UserError("the server is a standby, which cannot be written", where=self.shown)
-        layout.prepare(session)
-        with session.transaction():
-            probe = session.name(f"{layout.OURS}check")
-            session.run("DROP TABLE IF EXISTS {probe}", probe=probe)
-            session.run("CREATE TABLE {probe} (n int)", probe=probe)
-            session.run("DROP TABLE {probe}", probe=probe)
+        with checked(self.place):
+            pass
 
     def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
         specs = fitting_specs(physical, specs)
         with self.place.session() as session:
-            layout.prepare(session)
+            registry.prepare(session)
             layout.create(session, physical, specs)
             differing = layout.drift(session, physical, specs)
         if differing:
@@ -92,7 +70,7 @@ class PostgresTarget:
     def exists(self, physical: str) -> bool:
         fitting(physical)
         with self.place.session() as session:
-            return layout.find(session, physical) is not None
+            return registry.find(session, physical) is not None
 
     def specs(self, physical: str) -> Sequence[TableSpec]:
         with self._index(physical) as (_, index):
@@ -127,26 +105,16 @@ class PostgresTarget:
     ) -> int:
         parts = [part for each in staged for part in staging.decode(each)]
         with self._index(physical) as (session, index):
-            journal = Journal(session, index)
-            used: list[str] = []
-            try:
-                with session.transaction():
-                    _demand_new(journal, attempt)
-                    journal.look(scope, epoch, marks, since=base)
-                    used = _merge(session, index, parts)
-                    journal.take(scope, epoch)
-                    _demand_new(journal, attempt)
-                    version = journal.commit(scope, epoch, attempt, marks, base=base)
-            except _Landed as landed:
-                version = landed.version
-            except Conflict:
-                # Its staged rows are gone: because they are in, maybe.
-                found = journal.find(attempt)
-                if found is None:
-                    raise
-                version = found
-            staging.remove(session, used)
-        return version
+            return committing.commit(
+                session,
+                index,
+                lambda: _merge(session, index, parts),
+                base=base,
+                epoch=epoch,
+                attempt=attempt,
+                marks=marks,
+                scope=scope,
+            )
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         with self._index(physical) as (session, index):
@@ -156,13 +124,13 @@ class PostgresTarget:
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
-            upkeep.tend(session, index, full=full)
+            upkeep.tend(session, index.tables, full=full)
 
     def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
         fitting(alias)
         with self.place.session() as session:
-            index = None if physical is None else known(session, fitting(physical))
-            serving.promote(session, alias, index, epoch, scope)
+            views = [] if physical is None else _views(session, known(session, fitting(physical)))
+            serving.promote(session, alias, physical, views, epoch=epoch, scope=scope)
 
     def served(self, alias: str) -> str | None:
         fitting(alias)
@@ -223,37 +191,36 @@ class PostgresTarget:
         with self.place.session() as session:
             index = layout.find(session, physical)
             if index is not None:
-                staging.remove(session, staging.of_index(session, index))
-                layout.drop(session, index)
+                staging.remove(session, staging.of_index(session, index.id))
+                registry.drop(session, index.id, index.tables)
 
     @contextlib.contextmanager
-    def _index(self, physical: str) -> Iterator[tuple[Session, Index]]:
+    def _index(self, physical: str) -> Iterator[tuple[Session, TableIndex]]:
         fitting(physical)
         with self.place.session() as session:
             yield session, known(session, physical)
 
 
-def _demand_new(journal: Journal, attempt: str) -> None:
-    version = journal.find(attempt)
-    if version is not None:
-        raise _Landed(version)
-
-
-def _merge(session: Session, index: Index, parts: Sequence[StagedRows]) -> list[str]:
-    """Returns the tables of staged rows that nobody needs once this is committed.
-
-    Raises `Conflict` when not all that was staged is there: the server has crashed since.
-    """
+def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows]) -> list[str]:
+    """See `committing.commit`. Raises `Conflict` when not all that was staged is there."""
     done = []
     # In one order, whoever writes.
     for spec in index.specs:
         for table in sorted({part.table for part in parts if part.kind == spec.kind}):
             own = [part for part in parts if part.table == table]
-            tasks, expected = [part.task for part in own], sum(part.rows for part in own)
-            found, all_found = staging.count(session, table, tasks)
-            if found != expected:
-                raise Conflict(f"{index.name}: {expected} rows were staged and {found} are there: stage them again")
-            merging.merge(session, index.name, spec, table, tasks)
-            if found == all_found:
+            alone = staging.demand_all(session, index, table, own)
+            merging.merge(session, index.name, spec, table, [part.task for part in own])
+            if alone:
                 done.append(table)
     return done
+
+
+def _views(session: Session, index: TableIndex) -> list[View]:
+    found = []
+    for spec in index.specs:
+        columns = {each.name: stored_type(each.type) for each in spec.all_columns if each.name != DELETED}
+        query = sql.SQL("SELECT {columns} FROM {table} WHERE NOT {deleted}").format(
+            columns=names(list(columns)), table=session.name(spec.table(index.name)), deleted=Name(DELETED)
+        )
+        found.append(View(spec.kind, columns, query))
+    return found

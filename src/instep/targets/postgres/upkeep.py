@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from instep.targets.postgres.connection import Session
-from instep.targets.postgres.layout import INDEXES, Index
+from instep.targets.postgres.registry import INDEXES
 from instep.targets.tables import alias_owns
 
 
-def tend(session: Session, index: Index, *, full: bool) -> None:
+def tend(session: Session, tables: Sequence[str], *, full: bool) -> None:
     """Fresh statistics where much has changed. Old versions of rows are the server's care, unless all is asked for."""
-    for spec in index.specs:
-        table = spec.table(index.name)
+    for table in tables:
         if full:
             session.run("VACUUM (ANALYZE, SKIP_LOCKED) {table}", table=session.name(table))
         elif _changed(session, table):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.tables import TableSpec, Unfit
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 #: Days and microseconds since 1970 that the server takes: from 24 November 4714 BC on; dates up to the year 5874897.
 _FIRST_DAY, _LAST_DAY = -2_440_588, 2_145_042_905
@@ -29,7 +28,7 @@ def unfit(spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
         values = rows.column(column.name)
         match column.type.name:
             case TypeName.STRING:
-                found = Unfit(column.name, _with_nul(values), "text with the character U+0000")
+                found = Unfit(column.name, with_nul(values), "text with the character U+0000")
             case TypeName.DATE:
                 found = Unfit(column.name, _no_day(values), "a date before 4714 BC or after the year 5874897")
             case TypeName.TIMESTAMP:
@@ -51,9 +50,14 @@ def demand_fit(spec: TableSpec, rows: pa.RecordBatch) -> None:
         )
 
 
-def _with_nul(values: Any) -> NDArray[np.bool_]:
+def with_nul(values: Any) -> NDArray[np.bool_]:
+    """Which texts have the character U+0000."""
+    import numpy as np
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
     # All bytes at once first: there is as good as never one.
     data = values.buffers()[2]
     if data is None or np.frombuffer(data, np.uint8).all():
@@ -63,16 +67,21 @@ def _with_nul(values: Any) -> NDArray[np.bool_]:
 
 
 def _no_day(values: Any) -> NDArray[np.bool_]:
+    import numpy as np
+
     days = values.view("int32").fill_null(0).to_numpy()
     return np.asarray((days < _FIRST_DAY) | (days > _LAST_DAY))
 
 
 def _no_moment(values: Any) -> NDArray[np.bool_]:
+    import numpy as np
+
     return np.asarray(values.view("int64").fill_null(0).to_numpy() < _FIRST_MICROSECOND)
 
 
 def _key_bytes(spec: TableSpec, rows: pa.RecordBatch) -> NDArray[np.int64]:
     """As far as their length varies."""
+    import numpy as np
     import pyarrow.compute as pc
 
     total = np.zeros(rows.num_rows, np.int64)

@@ -1,0 +1,81 @@
+"""`instep buckets`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption
+from instep.cli.output import Output, bytes_text, ref_text, seconds_text, span_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from instep.domain.buckets import BucketLoad
+    from instep.service.buckets import BucketView
+
+#: Columns of a full bar, and what fills it.
+_BAR = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def buckets(
+    entities: EntitiesArgument = None,
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What each bucket of documents holds, how long its changes take, and what it has to do.
+
+    The latency is from when changes were planned until they were durable in target and ledger: the mean of what the
+    ledger knows of this instance, and the longest. A bucket with more than 3 times the mean number of rows, and more
+    than 1,000, is pointed out: one writer keeps all of it up to date.
+
+    \b
+    Examples:
+      instep buckets
+      instep buckets Document --json
+    """
+    from instep.app import load
+
+    found = load(project).buckets(entities, generation=generation)
+    out = Output(as_json=as_json)
+    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+
+
+def _show(out: Output, found: Sequence[BucketView]) -> None:
+    columns = ["bucket", "", "documents", "rows", "bytes", "latency", "longest", "pending", "oldest"]
+    for view in found:
+        most = max((each.rows for each in view.buckets), default=0)
+        rows = [_row(each, most, view.seen_at) for each in view.buckets]
+        right = [number != 1 for number in range(len(columns))]
+        out.texts(columns, rows, title=ref_text(view.ref, view.generation), right=right)
+        for warning in view.warnings:
+            out.line(f"{ref_text(view.ref, view.generation)}: {warning}")
+
+
+def _row(load: BucketLoad, most: int, now: int) -> list[Text]:
+    from rich.text import Text
+
+    return [
+        Text(f"{load.bucket}"),
+        Text(bar(load.rows, most), style="cyan"),
+        Text(f"{load.documents:,}"),
+        Text(f"{load.rows:,}"),
+        Text(bytes_text(load.bytes)),
+        Text(_time(load.latency)),
+        Text(_time(load.longest)),
+        Text(f"{load.pending:,}" if load.pending else "-"),
+        Text("-" if load.pending_since is None else span_text(now - load.pending_since)),
+    ]
+
+
+def bar(value: int, most: int) -> str:
+    """As long as its share of the most, in eighths of a column; never empty for what is not."""
+    eighths = max(round(8 * _BAR * value / most), 1) if value else 0
+    whole, rest = divmod(eighths, 8)
+    return (_EIGHTHS[8] * whole + _EIGHTHS[rest] * bool(rest)).ljust(_BAR)
+
+
+def _time(milliseconds: int | None) -> str:
+    return "-" if milliseconds is None else seconds_text(milliseconds / 1000)

@@ -1,0 +1,112 @@
+"""`instep diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.exits import ExitCode, report
+from instep.cli.options import (
+    AllowDeletesOption,
+    EntitiesArgument,
+    GenerationOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+)
+from instep.cli.output import Output, ref_text
+from instep.cli.signals import terminate_like_ctrl_c
+from instep.domain.amounts import amount
+from instep.domain.discrepancies import Discrepancy
+
+if TYPE_CHECKING:
+    from instep.service.comparing import Comparison
+    from instep.service.documents.differences import Differences
+
+#: So many documents are named for people; JSON has them all.
+_NAMED = 20
+
+
+def diff(
+    entities: EntitiesArgument = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Run a job of what differs, and of nothing else.", show_default=False)
+    ] = False,
+    allow_deletes: AllowDeletesOption = False,
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What targets really hold of documents, against what the source and the ledger say. Exits with 2 when it differs.
+
+    Missing: chunks that were indexed are not there. Stale: they are others. Orphan: there are more, or rows of a
+    document that was never indexed. Duplicate: a chunk is there twice. What has changed in the source since the last
+    run is no difference, but said beside; so are known failures. All rows are read, but neither texts nor vectors.
+
+    With --repair it exits as `instep run` does. A repair reads what differs again; it leaves alone what has changed in
+    the source.
+
+    \b
+    Examples:
+      instep diff
+      instep diff Document --json
+      instep diff Document --repair
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json, quiet=quiet)
+    opened = load(project)
+    if repair:
+        from instep.cli.run import finish
+
+        with terminate_like_ctrl_c(), out.progress() as progress:
+            results = opened.repair(entities, allow_deletes=allow_deletes, generation=generation, progress=progress)
+        for each in results:
+            out.line(f"{ref_text(each.plan.ref, each.plan.generation)}: {', '.join(each.plan.found.why)}")
+        finish(out, results)
+        return
+    with out.progress() as progress:
+        found = opened.diff(entities, generation=generation, progress=progress)
+    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    codes = [report(each.problem, as_json=False) for each in found if each.problem]
+    if codes:
+        raise typer.Exit(min(codes))
+    if any(each.differences and each.differences.differs for each in found):
+        raise typer.Exit(ExitCode.CHANGES)
+
+
+def _show(out: Output, found: Sequence[Comparison]) -> None:
+    seen = [each.differences for each in found if each.differences]
+    rows = [
+        [ref_text(each.ref, each.generation), each.rows, *(each.counts[kind] for kind in Discrepancy), _pending(each)]
+        for each in seen
+    ]
+    out.table(None, ["entity", "rows", *Discrepancy, "pending"], rows)
+    for each in seen:
+        _show_documents(out, each)
+    if any(each.differs for each in seen):
+        out.line("Numbers are documents. Mend it with: instep diff --repair")
+
+
+def _show_documents(out: Output, seen: Differences) -> None:
+    name = ref_text(seen.ref, seen.generation)
+    for each in seen.found[:_NAMED]:
+        failed = "; it failed at the last try" if each.uri in seen.truth.failed else ""
+        out.line(f"  {each.kind:<10}{amount(each.rows, 'row'):<10} {each.uri or each.document_id}{failed}")
+    if len(seen.found) > _NAMED:
+        out.line(f"  … and {len(seen.found) - _NAMED:,} more; see --json")
+    if not seen.served:
+        out.line(f"{name}: the alias in target {seen.target!r} does not lead to what was indexed ({seen.physical})")
+    if pending := _pending(seen):
+        out.line(f"{name}: {amount(pending, 'change')} of the source not indexed yet: instep run")
+    if seen.pending.known_failures:
+        out.line(f"{name}: {amount(seen.pending.known_failures, 'known failure')}: instep failures")
+    for problem in seen.problems:
+        out.line(f"{name}: the listing is not complete: {problem}")
+
+
+def _pending(seen: Differences) -> int:
+    return len(seen.pending.changes)

@@ -1,0 +1,81 @@
+"""A worker makes jobs by itself: of what somebody waits for (`fulfil`), of what has changed (`watch`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from instep.domain.refs import PartitionRef
+from instep.errors import Transient, Unknown, UserError
+from instep.service.latest import LatestSetups
+from instep.service.plan import EntityPlan
+from instep.service.planner import Planner
+from instep.service.start import Busy, Start
+from instep.service.turns import turns
+
+if TYPE_CHECKING:
+    from instep.service.worker import Worker
+
+
+class Beginner(ABC):
+    """Starts what is due. What could not be started is left alone for a while (a sweep's time)."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._context = planner.context
+        self._later: dict[tuple[PartitionRef, str], float] = {}
+
+    @abstractmethod
+    def _due(self) -> list[tuple[PartitionRef, str]]:
+        """Partitions of ours that nobody works on and that may need it now, and in which generation."""
+
+    @abstractmethod
+    def _idle(self, plan: EntityPlan) -> bool:
+        """It was due, and there is nothing to do. Whether that gave others something to do."""
+
+    def begin(self, worker: Worker) -> bool:
+        """Make a job of what is due, not begun by anybody, and ours to build. False if there is nothing."""
+        plans: dict[PartitionRef, EntityPlan] = {}
+        moved = False
+        due = self._due()
+        if due and isinstance(self._planner.setups, LatestSetups):
+            self._planner.setups.renew()
+        for ref, generation in due:
+            # One generation of each partition: the next one when that is built.
+            plan = None if ref in plans else self._plan(ref, generation)
+            if plan is not None and plan.pending:
+                plans[ref] = plan
+            elif plan is not None:
+                moved |= self._idle(plan)
+        if not plans:
+            return moved
+        found = turns(self._planner.setups[ref] for ref in plans)
+        alone = len(found) == 1
+        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker, alone=alone) for turn in found]
+        return any(begun)
+
+    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker, *, alone: bool) -> bool:
+        start = Start(plans, self._planner, worker, deadline=self._context.clock.monotonic())
+        try:
+            start.get()
+        except Busy:
+            return False  # Others were quicker.
+        except (UserError, Transient, Unknown) as error:
+            if alone and not isinstance(error, UserError):
+                raise
+            for plan in plans.values():
+                self._leave_alone(plan.ref, plan.generation, str(error))
+            return False
+        return start.progressed
+
+    def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
+        try:
+            return self._planner.plan(ref, generation)
+        except UserError as error:
+            self._leave_alone(ref, generation, str(error))
+            return None
+
+    def _leave_alone(self, ref: PartitionRef, generation: str, why: str) -> None:
+        self._context.progress.say(ref.label, why)
+        self._later[ref, generation] = self._context.clock.monotonic() + self._context.timing.sweep / 1000

@@ -1,0 +1,65 @@
+"""Where the documents of an entity come from: what is declared, as an object."""
+
+from __future__ import annotations
+
+from instep.documents.limits import MOST_TIMES
+from instep.domain.fingerprint import digest
+from instep.domain.refs import own_name
+from instep.domain.row_documents import DocumentColumns
+from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
+from instep.service.documents.limits import limits_of
+from instep.sources import files
+from instep.sources.feed import feed_source
+from instep.sources.port import DocumentSource
+from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.tables.row_table import RowTable
+
+
+def document_source(project: Project, name: str, spark: Sessions) -> DocumentSource:
+    entity, declared = project.entities[name], project.resolved_source(name)
+    assert isinstance(entity, DocumentEntity), "asked for documents"
+    if isinstance(declared, FilesSource):
+        return files.FilesSource(declared.path, declared.include, declared.exclude, declared.storage())
+    if isinstance(declared, FeedSource):
+        most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read cannot say whose it is.
+        return feed_source(own_name(name), declared.path, declared.storage(), max_line=most)
+    assert entity.document is not None, "what makes an entity of a table one of documents"
+    columns = _columns(entity.document)
+    return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
+
+
+def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
+    """Where they are, for people: as it is declared."""
+    if isinstance(source, RowDocuments):
+        return source.text
+    return ", ".join(getattr(entity.source, "path", None) or ())
+
+
+def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
+    """Of what decides what a document says, beside its version: of a row it is which columns are read."""
+    if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):
+        return {}
+    return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}
+
+
+def _columns(declared: RowDocument) -> DocumentColumns:
+    return DocumentColumns(declared.key, declared.text, declared.title, declared.version, declared.deleted)
+
+
+def _tables(
+    declared: SparkSource | ClickHouseSource, columns: DocumentColumns, spark: Sessions
+) -> tuple[RowTable, TableSource]:
+    """A table as this process reads it, and as Spark does."""
+    if isinstance(declared, ClickHouseSource):
+        from instep.sources.tables.clickhouse import ClickHouseTable
+        from instep.sources.tables.clickhouse_rows import ClickHouseRows
+
+        found = ClickHouseTable(declared.uri, declared.table, sql=declared.sql)
+        return ClickHouseRows(found), found.narrowed(columns.named)
+    from instep.sources.tables.parquet_rows import ParquetRows
+    from instep.sources.tables.spark import SparkTable
+    from instep.sources.tables.spark_rows import SparkRows
+
+    table = SparkTable(declared.format, declared.path or (), declared.table, declared.reader_options(), declared.sql)
+    return (ParquetRows(declared.path or ()) if declared.plain else SparkRows(table, spark)), table

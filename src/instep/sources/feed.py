@@ -1,0 +1,219 @@
+"""Documents of a change feed: files of JSON lines that only grow, with upserts and tombstones.
+
+The last line of a document says what became of it; files are read in the order of their names. A document that no line
+is of is left as it is. So a feed is listed by reading it, without its texts, and nothing is remembered of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
+
+from instep.domain.manifest import SourceDocument
+from instep.errors import UserError
+from instep.sources.feed_lines import Event, Malformed, event_of, text_of, whole
+from instep.sources.files import FilesSource
+from instep.sources.local import check_size, reason
+from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
+from instep.sources.urls import is_url
+
+#: Of more lines that are malformed only the number is said.
+_PROBLEMS = 20
+_PROGRESS_EVERY = 10_000
+
+
+class _Line(NamedTuple):
+    number: int
+    offset: int
+    data: bytes
+    #: Longer than is read; `data` is empty.
+    too_long: bool = False
+
+
+class _Place(NamedTuple):
+    """Where a line is: the locator of a document's version."""
+
+    number: int
+    offset: int
+    length: int
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.offset}:{self.length}:{self.file}"
+
+    @classmethod
+    def of(cls, locator: str) -> _Place:
+        number, offset, length, file = locator.split(":", 3)
+        return cls(int(number), int(offset), int(length), file)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.number}"
+
+
+@dataclass(frozen=True)
+class FeedSource:
+    """Implements `sources.port.DocumentSource`. `entity` goes into the URIs of documents that have an id only; a line
+    of more than `max_line` bytes is not read.
+    """
+
+    entity: str
+    places: tuple[FilesSource, ...]
+    max_line: int
+
+    @property
+    def titled(self) -> bool:
+        return True
+
+    def list(self, progress: Callable[[int], None] | None = None) -> Listing:
+        """Lines that name no document are problems. Each might have been the last of any document: so those that are
+        deleted in a line before it are not deleted until it is mended.
+        """
+        state = _State(self.entity, progress)
+        for place, file in _files(self.places):
+            try:
+                with place.open(file) as stream:
+                    for line in _lines(stream, self.max_line):
+                        state.add(file, line)
+            except (Vanished, Unreadable, OSError) as error:
+                # Without it an older line would be taken for a document's last.
+                said = reason(error) if isinstance(error, OSError) else str(error) or "it is gone"
+                raise UserError(f"cannot be read: {said}", where=file) from None
+        return state.listing()
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for document in documents:
+            try:
+                yield self._content(document, _Place.of(document.locator), max_bytes)
+            except (Vanished, Unreadable) as answer:
+                yield answer
+
+    def _content(self, document: SourceDocument, place: _Place, max_bytes: int) -> Content:
+        check_size(place.length, max_bytes)
+        line = self._read(place)
+        try:
+            event = event_of(line)
+            if event.deletes or event.names(self.entity) != document.uri:
+                raise Vanished  # The file was written anew since: the next listing says what became of it.
+        except Malformed:
+            raise Vanished from None
+        try:
+            text, title = text_of(line)
+        except ValueError as error:
+            raise Unreadable(f"{place.shown}: {error}") from None
+        return Content(text.encode(), place.length, event.version_in(line), title, text=True)
+
+    def _read(self, place: _Place) -> bytes:
+        for files in self.places:
+            if files.holds(place.file):
+                return files.part(place.file, place.offset, place.length)
+        raise Vanished  # The place it was found in is no longer part of the source.
+
+
+def _files(places: Iterable[FilesSource]) -> list[tuple[FilesSource, str]]:
+    """By their names."""
+    found: dict[str, FilesSource] = {}
+    for place in places:
+        listed = place.list()
+        if not listed.complete:
+            raise UserError(f"the feed cannot be listed: {listed.problems[0]}")
+        found |= {each.uri: place for each in listed.documents}
+    return [(found[uri], uri) for uri in sorted(found)]
+
+
+class _State:
+    """What is known after some lines."""
+
+    def __init__(self, entity: str, progress: Callable[[int], None] | None) -> None:
+        self._entity = entity
+        self._progress = progress
+        #: Of each document its last line: what it puts, or (a number) which of all lines deletes it.
+        self._last: dict[str, SourceDocument | int] = {}
+        self._seen = 0
+        self._malformed = 0
+        self._last_malformed = 0
+        self.problems: list[str] = []
+
+    def add(self, file: str, line: _Line) -> None:
+        self._seen += 1
+        try:
+            event = _event(line)
+            uri = event.names(self._entity)
+        except Malformed as error:
+            self._report(f"{_Place(line.number, 0, 0, file).shown}: {error}")
+            return
+        self._last.pop(uri, None)
+        self._last[uri] = self._seen if event.deletes else _put(uri, event, file, line)
+        if self._progress and self._seen % _PROGRESS_EVERY == 0:
+            self._progress(len(self._last))
+
+    def _report(self, problem: str) -> None:
+        self._malformed += 1
+        self._last_malformed = self._seen
+        if self._malformed <= _PROBLEMS:
+            self.problems.append(problem)
+
+    def listing(self) -> Listing:
+        documents = [each for each in self._last.values() if not isinstance(each, int)]
+        deleted = [uri for uri, line in self._last.items() if isinstance(line, int) and line > self._last_malformed]
+        if self._malformed > _PROBLEMS:
+            self.problems.append(f"and {self._malformed - _PROBLEMS:,} more lines")
+        if self._progress:
+            self._progress(len(documents))
+        return Listing(documents, self.problems, deleted, exhaustive=False)
+
+
+def _event(line: _Line) -> Event:
+    if line.too_long:
+        raise Malformed("is longer than a document may be")
+    return event_of(line.data)
+
+
+def _put(uri: str, event: Event, file: str, line: _Line) -> SourceDocument:
+    place = _Place(line.number, line.offset, len(line.data), file)
+    return SourceDocument(uri, len(line.data), event.version_in(line.data), str(place))
+
+
+def _lines(stream: IO[bytes], most: int) -> Iterator[_Line]:
+    """Lines that are not empty. A last one that does not end is left for the next time if it is not whole: somebody is
+    writing it.
+    """
+    number = offset = 0
+    while data := stream.readline(most + 1):
+        number += 1
+        start, offset = offset, offset + len(data)
+        if data.endswith(b"\n"):
+            data = data.removesuffix(b"\n").removesuffix(b"\r")
+        elif len(data) > most:
+            offset += _rest_of_line(stream, most)
+            yield _Line(number, start, b"", too_long=True)
+            continue
+        elif not whole(data):
+            return
+        if data.strip():
+            yield _Line(number, start, data)
+
+
+def _rest_of_line(stream: IO[bytes], most: int) -> int:
+    passed = 0
+    while data := stream.readline(min(most, 1 << 20)):
+        passed += len(data)
+        if data.endswith(b"\n"):
+            break
+    return passed
+
+
+def feed_source(entity: str, paths: Iterable[str], storage_options: Mapping[str, Any], *, max_line: int) -> FeedSource:
+    """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs."""
+    places = tuple(FilesSource((root,), include, (), storage_options) for root, include in map(_place, paths))
+    return FeedSource(entity, places, max_line)
+
+
+def _place(path: str) -> tuple[str, tuple[str, ...]]:
+    """A path as a root and globs below it."""
+    names, marks = path.split("/"), "*[" if is_url(path) else "*[?"
+    first = next((at for at, name in enumerate(names) if not set(marks).isdisjoint(name)), None)
+    if first is None:
+        return path, ("*.jsonl", "*.ndjson")
+    return "/".join(names[:first]) or "/", ("/" + "/".join(names[first:]),)

@@ -1,0 +1,78 @@
+"""Rows of a table of ClickHouse as documents, read without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from instep.clickhouse.session import quoted
+from instep.domain.columns import BYTES, INT64, STRING, Column, ColumnType
+from instep.domain.keys import Key
+from instep.domain.row_documents import DocumentColumns
+from instep.sources.tables.clickhouse import ClickHouseTable
+from instep.sources.tables.clickhouse_types import SourceColumn
+from instep.sources.tables.row_table import demand_types, row_columns, selection
+from instep.sources.tables.transforms import demand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ClickHouseRows:
+    """Implements `row_table.RowTable`. Lengths and hashes are worked out by ClickHouse."""
+
+    table: ClickHouseTable
+
+    @property
+    def text(self) -> str:
+        return self.table.text
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        types = {each.name: each.type for each in self.table.columns(_no_spark)}
+        demand(columns.named, list(types), self.text)
+        demand_types(columns, types, self.text)
+        return [types[name] for name in columns.key]
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        from instep.sources.tables.row_identity import row_versions
+
+        self.key_types(columns)
+        for batch in self.table.picked(row_columns(columns), selection(), lambda there: _listed(columns, there)):
+            *keys, versions, sizes = batch.columns
+            yield batch.from_arrays([*keys, row_versions(versions), sizes], batch.schema.names)
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        return self.table.picked(row_columns(columns), selection(keys), lambda there: _rows(columns, there))
+
+
+def _listed(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
+    text = _content(there[columns.text])
+    if columns.version is not None:
+        version = (Column("_version", there[columns.version].column.type), there[columns.version].value)
+    else:
+        content = f"concat({_content(there[columns.title])}, char(0), {text})" if columns.title else text
+        version = (Column("_version", STRING), f"lower(hex(SHA256({content})))")
+    return [*_keys(columns, there), version, (Column("_size", INT64), f"toInt64(length({text}))")]
+
+
+def _rows(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
+    found = [*_keys(columns, there)]
+    if columns.version is not None:
+        found.append((Column("_version", there[columns.version].column.type), there[columns.version].value))
+    return [*found, *((Column(name, BYTES), _content(there[name])) for name in (columns.title, columns.text) if name)]
+
+
+def _keys(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
+    return [(there[name].column, there[name].value) for name in columns.key]
+
+
+def _content(column: SourceColumn) -> str:
+    """As bytes, whatever they are; a null is empty."""
+    value = f"toString({column.value})" if column.value != quoted(column.name) else column.value
+    return f"ifNull({value}, '')"
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("ClickHouse says all of this itself")

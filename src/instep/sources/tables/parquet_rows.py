@@ -1,0 +1,256 @@
+"""Rows of Parquet files as documents, read without Spark: a row group at a time, and text only where it is wanted."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.parquet import FileMetaData
+
+from instep.domain.columns import BOOL, BYTES, DATE, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
+from instep.domain.keys import Key, KeyValue
+from instep.domain.row_documents import DocumentColumns
+from instep.errors import Transient, UserError
+from instep.sources.tables.arrow_types import arrow_type
+from instep.sources.tables.folders import Folder, Listed, folders, shown
+from instep.sources.tables.parquet import Footers
+from instep.sources.tables.row_identity import content_versions, row_versions
+from instep.sources.tables.row_table import demand_types
+from instep.sources.tables.transforms import demand
+from instep.sources.urls import file_version
+
+#: Bytes of text and rows in a batch, about.
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class _File:
+    folder: Folder
+    listed: Listed
+    footer: FileMetaData
+
+    def schema(self) -> pa.Schema:
+        return self.footer.schema.to_arrow_schema()
+
+    def batches(self, group: int, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        there = [name for name in columns if name in self.schema().names]
+        try:
+            with pq.ParquetFile(self.listed.path, filesystem=self.folder.fs, metadata=self.footer) as file:
+                yield from file.iter_batches(rows, row_groups=[group], columns=there)
+        except (OSError, pa.ArrowException) as error:
+            where = shown(self.listed.path)
+            if self._stands():
+                raise UserError(f"it cannot be read: {error}", where=where) from None
+            raise Transient(f"{where} has changed while it was read") from None
+
+    def _stands(self) -> bool:
+        """Whether it is still the file that was listed."""
+        try:
+            info = self.folder.fs.info(self.listed.path)
+            version = file_version(self.folder.fs, self.listed.path, info)
+        except OSError:
+            return False
+        return (int(info.get("size") or 0), version) == self.listed[1:]
+
+    def text_bytes(self, column: str) -> int:
+        """About so many in a row."""
+        groups = [self.footer.row_group(at) for at in range(self.footer.num_row_groups)]
+        places = [at for at in range(self.footer.num_columns) if self.footer.schema.column(at).path == column]
+        held = sum(group.column(at).total_uncompressed_size for group in groups for at in places)
+        return int(held // max(1, self.footer.num_rows))
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Implements `row_table.RowTable` for Parquet files under `path` (absolute, or URLs)."""
+
+    path: tuple[str, ...]
+    _footers: Footers = field(default_factory=Footers, init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        return ", ".join(map(shown, self.path))
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        types = self._types(self._files(), columns)
+        return [types[name] for name in columns.key]
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        files = self._files()
+        types = self._types(files, columns)
+        content = [name for name in (columns.title, columns.text) if name] if columns.version is None else []
+        named = [*columns.key, *content, *filter(None, (columns.version, columns.deleted))]
+        for file in files:
+            usual = file.text_bytes(columns.text)
+            rows = _batch_rows(usual if content else 0)
+            for group in range(file.footer.num_row_groups):
+                for batch in file.batches(group, named, rows):
+                    there = _undeleted(batch, columns)
+                    keys = [self._column(there, name, types) for name in columns.key]
+                    if columns.version is not None:
+                        versions = row_versions(_typed(there, columns.version, types))
+                        sizes: Any = pa.repeat(pa.scalar(-max(1, usual), pa.int64()), there.num_rows)
+                    else:
+                        texts: Any = _bytes(there, columns.text)
+                        versions = content_versions(_bytes(there, columns.title) if columns.title else None, texts)
+                        sizes = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64())
+                    yield pa.RecordBatch.from_arrays([*keys, versions, sizes], _names(len(keys) + 2))
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
+        files = self._files()
+        types = self._types(files, columns)
+        values = {name: sorted({key.values[at] for key in keys}) for at, name in enumerate(columns.key)}
+        wanted = {name: pa.array(each, arrow_type(types[name])) for name, each in values.items()}
+        first = columns.key[0]
+        for file in files:
+            rows = _batch_rows(file.text_bytes(columns.text))
+            for group in _groups(file.footer, first, values[first]):
+                # Its keys are read first: they are small.
+                if not any(map(len, self._wanted(file.batches(group, columns.key, _BATCH_ROWS), types, wanted))):
+                    continue
+                for batch in self._wanted(file.batches(group, columns.named, rows), types, wanted):
+                    if batch.num_rows:
+                        yield self._row_batch(_undeleted(batch, columns), columns, types)
+
+    def _wanted(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        types: Mapping[str, ColumnType],
+        values: Mapping[str, pa.Array[Any]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that have one of these values in each column."""
+        for batch in batches:
+            chosen = [pc.is_in(self._column(batch, name, types), value_set=each) for name, each in values.items()]
+            yield batch.filter(reduce(pc.and_, chosen))
+
+    def _row_batch(
+        self, batch: pa.RecordBatch, columns: DocumentColumns, types: Mapping[str, ColumnType]
+    ) -> pa.RecordBatch:
+        found = [self._column(batch, name, types) for name in columns.key]
+        found += [_typed(batch, columns.version, types)] if columns.version else []
+        found += [_bytes(batch, name) for name in (columns.title, columns.text) if name]
+        return pa.RecordBatch.from_arrays(found, _names(len(found)))
+
+    def _column(self, batch: pa.RecordBatch, name: str, types: Mapping[str, ColumnType]) -> pa.Array[Any]:
+        try:
+            return _typed(batch, name, types)
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{name!r} cannot be read: {error}", where=self.text) from None
+
+    # -- what there is ------------------------------------------------------------------------------
+
+    def _files(self) -> list[_File]:
+        places = folders(self.path, "parquet")
+        found: list[_File] = []
+        for place in places or ():
+            footers = self._footers.of(place, place.files)
+            if footers is None:
+                raise UserError("its files cannot be read as Parquet", where=self.text)
+            found += [_File(place, each, footer) for each, footer in zip(place.files, footers, strict=True)]
+        if places is None or not found:
+            raise UserError(
+                "no Parquet files can be listed",
+                where=self.text,
+                hint="Check the path of the source. What only Spark can reach is read by it if the source has `sql`.",
+            )
+        return found
+
+    def _types(self, files: Sequence[_File], columns: DocumentColumns) -> dict[str, ColumnType]:
+        """Of the columns that are named; one that a file has not is null there."""
+        found: dict[str, ColumnType] = {}
+        for each in files:
+            for stored in each.schema():
+                if stored.name not in columns.named:
+                    continue
+                kind = _kind(stored.type)
+                if kind is None or found.setdefault(stored.name, kind) != kind:
+                    raise UserError(
+                        f"{stored.name!r} is {stored.type} in {each.listed.path}, which cannot be used here",
+                        where=self.text,
+                        hint="Cast it with `sql`: then Spark reads the table.",
+                    )
+        demand(columns.named, list(found), self.text)
+        demand_types(columns, found, self.text)
+        return found
+
+
+def _kind(stored: pa.DataType) -> ColumnType | None:  # noqa: PLR0911 - one return for each type
+    """Integers are of one type, whatever their length: it may differ between files."""
+    if pa.types.is_dictionary(stored):
+        return _kind(stored.value_type)
+    if pa.types.is_integer(stored):
+        return INT64
+    if pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return STRING
+    if pa.types.is_binary(stored) or pa.types.is_large_binary(stored):
+        return BYTES
+    if pa.types.is_timestamp(stored):
+        return TIMESTAMP
+    if pa.types.is_decimal(stored) and 0 <= stored.scale <= stored.precision:
+        return decimal_type(stored.precision, stored.scale)
+    return {pa.bool_(): BOOL, pa.date32(): DATE}.get(stored)
+
+
+def _typed(batch: pa.RecordBatch, name: str, types: Mapping[str, ColumnType]) -> pa.Array[Any]:
+    kind: Any = arrow_type(types[name])
+    if name not in batch.schema.names:
+        nothing: pa.Array[Any] = pa.nulls(batch.num_rows, kind)
+        return nothing
+    values: pa.Array[Any] = batch.column(name)
+    if pa.types.is_timestamp(values.type) and values.type.tz is None:
+        values = values.cast(pa.timestamp(values.type.unit, "UTC"))
+    found: pa.Array[Any] = values.cast(kind, safe=not pa.types.is_timestamp(kind))
+    return found
+
+
+def _bytes(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.binary())
+    values = batch.column(name)
+    plain = values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values
+    return plain.cast(pa.binary())
+
+
+def _undeleted(batch: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatch:
+    if columns.deleted is None or columns.deleted not in batch.schema.names:
+        return batch
+    gone: Any = batch.column(columns.deleted).cast(pa.bool_()).fill_null(False)
+    return batch.filter(pc.invert(gone))
+
+
+def _groups(footer: FileMetaData, column: str, values: Sequence[KeyValue]) -> Iterator[int]:
+    """Row groups that may have one of the values, which are in order."""
+    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == column]
+    for group in range(footer.num_row_groups):
+        statistics = footer.row_group(group).column(places[0]).statistics if places else None
+        if not (statistics and statistics.has_min_max) or not _outside(values, statistics):
+            yield group
+
+
+def _outside(values: Sequence[KeyValue], statistics: pq.Statistics) -> bool:
+    """Whether none of the values, which are in order, is between the least and the greatest. Only of types that compare
+    in the statistics as they do here.
+    """
+    least, most = statistics.min, statistics.max
+    plain = type(least) is type(values[0]) and isinstance(least, int | str | date)
+    if not plain or isinstance(least, bool):
+        return False
+    ordered: Any = values
+    at = bisect_left(ordered, least)
+    return at == len(ordered) or ordered[at] > most
+
+
+def _batch_rows(text_bytes: int) -> int:
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, text_bytes)))
+
+
+def _names(count: int) -> list[str]:
+    return [f"c{at}" for at in range(count)]

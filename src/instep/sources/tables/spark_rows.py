@@ -1,0 +1,99 @@
+"""Rows of a table as documents, where only Spark can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
+
+from instep.domain.columns import ColumnType
+from instep.domain.cuts import KeyRange
+from instep.domain.keys import Key
+from instep.domain.row_documents import DocumentColumns
+from instep.domain.rows import Selection
+from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
+from instep.sources.tables.spark_reading import told
+from instep.sources.tables.spark_types import quoted
+from instep.sources.tables.transforms import demand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from instep.sources.tables.spark import SparkTable
+
+#: A table that is cut by ranges, as one in a database is, is read in so many.
+_RANGES = 16
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """Implements `row_table.RowTable` as far as listing goes; rows go to Spark's tasks by `rows_of_keys`."""
+
+    table: SparkTable
+    spark: Sessions
+
+    @property
+    def text(self) -> str:
+        return self.table.text
+
+    def key_types(self, columns: DocumentColumns) -> Sequence[ColumnType]:
+        return [document_types(self.table, self.spark, columns)[name] for name in columns.key]
+
+    def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        from instep.sources.tables.row_identity import row_versions
+
+        document_types(self.table, self.spark, columns)
+        frame = self.table.frame(self.spark, row_columns(columns), selection())
+        keys = [quoted(name) for name in columns.key]
+        if columns.version is not None:
+            asked = [*keys, quoted(columns.version), f"CAST(-{ROW_BYTES} AS BIGINT)"]
+        else:
+            text = _content(columns.text)
+            content = f"concat({_content(columns.title)}, X'00', {text})" if columns.title else text
+            asked = [*keys, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
+        named = (f"{each} AS c{at}" for at, each in enumerate(asked))
+        with told(self.text, self.table.options):
+            listed = frame.selectExpr(*named).toArrow()
+        for batch in listed.to_batches():
+            *found, versions, sizes = batch.columns
+            yield batch.from_arrays([*found, row_versions(versions), sizes], batch.schema.names)
+
+    def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> NoReturn:
+        raise AssertionError("a table that only Spark can read is read by its tasks")
+
+
+def document_types(table: TableSource, spark: Sessions, columns: DocumentColumns) -> Mapping[str, ColumnType]:
+    """Raises `UserError` for a column that is not there, or is not what it has to be."""
+    types = {each.name: each.type for each in table.columns(spark)}
+    demand(columns.named, list(types), table.text)
+    demand_types(columns, types, table.text)
+    return types
+
+
+def rows_of_keys(table: TableSource, spark: Sessions, columns: DocumentColumns, keys: Sequence[Key]) -> DataFrame:
+    """Rows with these keys, and perhaps others: `k0`, … of the key; `version` and `title`, as far as there are columns
+    for them; `text`. Title and text as bytes.
+    """
+    frame = table.frame(spark, row_columns(columns), _selection(columns, keys))
+    asked = [f"{quoted(name)} AS k{at}" for at, name in enumerate(columns.key)]
+    asked += [f"{quoted(columns.version)} AS version"] if columns.version else []
+    asked += [f"{_content(columns.title)} AS title"] if columns.title else []
+    return frame.selectExpr(*asked, f"{_content(columns.text)} AS text")
+
+
+def _selection(columns: DocumentColumns, keys: Sequence[Key]) -> Selection:
+    """Beside the keys, which may be too many to be asked for: ranges of the first column that they lie in."""
+    if not keys:
+        return selection()
+    values = sorted({key.prefix(1) for key in keys})
+    edges = [values[len(values) * at // _RANGES] for at in range(_RANGES)]
+    edges = [each for at, each in enumerate(edges) if not at or each != edges[at - 1]]
+    ranges = [KeyRange(lower, upper) for lower, upper in pairwise([*edges, None])]
+    return replace(selection(keys), cut_by=columns.key[:1], ranges=tuple(ranges))
+
+
+def _content(name: str) -> str:
+    return f"coalesce(CAST({quoted(name)} AS BINARY), X'')"

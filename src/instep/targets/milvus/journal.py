@@ -1,0 +1,210 @@
+"""What was fenced and committed in one physical index: records in the collection `_instep`.
+
+Milvus has no transactions and no conditional writes: who fences writes first and looks then, who commits looks first.
+In this process nobody else writes in between (`Place.alone`). On a server a commit may slip in between, which the next
+one to claim its slices finds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from instep.domain.waves import Mark
+from instep.errors import Fenced
+from instep.targets.milvus import layout, names
+from instep.targets.milvus.place import Missing, Place
+
+#: Bytes of an outcome in one record: as text they are a third more, and have to fit into it.
+_PART_BYTES = 48_000
+#: Records in one request: the longest of them are some megabytes together.
+_RECORDS = 64
+_SLICES = 200
+
+Record = dict[str, Any]
+
+
+def read(place: Place, where: str, fields: Sequence[str]) -> list[Record]:
+    """Records that are there now. Where there is no collection yet there are none."""
+    try:
+        found = place.call("query", names.STATE, filter=where, output_fields=list(fields), consistency_level="Strong")
+    except Missing:
+        return []
+    return [{name: each[name] for name in fields} for each in found]
+
+
+def write(place: Place, records: Sequence[Record]) -> None:
+    """One request after the other, in order. A record of the same id is replaced."""
+    for at in range(0, len(records), _RECORDS):
+        some = list(records[at : at + _RECORDS])
+        try:
+            place.call("upsert", names.STATE, some)
+        except Missing:
+            layout.create_state(place)
+            place.call("upsert", names.STATE, some)
+
+
+def remove(place: Place, where: str) -> None:
+    try:
+        place.call("delete", names.STATE, filter=where, consistency_level="Strong")
+    except Missing:
+        return
+
+
+def record(entry: str, name: str, *, attempt: str = "", mark: Mark | None = None, part: int = 0, **more: Any) -> Record:
+    """Its id says what it is: written again it is the same record."""
+    slice_id = mark.slice_id if mark else ""
+    said = f"{entry}\0{name}\0{attempt}\0{slice_id}\0{mark.fence if mark else 0}\0{part}"
+    return {
+        "id": hashlib.sha256(said.encode()).hexdigest(),
+        "entry": entry,
+        "name": name,
+        "attempt": attempt,
+        "slice": slice_id,
+        "fence": mark.fence if mark else 0,
+        "part": part,
+        "outcome": "",
+        "seq": 0,
+        "epoch": 0,
+        "at": int(time.time() * 1000),
+        "nothing": [0.0, 0.0],
+        **more,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Numbered from 1: what is said once something else is known has a higher number. Two at once may have the same."""
+
+    place: Place
+    physical: str
+
+    def begin(self) -> None:
+        """The index was made now."""
+        write(self.place, [record("made", self.physical)])
+
+    def fence(self, epoch: int, marks: Sequence[Mark]) -> int:
+        """See `DocumentTarget.fence`."""
+        self.refuse(epoch, marks)
+        seq = self._append("fence", epoch, str(uuid.uuid4()), [mark._replace(outcome=b"") for mark in marks])
+        # A server takes two at once.
+        self.refuse(epoch, marks)
+        return seq
+
+    def refuse(self, epoch: int, marks: Sequence[Mark] = (), *, since: int = 0) -> None:
+        """Raises `Fenced` when a newer epoch, or after version `since` a newer fence of a slice, was seen."""
+        newer = self._read(f"{_HEADS} and epoch > {epoch:d}", ["epoch"])
+        if newer:
+            newest = max(each["epoch"] for each in newer)
+            raise Fenced(f"{self.physical}: epoch {epoch} was superseded by epoch {newest}")
+        mine = {mark.slice_id: mark.fence for mark in sorted(marks, key=lambda mark: mark.fence)}
+        fences = self._fences(since, list(mine))
+        for slice_id, fence in mine.items():
+            if fences.get(slice_id, fence) > fence:
+                raise Fenced(f"slice {slice_id}: fence {fence} was superseded")
+
+    def epoch_of(self, version: int) -> int:
+        """Under which a version was made. One that is not known is long over."""
+        found = self._read(f"{_HEADS} and seq == {version:d}", ["epoch"])
+        if not found:
+            raise Fenced(f"{self.physical}: version {version} is over")
+        return int(min(each["epoch"] for each in found))
+
+    def find(self, attempt: str) -> int | None:
+        """The version that this attempt made, if it is in."""
+        found = self._read(f'entry == "commit" and {_HEAD} and attempt == {names.text(attempt)}', ["seq"])
+        return int(found[0]["seq"]) if found else None
+
+    def commit(self, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
+        return self._append("commit", epoch, attempt, marks)
+
+    def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
+        """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""
+        commits = f'entry == "commit" and seq > {since:d}'
+        done = {each["attempt"] for each in self._read(f"{commits} and {_HEAD}", ["attempt"])}
+        found: dict[str, bytes] = {}
+        for some in _chunks(sorted(set(slice_ids))):
+            fields = ["slice", "fence", "seq", "attempt", "part", "outcome"]
+            marks = self._read(f"{commits} and slice in {names.texts(some)}", fields)
+            found |= _outcomes([each for each in marks if each["attempt"] in done])
+        return found
+
+    def last_change(self) -> float:
+        """When something was recorded last, in seconds since 1970; 0 if nothing was."""
+        found = self._read(_LIFE, ["at"])
+        return max((each["at"] for each in found), default=0) / 1000
+
+    def forget(self, keep_seconds: float) -> None:
+        """Drop records of epochs that are over, once they are old."""
+        newest = max((each["epoch"] for each in self._read(_HEADS, ["epoch"])), default=0)
+        before = round((time.time() - keep_seconds) * 1000)
+        remove(self.place, f"{self._mine} and {_EVENTS} and epoch < {newest:d} and at < {before:d}")
+
+    def drop(self) -> None:
+        remove(self.place, f"{self._mine} and {_LIFE}")
+
+    @property
+    def _mine(self) -> str:
+        return f"name == {names.text(self.physical)}"
+
+    def _read(self, where: str, fields: Sequence[str]) -> list[Record]:
+        return read(self.place, f"{self._mine} and {where}", fields)
+
+    def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for some in _chunks(slice_ids):
+            where = f"{_EVENTS} and part == 0 and seq > {since:d} and slice in {names.texts(some)}"
+            for each in self._read(where, ["slice", "fence"]):
+                found[each["slice"]] = max(found.get(each["slice"], each["fence"]), each["fence"])
+        return found
+
+    def _append(self, entry: str, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
+        """The head comes last: without it what went before does not count."""
+        seq = max((each["seq"] for each in self._read(_HEADS, ["seq"])), default=0) + 1
+        made = partial(record, entry, self.physical, attempt=attempt, seq=seq, epoch=epoch)
+        records = [
+            made(mark=mark, part=part, outcome=outcome)
+            for mark in _distinct(marks)
+            for part, outcome in enumerate(_parts(mark.outcome))
+        ]
+        write(self.place, [*records, made()])
+        return seq
+
+
+_EVENTS = 'entry in ["fence", "commit"]'
+_LIFE = 'entry in ["made", "fence", "commit"]'
+#: The record of a whole fence or commit; those of its marks name their slices.
+_HEAD = 'slice == ""'
+_HEADS = f"{_EVENTS} and {_HEAD}"
+
+
+def _distinct(marks: Sequence[Mark]) -> list[Mark]:
+    """A slice may be named twice, under several fences."""
+    return list({(mark.slice_id, mark.fence): mark for mark in marks if mark.slice_id}.values())
+
+
+def _parts(outcome: bytes) -> Iterator[str]:
+    for at in range(0, max(1, len(outcome)), _PART_BYTES):
+        yield base64.b64encode(outcome[at : at + _PART_BYTES]).decode()
+
+
+def _outcomes(marks: Sequence[Record]) -> Mapping[str, bytes]:
+    """Whole outcomes, by slice."""
+    parts: dict[str, dict[tuple[int, int, str], list[Record]]] = {}
+    for each in marks:
+        parts.setdefault(each["slice"], {}).setdefault((each["fence"], each["seq"], each["attempt"]), []).append(each)
+    found = {}
+    for slice_id, commits in parts.items():
+        whole = sorted(commits[max(commits)], key=lambda each: each["part"])
+        found[slice_id] = b"".join(base64.b64decode(each["outcome"]) for each in whole)
+    return found
+
+
+def _chunks(slice_ids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (slice_ids[at : at + _SLICES] for at in range(0, len(slice_ids), _SLICES))

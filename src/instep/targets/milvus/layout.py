@@ -1,0 +1,166 @@
+"""Collections: as they are made, and as they are found.
+
+A row's primary key is its chunk_id, and it lies in the partition of its document's route bucket. How many buckets
+there are, and what their partitions are called, is written into the collection's properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.identity import bucket_of
+from instep.errors import UserError
+from instep.targets.milvus import names
+from instep.targets.milvus.place import Place, Refused
+
+#: What Milvus takes of a text, in bytes.
+MAX_TEXT_BYTES = 65_535
+
+#: Words of a text, as BM25 needs them. Milvus computes it.
+WORDS = "_words"
+
+_BUCKETS, _PREFIX = "instep.buckets", "instep.partition_prefix"
+
+#: Upper and lower case, and accents, make no difference to a search. (Milvus Lite leaves accents alone.)
+_ANALYZER = {"tokenizer": "standard", "filter": ["lowercase", "asciifolding"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Of a collection that is there."""
+
+    dimensions: int
+    buckets: int
+    prefix: str
+
+    def partition(self, document_id: str) -> str:
+        return names.partition(self.prefix, bucket_of(document_id, self.buckets))
+
+    def partitions(self, document_ids: Iterable[str]) -> list[str]:
+        """Where the rows of these documents lie."""
+        return sorted({self.partition(each) for each in document_ids})
+
+
+def found(place: Place, physical: str) -> Layout:
+    """Raises `UserError` if there is no such index, or if it is none of Instep's."""
+    said = place.call("describe_collection", names.collection(physical))
+    properties = {str(key): str(value) for key, value in said["properties"].items()}
+    vectors = [each["params"]["dim"] for each in said["fields"] if each["name"] == "vector"]
+    if not vectors or _BUCKETS not in properties or _PREFIX not in properties:
+        raise UserError(
+            f"collection {names.collection(physical)!r} is not one of Instep's", where=place.shown, hint="Rename it."
+        )
+    return Layout(int(vectors[0]), int(properties[_BUCKETS]), properties[_PREFIX])
+
+
+def exists(place: Place, physical: str) -> bool:
+    """An alias is no index."""
+    return names.collection(physical) in place.call("list_collections")
+
+
+def create(place: Place, physical: str, wanted: Layout) -> None:
+    """Make what of it is not there yet: it is safe to repeat, and several may do it at once."""
+    collection = names.collection(physical)
+    if not exists(place, physical):
+        properties = {_BUCKETS: str(wanted.buckets), _PREFIX: wanted.prefix}
+        _make(place, collection, _schema(wanted.dimensions), properties=properties)
+    layout = found(place, physical)
+    if layout.dimensions != wanted.dimensions:
+        raise UserError(
+            f"index {physical!r} has {layout.dimensions} dimensions, not {wanted.dimensions}", where=place.shown
+        )
+    there = set(place.call("list_partitions", collection))
+    for bucket in range(layout.buckets):
+        name = names.partition(layout.prefix, bucket)
+        if name not in there:
+            _make_partition(place, collection, name)
+    indexes = (
+        {"field_name": "vector", "index_type": "AUTOINDEX", "metric_type": "COSINE"},
+        {"field_name": WORDS, "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "BM25"},
+        {"field_name": "document_id", "index_type": "INVERTED"},
+    )
+    _index(place, collection, indexes)
+
+
+def create_state(place: Place) -> None:
+    """The collection of Instep's own. It has a vector because every collection must."""
+    _make(place, names.STATE, _state_schema())
+    _index(place, names.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
+
+
+def drop(place: Place, physical: str) -> None:
+    """With the aliases that still point to it: else Milvus keeps it."""
+    collection = names.collection(physical)
+    if not exists(place, physical):
+        return
+    for alias in place.call("list_aliases", collection)["aliases"]:
+        place.call("drop_alias", alias)
+    place.call("drop_collection", collection)
+
+
+def _make(place: Place, collection: str, schema: Any, **more: Any) -> None:
+    """One shard: what one request writes is seen at once."""
+    try:
+        place.call("create_collection", collection, schema=schema, num_shards=1, **more)
+    except Refused:
+        if collection not in place.call("list_collections"):
+            raise
+
+
+def _make_partition(place: Place, collection: str, name: str) -> None:
+    try:
+        place.call("create_partition", collection, name)
+    except Refused:
+        if name not in place.call("list_partitions", collection):
+            raise
+
+
+def _index(place: Place, collection: str, indexes: Iterable[dict[str, str]]) -> None:
+    """Build what is missing, without waiting for it, and have it all in memory."""
+    from pymilvus import MilvusClient
+
+    there = set(place.call("list_indexes", collection))
+    for each in indexes:
+        if each["field_name"] not in there:
+            parameters = MilvusClient.prepare_index_params()
+            parameters.add_index(index_name=each["field_name"], **each)
+            place.call("create_index", collection, parameters, sync=False)
+    place.call("load_collection", collection)
+
+
+def _schema(dimensions: int) -> Any:
+    from pymilvus import DataType, Function, FunctionType, MilvusClient
+
+    schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+    text = {"datatype": DataType.VARCHAR, "max_length": MAX_TEXT_BYTES}
+    schema.add_field("chunk_id", is_primary=True, **text)
+    for name in ("document_id", "document_hash", "source_uri", "source_version", "chunk_hash"):
+        schema.add_field(name, **text)
+    schema.add_field("chunk_index", DataType.INT32)
+    schema.add_field("title", nullable=True, **text)
+    schema.add_field("text", enable_analyzer=True, analyzer_params=_ANALYZER, **text)
+    schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
+    for name in ("_ref", "_instance"):
+        schema.add_field(name, **text)
+    schema.add_field("_version", DataType.INT64)
+    schema.add_field(WORDS, DataType.SPARSE_FLOAT_VECTOR)
+    bm25 = Function(
+        name="bm25", function_type=FunctionType.BM25, input_field_names=["text"], output_field_names=[WORDS]
+    )
+    schema.add_function(bm25)
+    return schema
+
+
+def _state_schema() -> Any:
+    from pymilvus import DataType, MilvusClient
+
+    schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=64)
+    for name in ("entry", "name", "attempt", "slice", "outcome"):
+        schema.add_field(name, DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
+    for name in ("seq", "epoch", "fence", "part", "at"):
+        schema.add_field(name, DataType.INT64)
+    schema.add_field("nothing", DataType.FLOAT_VECTOR, dim=2)
+    return schema

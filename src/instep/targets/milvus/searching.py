@@ -1,0 +1,127 @@
+"""Full-text, vector and hybrid search, single rows, and all of them. What is typed is data: it is never parsed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from instep.targets import ranking
+from instep.targets.milvus import layout, names
+from instep.targets.milvus.place import Place
+from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "text"]
+
+#: Columns of a row by what a `StoredRow` calls them.
+_ORIGIN = {
+    each.name: f"_{each.name}" if each.name in ("ref", "instance", "version") else each.name
+    for each in fields(StoredRow)
+}
+
+
+def search(
+    place: Place,
+    physical: str,
+    *,
+    entity: str,
+    text: str,
+    vector: Sequence[float] | None,
+    mode: SearchMode,
+    limit: int,
+) -> list[Hit]:
+    dimensions = layout.found(place, physical).dimensions
+    limit = min(limit, ranking.MAX_LIMIT)
+    if limit < 1:
+        return []
+    ranking.demand_vector(mode, vector)
+
+    def hits(field: str, query: Any, limit: int) -> list[Hit]:
+        return _hits(entity, field, _nearest(place, physical, field, query, limit))
+
+    def by_text(limit: int) -> list[Hit]:
+        words = text[: ranking.MAX_TEXT]
+        return hits(layout.WORDS, words, limit) if words.strip() else []
+
+    def by_vector(limit: int) -> list[Hit]:
+        """None for a zero vector, which has no direction."""
+        query = ranking.checked_query(vector or (), dimensions)
+        return hits("vector", query, limit) if query.any() else []
+
+    if mode == "text":
+        return by_text(limit)
+    if mode == "vector":
+        return by_vector(limit)
+    deep = ranking.depth(limit)
+    return ranking.fused([by_text(deep), by_vector(deep)])[:limit]
+
+
+def _nearest(place: Place, physical: str, field: str, query: Any, limit: int) -> Any:
+    found = place.call(
+        "search",
+        names.collection(physical),
+        data=[query],
+        anns_field=field,
+        limit=limit,
+        output_fields=_COLUMNS,
+        consistency_level="Strong",
+    )
+    return found[0]
+
+
+def _hits(entity: str, field: str, found: Any) -> list[Hit]:
+    # Milvus Lite gives scores of words with a minus sign.
+    sign = -1.0 if field == layout.WORDS and any(each["distance"] < 0 for each in found) else 1.0
+    return ranking.ranked(
+        Hit(entity, sign * each["distance"], **{name: each["entity"][name] for name in _COLUMNS}) for each in found
+    )
+
+
+def row(place: Place, physical: str, id: str) -> StoredRow | None:
+    """See `DocumentTarget.row`."""
+    partition = layout.found(place, physical).partition(id)
+    for column, partitions in (("document_id", [partition]), ("chunk_id", None)):
+        found = place.call(
+            "query",
+            names.collection(physical),
+            filter=f"{column} == {names.text(id)}",
+            output_fields=list(_ORIGIN.values()),
+            partition_names=partitions,
+            consistency_level="Strong",
+        )
+        if found:
+            first = min(found, key=lambda each: each["chunk_index"])
+            return StoredRow(**{name: first[column] for name, column in _ORIGIN.items()})
+    return None
+
+
+def rows(place: Place, physical: str) -> int:
+    found = place.call(
+        "query", names.collection(physical), filter="", output_fields=["count(*)"], consistency_level="Strong"
+    )
+    return int(found[0]["count(*)"])
+
+
+def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
+    """See `DocumentTarget.contents`."""
+    import pyarrow as pa
+
+    schema = contents_schema()
+    pages = place.call(
+        "query_iterator",
+        names.collection(physical),
+        batch_size=CONTENTS_ROWS,
+        output_fields=schema.names,
+        consistency_level="Strong",
+    )
+    with contextlib.closing(pages):
+        while True:
+            with place.understood():
+                page = pages.next()
+            if not page:
+                return
+            yield pa.RecordBatch.from_pylist(page, schema=schema)

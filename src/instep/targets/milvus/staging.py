@@ -1,0 +1,187 @@
+"""A task's side: read the rows of documents, write and delete others under their own ids.
+
+A document's new rows are written before its old ones go, so that whoever searches meanwhile finds it with all of its
+chunks or more, never with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.errors import UserError
+from instep.targets.milvus import layout, names
+from instep.targets.milvus.journal import Journal
+from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
+from instep.targets.milvus.place import Place, TooLarge
+from instep.targets.port import ChunkChanges, existing_schema, row_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+#: What goes into one request at most. A server takes 64 MB, unless it is told otherwise.
+REQUEST_ROWS = 2_000
+REQUEST_BYTES = 8 * 1024 * 1024
+
+#: Documents, or rows to delete, in one filter.
+_FILTER_IDS = 500
+
+#: Bytes of a row besides its texts and its vector.
+_ROW = 64
+
+
+@dataclass(frozen=True)
+class MilvusChunkWriter:
+    """See `ChunkWriter`. Reads what is there now. `base` tells which epoch it belongs to: it stops as soon as there is
+    a newer one.
+    """
+
+    place: Place
+    physical: str
+    base: int
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return layout.found(self.place, self.physical)
+
+    @cached_property
+    def _epoch(self) -> int:
+        return self._journal.epoch_of(self.base)
+
+    @property
+    def _journal(self) -> Journal:
+        return Journal(self.place, self.physical)
+
+    @property
+    def _collection(self) -> str:
+        return names.collection(self.physical)
+
+    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+        wanted = list(dict.fromkeys(document_ids))
+        found = [self._rows(wanted[at : at + _FILTER_IDS]) for at in range(0, len(wanted), _FILTER_IDS)]
+        return pa.concat_tables([existing_schema().empty_table(), *found])
+
+    def _rows(self, document_ids: Sequence[str]) -> pa.Table:
+        fields = ["document_id", "chunk_id", "chunk_hash", "_version"]
+        try:
+            found = self.place.call(
+                "query",
+                self._collection,
+                filter=f"document_id in {names.texts(document_ids)}",
+                output_fields=fields,
+                partition_names=self._layout.partitions(document_ids),
+                consistency_level="Strong",
+            )
+        except TooLarge:
+            if len(document_ids) == 1:
+                raise
+            middle = len(document_ids) // 2
+            return pa.concat_tables([self._rows(document_ids[:middle]), self._rows(document_ids[middle:])])
+        columns = [[each[name] for each in found] for name in fields]
+        return pa.Table.from_arrays(
+            [pa.array(values, type) for values, type in zip(columns, existing_schema().types, strict=True)],
+            schema=existing_schema(),
+        )
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for name in rows.column_names:
+            if pa.types.is_string(rows.schema.field(name).type):
+                size: Any = pc.binary_length(rows[name])
+                long: Any = pc.indices_nonzero(pc.greater(size, pa.scalar(MAX_TEXT_BYTES)))
+                for place in long.to_pylist():
+                    reason = f"{name} of {size[place].as_py():,} bytes: Milvus takes {MAX_TEXT_BYTES:,}"
+                    found.setdefault(place, reason)
+        return found
+
+    def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
+        for change in changes:
+            for partition, rows in self._by_partition(change.rows):
+                for request in requests(rows):
+                    self._upsert(partition, request)
+            self._delete(change)
+        return b""
+
+    def _upsert(self, partition: str, rows: pa.RecordBatch) -> None:
+        with self.place.alone():
+            self._journal.refuse(self._epoch)
+            try:
+                self.place.call("upsert", self._collection, _records(rows), partition_name=partition)
+            except TooLarge as error:
+                if rows.num_rows == 1:
+                    document = rows["document_id"][0].as_py()
+                    raise UserError(f"a chunk of {document} is too large for Milvus: {error}") from None
+                middle = rows.num_rows // 2
+                self._upsert(partition, rows.slice(0, middle))
+                self._upsert(partition, rows.slice(middle))
+
+    def _delete(self, change: ChunkChanges) -> None:
+        """Rows that were not written again under the same id, and that nobody newer has written since."""
+        written: Any = pc.is_in(change.stale["chunk_id"], value_set=change.rows["chunk_id"])
+        for partition, rows in self._by_partition(change.stale.filter(pc.invert(written))):
+            for at in range(0, rows.num_rows, _FILTER_IDS):
+                where = f"chunk_id in {names.texts(rows['chunk_id'].slice(at, _FILTER_IDS).to_pylist())}"
+                with self.place.alone():
+                    self._journal.refuse(self._epoch)
+                    if self.place.remote:
+                        where += f" and _version <= {self._epoch:d}"
+                    self.place.call(
+                        "delete",
+                        self._collection,
+                        filter=where,
+                        partition_name=partition,
+                        consistency_level="Strong",
+                    )
+
+    def _by_partition(self, rows: Any) -> Iterator[tuple[str, Any]]:
+        """The rows of each partition together, in their order."""
+        coded: Any = pc.dictionary_encode(rows["document_id"])
+        if isinstance(coded, pa.ChunkedArray):
+            coded = coded.combine_chunks()
+        partitions = [self._layout.partition(each) for each in coded.dictionary.to_pylist()]
+        column = pa.array(partitions, pa.string()).take(coded.indices)
+        for name in sorted(set(partitions)):
+            yield name, rows.filter(pc.equal(column, pa.scalar(name)))
+
+
+def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts that one request may hold. A row that is too large by itself is a part of its own."""
+    import numpy as np
+
+    ends = np.cumsum(_sizes(rows))
+    start = 0
+    while start < rows.num_rows:
+        before = ends[start - 1] if start else 0
+        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES, side="right")) - start
+        count = max(1, min(fitting, REQUEST_ROWS))
+        yield rows.slice(start, count)
+        start += count
+
+
+def _sizes(rows: pa.RecordBatch) -> Array:
+    """About how many bytes of a request each row is."""
+    import numpy as np
+
+    sizes = np.full(rows.num_rows, _ROW + 4 * rows.schema.field("vector").type.list_size, np.int64)
+    for name in rows.schema.names:
+        if pa.types.is_string(rows.schema.field(name).type):
+            column: Any = rows[name]
+            lengths: Any = pc.fill_null(pc.binary_length(column), 0)
+            sizes += lengths.to_numpy(zero_copy_only=False)
+    return sizes
+
+
+def _records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
+    schema = row_schema(rows.schema.field("vector").type.list_size)
+    vectors: Any = rows["vector"]
+    flat = vectors.flatten().to_numpy(zero_copy_only=False)
+    texts = rows.select([name for name in schema.names if name != "vector"]).to_pylist()
+    return [{**each, "vector": vector} for each, vector in zip(texts, flat.reshape(rows.num_rows, -1), strict=True)]

@@ -1,0 +1,156 @@
+"""`MilvusTarget`: the port, method by method; the work is in the modules beside it.
+
+They are imported on first use: they bring Arrow, which a run that finds nothing to do can spare.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from instep.domain.waves import Mark
+from instep.errors import Away, Transient, UserError
+from instep.targets.milvus import journal, layout, names, serving
+from instep.targets.milvus.journal import Journal
+from instep.targets.milvus.place import Place
+from instep.targets.names import checked_name
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Records of epochs that are over stay so long.
+_KEEP_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class MilvusTarget:
+    """Collections of Milvus: on a server (`http://host:19530/database`), or in this process (a file that ends in .db).
+
+    Documents of route bucket 3 are in the partition `<prefix>_3`. The prefix is for new indexes: others keep theirs.
+    """
+
+    uri: str
+    token: str | None = field(default=None, repr=False)
+    prefix: str = "bucket"
+
+    kind: Literal["idempotent"] = field(default="idempotent", init=False)
+
+    def __post_init__(self) -> None:
+        # Tasks may run in another working directory: relative paths become absolute here.
+        if "://" not in self.uri:
+            object.__setattr__(self, "uri", str(Path(self.uri).expanduser().resolve()))
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.uri, self.token)
+
+    def _journal(self, physical: str) -> Journal:
+        return Journal(self._place, checked_name(physical))
+
+    def check(self) -> None:
+        probe = str(uuid.uuid4())
+        try:
+            with self._place.alone():
+                journal.write(self._place, [journal.record("check", probe)])
+                journal.remove(self._place, f'entry == "check" and name == "{probe}"')
+        except Transient as error:
+            raise Away(str(error), hint="Is the server up, the address right? Try again later.") from None
+
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        checked_name(physical)
+        if dimensions < 1:
+            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        with self._place.alone():
+            if not layout.exists(self._place, physical):
+                # Before the collection: an index without one could be taken for a leftover.
+                self._journal(physical).begin()
+            layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix))
+
+    def exists(self, physical: str) -> bool:
+        return layout.exists(self._place, physical)
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        layout.found(self._place, physical)
+        with self._place.alone():
+            return self._journal(physical).fence(epoch, marks)
+
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        from instep.targets.milvus.staging import MilvusChunkWriter
+
+        return MilvusChunkWriter(self._place, physical, base)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        """The rows are there already, since they were staged: this is the word that all of them are."""
+        log = self._journal(physical)
+        with self._place.alone():
+            version = log.find(attempt)
+            if version is None:
+                log.refuse(epoch, marks, since=base)
+                version = log.commit(epoch, attempt, marks)
+        return version
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        return self._journal(physical).committed(since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        """A server indexes what was written by itself, in time. Milvus Lite does when it is told to."""
+        with self._place.alone():
+            if full or not self._place.remote:
+                self._place.call("flush", names.collection(physical))
+            if full:
+                self._place.call("compact", names.collection(physical))
+            self._journal(physical).forget(_KEEP_SECONDS)
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        """Nothing: a server builds its indexes by itself, and Milvus Lite in `maintain`."""
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        checked_name(alias)
+        if physical is not None:
+            layout.found(self._place, physical)
+        with self._place.alone():
+            serving.promote(self._place, alias, physical, epoch)
+
+    def served(self, alias: str) -> str | None:
+        return serving.served(self._place, checked_name(alias))
+
+    def rows(self, physical: str) -> int:
+        from instep.targets.milvus import searching
+
+        return searching.rows(self._place, physical)
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        from instep.targets.milvus import searching
+
+        return searching.row(self._place, physical, id)
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        from instep.targets.milvus import searching
+
+        return searching.contents(self._place, physical)
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        served, old = self.served(alias), time.time() - idle_seconds
+        made = sorted(map(names.index, self._place.call("list_collections")))
+        mine = [each for each in made if each.startswith(f"{alias}__") and each != served]
+        return [each for each in mine if self._journal(each).last_change() <= old]
+
+    def drop(self, physical: str) -> None:
+        """What is known of it goes first: an index of that name that is made anew has nothing of it."""
+        with self._place.alone():
+            self._journal(physical).drop()
+            layout.drop(self._place, physical)
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        from instep.targets.milvus import searching
+
+        return searching.search(self._place, physical, entity=entity, text=text, vector=vector, mode=mode, limit=limit)

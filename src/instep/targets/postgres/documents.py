@@ -1,0 +1,169 @@
+"""`PostgresDocuments`: the port for documents, method by method; the work is in the modules beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from instep.domain.waves import Mark
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.postgres import (
+    chunk_upkeep,
+    chunk_writing,
+    chunks,
+    committing,
+    pgvector,
+    registry,
+    searching,
+    serving,
+    staging,
+    upkeep,
+)
+from instep.targets.postgres.checking import checked
+from instep.targets.postgres.chunks import DocumentIndex
+from instep.targets.postgres.connection import Missing, Place, Session
+from instep.targets.postgres.journal import Journal
+from instep.targets.postgres.registry import fitting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class PostgresDocuments:
+    """Chunks of documents in a schema of a PostgreSQL database with pgvector
+    (`postgresql://user:password@host/database`).
+
+    `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
+    """
+
+    uri: str = field(repr=False)
+    schema: str = "public"
+    keep_seconds: float = 3600.0
+
+    kind: Literal["transactional"] = field(default="transactional", init=False)
+
+    def __post_init__(self) -> None:
+        self.place.demand_understood()
+
+    @property
+    def place(self) -> Place:
+        return Place(self.uri, self.schema)
+
+    @property
+    def shown(self) -> str:
+        """The address without secrets."""
+        return self.place.shown
+
+    def check(self) -> None:
+        with checked(self.place) as session, session.transaction():
+            registry.lock(session)
+            pgvector.make(session)
+
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        """All buckets lie in one table: nothing is looked for by them."""
+        fitting(physical)
+        with self.place.session() as session:
+            registry.prepare(session)
+            chunks.create(session, physical, dimensions)
+
+    def exists(self, physical: str) -> bool:
+        fitting(physical)
+        with self.place.session() as session:
+            return chunks.exists(session, physical)
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        with self._index(physical) as (session, index):
+            return Journal(session, index).fence("", epoch, marks)
+
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        with self._index(physical) as (_, index):
+            return chunk_writing.PostgresChunkWriter(self.place, index, base)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        with self._index(physical) as (session, index):
+            return committing.commit(
+                session,
+                index,
+                lambda: chunk_writing.move(session, index, staged, attempt),
+                base=base,
+                epoch=epoch,
+                attempt=attempt,
+                marks=marks,
+            )
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        with self._index(physical) as (session, index):
+            return Journal(session, index).committed(since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        with self._index(physical) as (session, index):
+            staging.sweep(session, self.keep_seconds)
+            Journal(session, index).forget(self.keep_seconds)
+            chunk_upkeep.maintain(session, index, full=full)
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        with self._index(physical) as (session, index):
+            chunk_upkeep.refine(session, index, begin)
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        fitting(alias)
+        with self.place.session() as session:
+            views = []
+            if physical is not None:
+                views.append(chunks.view(session, chunks.known(session, fitting(physical))))
+            serving.promote(session, alias, physical, views, epoch=epoch)
+
+    def served(self, alias: str) -> str | None:
+        fitting(alias)
+        with self.place.session() as session:
+            return serving.served(session, alias)
+
+    def rows(self, physical: str) -> int:
+        with self._index(physical) as (session, index):
+            return searching.count(session, index)
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        with self._index(physical) as (session, index):
+            return searching.row(session, index, id)
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        """Portion by portion: no connection waits, and no transaction stays open, while one is looked at."""
+        last = 0
+        while True:
+            with self._index(physical) as (session, index):
+                found = searching.portion(session, index, after=last)
+            if found is None:
+                return
+            last, batch = found
+            yield batch
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        fitting(alias)
+        with self.place.session() as session, contextlib.suppress(Missing):
+            return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
+        return []
+
+    def drop(self, physical: str) -> None:
+        fitting(physical)
+        with self.place.session() as session:
+            index = chunks.find(session, physical)
+            if index is not None:
+                staging.remove(session, staging.of_index(session, index.id))
+                registry.drop(session, index.id, [index.name])
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        with self._index(physical) as (session, index):
+            return searching.search(session, index, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
+
+    @contextlib.contextmanager
+    def _index(self, physical: str) -> Iterator[tuple[Session, DocumentIndex]]:
+        fitting(physical)
+        with self.place.session() as session:
+            yield session, chunks.known(session, physical)

@@ -1,0 +1,139 @@
+"""Which physical indexes are in a schema, and Instep's own tables beside them, which all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from psycopg import sql
+
+from instep.errors import UserError
+from instep.targets.names import checked_name
+from instep.targets.postgres.connection import MAX_NAME, Missing, Name, Session
+
+#: What every table of Instep's own begins with, so that no index may.
+OURS: Final = "instep_"
+
+INDEXES, EPOCHS, COMMITS, MARKS, ALIASES, PROMOTIONS, STAGED = (
+    OURS + each for each in ("indexes", "epochs", "commits", "marks", "aliases", "promotions", "staged")
+)
+
+#: Of advisory locks, which are the database's: any number that others do not use. ("insteptg")
+_LOCK: Final = 0x696E737465707467
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A physical index. One that is dropped and made again has another `id`."""
+
+    id: int
+    name: str
+
+
+class Record(NamedTuple):
+    """An index, and what it was made of, as it was written down."""
+
+    id: int
+    declared: str
+
+
+def fitting(name: str, limit: int = MAX_NAME) -> str:
+    """The name of an index or alias, if it can have tables here."""
+    checked_name(name)
+    if len(name) > limit:
+        raise UserError(
+            f"{name!r} is too long for PostgreSQL: a name has at most {limit} characters",
+            hint="Shorten the entity's name, or that of its kind of edge.",
+        )
+    if name.lower().startswith(OURS):
+        raise UserError(f"{name!r} cannot name an index", hint=f"Names with {OURS!r} at the front are Instep's own.")
+    return name
+
+
+def prepare(session: Session) -> None:
+    """Schema and own tables, if they are not there yet."""
+    if not session.run("SELECT 1 FROM pg_namespace WHERE nspname = %s", session.place.schema):
+        session.run("CREATE SCHEMA IF NOT EXISTS {schema}", schema=Name(session.place.schema))
+    with session.transaction():
+        lock(session)
+        for table, columns in _OWN.items():
+            session.run(
+                "CREATE TABLE IF NOT EXISTS {table} ({columns})", table=session.name(table), columns=sql.SQL(columns)
+            )
+        session.run(
+            "CREATE INDEX IF NOT EXISTS {name} ON {table} (index_id, slice, seq)",
+            name=Name(f"{MARKS}_slice"),
+            table=session.name(MARKS),
+        )
+
+
+#: An outcome of a mark is null where the slice was only fenced.
+_OWN: Final = {
+    INDEXES: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, specs text NOT NULL, "
+    "seq bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT clock_timestamp()",
+    EPOCHS: "index_id bigint, scope text, epoch bigint NOT NULL, PRIMARY KEY (index_id, scope)",
+    COMMITS: "index_id bigint, attempt text, scope text NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL, "
+    "at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (index_id, attempt)",
+    MARKS: "index_id bigint NOT NULL, slice text NOT NULL, fence bigint NOT NULL, scope text NOT NULL, "
+    "epoch bigint NOT NULL, seq bigint NOT NULL, outcome bytea, at timestamptz NOT NULL DEFAULT clock_timestamp()",
+    ALIASES: "alias text PRIMARY KEY, physical text, kinds text[] NOT NULL DEFAULT '{}'",
+    PROMOTIONS: "alias text, scope text, epoch bigint NOT NULL, physical text, PRIMARY KEY (alias, scope)",
+    STAGED: "name text PRIMARY KEY, index_id bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp()",
+}
+
+
+def lock(session: Session) -> None:
+    """Until the end of the transaction nobody else makes or removes tables."""
+    session.run("SELECT pg_advisory_xact_lock(%s)", _LOCK)
+
+
+def find(session: Session, physical: str) -> Record | None:
+    try:
+        found = session.run("SELECT id, specs FROM {indexes} WHERE name = %s", physical, indexes=session.name(INDEXES))
+    except Missing:
+        return None
+    return Record(*found[0]) if found else None
+
+
+def known(session: Session, physical: str) -> Record:
+    record = find(session, physical)
+    if record is None:
+        raise UserError(f"there is no index {physical!r}", where=session.place.shown, hint="Build it with: instep run")
+    return record
+
+
+def write_down(session: Session, physical: str, declared: str) -> int:
+    """An index whose tables are made in the same transaction; returns its id."""
+    found = session.run(
+        "INSERT INTO {indexes} (name, specs) VALUES (%s, %s) RETURNING id",
+        physical,
+        declared,
+        indexes=session.name(INDEXES),
+    )
+    return int(found[0][0])
+
+
+def columns_of(session: Session, table: str) -> dict[str, str]:
+    """Types of the columns of a table or view; none if it is not there."""
+    return dict(
+        session.run(
+            "SELECT attname::text, format_type(atttypid, atttypmod) || CASE WHEN attnotnull THEN ' not null' ELSE '' "
+            "END FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+            "JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE nspname = %s AND relname = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            session.place.schema,
+            table,
+        )
+    )
+
+
+def drop(session: Session, index_id: int, tables: Sequence[str]) -> None:
+    """The tables before the records: so are they locked by who writes, too."""
+    with session.transaction():
+        lock(session)
+        for table in tables:
+            session.run("DROP TABLE IF EXISTS {table}", table=session.name(table))
+        for table in (EPOCHS, COMMITS, MARKS):
+            session.run("DELETE FROM {table} WHERE index_id = %s", index_id, table=session.name(table))
+        session.run("DELETE FROM {table} WHERE id = %s", index_id, table=session.name(INDEXES))

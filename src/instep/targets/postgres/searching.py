@@ -1,0 +1,227 @@
+"""Full-text, vector and hybrid search, and single rows. What the user types is data: it is never parsed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from psycopg import sql
+
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_TEXT, DocumentIndex
+from instep.targets.postgres.connection import Name, Session, names
+from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Words of one query, the rarest first: the cost of a search grows with them.
+_MAX_WORDS: Final = 32
+
+#: Rows whose rank is looked at, at most: words that more rows have are not what they are searched for by.
+_CANDIDATES: Final = 10_000
+
+#: How many neighbours an index by HNSW keeps in sight: at least, and at most (pgvector's own limit).
+_LEAST_IN_SIGHT: Final = 100
+_MOST_IN_SIGHT: Final = 1_000
+
+#: With vectors of half precision, so many times the limit are compared as they are.
+_REFINE: Final = 3
+
+_COLUMNS: Final = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
+
+
+class _Word(NamedTuple):
+    query: str
+    weight: float
+    rows: float
+
+
+def search(
+    session: Session,
+    index: DocumentIndex,
+    *,
+    entity: str,
+    text: str,
+    vector: Sequence[float] | None,
+    mode: SearchMode,
+    limit: int,
+) -> list[Hit]:
+    limit = min(limit, MAX_LIMIT)
+    if limit < 1:
+        return []
+    demand_vector(mode, vector)
+    if mode == "text":
+        return _by_text(session, index, entity, text, limit)
+    if mode == "vector":
+        return _by_vector(session, index, entity, vector or (), limit)
+    deep = depth(limit)
+    both = [_by_text(session, index, entity, text, deep), _by_vector(session, index, entity, vector or (), deep)]
+    return fused(both)[:limit]
+
+
+def count(session: Session, index: DocumentIndex) -> int:
+    found = session.run("SELECT count(*) FROM {table}", table=session.name(index.name))
+    return int(found[0][0])
+
+
+def row(session: Session, index: DocumentIndex, id: str) -> StoredRow | None:
+    """See `DocumentTarget.row`."""
+    for column in ("document_id", "chunk_id"):
+        found = session.run(
+            "SELECT {columns} FROM {table} WHERE {column} = %s ORDER BY chunk_index LIMIT 1",
+            _storable(id),
+            columns=names(list(ORIGIN.values())),
+            table=session.name(index.name),
+            column=Name(column),
+        )
+        if found and _storable(id) == id:
+            return StoredRow(**dict(zip(ORIGIN, found[0], strict=True)))
+    return None
+
+
+def portion(session: Session, index: DocumentIndex, *, after: int) -> tuple[int, pa.RecordBatch] | None:
+    """The next rows behind this one, in the order in which they were written: the number of the last, and what
+    `DocumentTarget.contents` shows of them.
+    """
+    import pyarrow as pa
+
+    schema = contents_schema()
+    found = session.run(
+        "SELECT {row}, {columns} FROM {table} WHERE {row} > %s ORDER BY {row} LIMIT %s",
+        after,
+        CONTENTS_ROWS,
+        row=Name(ROW),
+        columns=names(schema.names),
+        table=session.name(index.name),
+    )
+    if not found:
+        return None
+    numbers, *columns = zip(*found, strict=True)
+    arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+    return numbers[-1], pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _storable(text: str) -> str:
+    """As PostgreSQL can be sent it."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")
+
+
+def _by_text(session: Session, index: DocumentIndex, entity: str, text: str, limit: int) -> list[Hit]:
+    """Rows with all of the words; if they are too few, with some of them. Best first."""
+    words = _words(session, index, _storable(text[:MAX_TEXT]))
+    if not words:
+        return []
+    found = _with_words(session, index, words, " & ".join(word.query for word in words), limit)
+    if len(found) < limit and len(words) > 1:
+        found = _with_words(session, index, words, " | ".join(word.query for word in _rare(words)), limit)
+    return ranked(_hit(entity, each) for each in found)
+
+
+def _words(session: Session, index: DocumentIndex, text: str) -> list[_Word]:
+    """Of a query, the rarest first, each weighed by how rare it is (as the server's statistics have it)."""
+    typed = session.run(
+        "SELECT lexeme FROM (SELECT CAST(%s AS text) AS text) AS typed, unnest({words})",
+        text,
+        words=sql.SQL(WORDS_OF_TEXT),
+    )
+    common, rows = _statistics(session, index) if typed else ({}, 0.0)
+    least = min(common.values(), default=1.0)
+    words = []
+    for (lexeme,) in typed:
+        share = common.get(lexeme, least)
+        words.append(_Word(_quoted(lexeme), math.log1p(1 / share), share * rows))
+    return sorted(words, key=lambda word: (-word.weight, word.query))[:_MAX_WORDS]
+
+
+def _statistics(session: Session, index: DocumentIndex) -> tuple[dict[str, float], float]:
+    """Shares of rows that have the most common words, as far as they are known; and the number of rows."""
+    found = session.run(
+        "SELECT most_common_elems::text::text[], most_common_elem_freqs, greatest(reltuples, 0)::float8 "
+        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "LEFT JOIN pg_stats ON schemaname = nspname AND tablename = relname AND attname = %s "
+        "WHERE nspname = %s AND relname = %s",
+        WORDS,
+        session.place.schema,
+        index.name,
+    )
+    for words, shares, rows in found:
+        # Behind the shares stand their limits.
+        return dict(zip(words or (), shares or (), strict=False)), rows
+    return {}, 0.0
+
+
+def _quoted(lexeme: str) -> str:
+    """One word of a tsquery, whatever is in it."""
+    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _rare(words: Sequence[_Word]) -> list[_Word]:
+    """Those by which rows are found, the rarest first."""
+    found = [words[0]]
+    rows = words[0].rows
+    for word in words[1:]:
+        rows += word.rows
+        if rows > _CANDIDATES:
+            break
+        found.append(word)
+    return found
+
+
+def _with_words(
+    session: Session, index: DocumentIndex, words: Sequence[_Word], query: str, limit: int
+) -> list[tuple[Any, ...]]:
+    rank = sql.SQL(" + ").join([sql.SQL("%s * ts_rank({}, %s::tsquery, 1)").format(Name(WORDS))] * len(words))
+    return session.run(
+        "SELECT score, {columns} FROM (SELECT {row} AS found, {rank} AS score FROM "
+        "(SELECT {row}, {words} FROM {table} WHERE {words} @@ %s::tsquery LIMIT %s) AS candidates "
+        "ORDER BY 2 DESC, 1 LIMIT %s) AS best JOIN {table} ON {row} = found",
+        *(value for word in words for value in (word.weight, word.query)),
+        query,
+        _CANDIDATES,
+        limit,
+        columns=names(_COLUMNS),
+        row=Name(ROW),
+        rank=rank,
+        words=Name(WORDS),
+        table=session.name(index.name),
+    )
+
+
+def _by_vector(session: Session, index: DocumentIndex, entity: str, vector: Sequence[float], limit: int) -> list[Hit]:
+    """Rows by cosine similarity, best first; none for a zero vector, which has no direction."""
+    query = checked_query(vector, index.dimensions)
+    if not query.any():
+        return []
+    vectors = pgvector(session)
+    typed = "[" + ",".join(map(str, query.tolist())) + "]"
+    key, kind = vectors.key(Name("vector"), index.dimensions)
+    halved = MAX_INDEXED < index.dimensions <= MAX_HALVED
+    with session.transaction():
+        in_sight = min(_MOST_IN_SIGHT, max(_LEAST_IN_SIGHT, 2 * limit))
+        session.run("SELECT set_config('hnsw.ef_search', %s, true)", str(in_sight))
+        if vectors.iterative:
+            # Rows that were deleted may still be in the index.
+            session.run("SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true)")
+        found = session.run(
+            "SELECT 1 - ({vector} {by} %s::{exact}), {columns} FROM "
+            "(SELECT {vector}, {columns} FROM {table} ORDER BY {key} {by} %s::{kind} LIMIT %s) AS near",
+            typed,
+            typed,
+            limit * _REFINE if halved else limit,
+            vector=Name("vector"),
+            by=vectors.distance,
+            exact=vectors.type(index.dimensions),
+            columns=names(_COLUMNS),
+            table=session.name(index.name),
+            key=key,
+            kind=kind,
+        )
+    return ranked(_hit(entity, each) for each in found)[:limit]
+
+
+def _hit(entity: str, found: tuple[Any, ...]) -> Hit:
+    score, *values = found
+    return Hit(entity, float(score), **dict(zip(_COLUMNS, values, strict=True)))

@@ -1,0 +1,276 @@
+"""Collections in this process (Qdrant Edge): the engine of Qdrant itself, each collection a folder of its own.
+
+An alias is a symbolic link beside them, so that other programs find a collection by the same name as on a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from instep.errors import InstepError, Transient, UserError
+from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Scored
+from instep.targets.qdrant.folder import Folder, folder
+from instep.targets.qdrant.points import Points, Where
+
+#: What makes a folder a collection.
+_CONFIG = "edge_config.json"
+#: A collection without vectors has to have a place for some all the same.
+_NO_VECTORS = "none"
+
+#: Below this a search that looks at every vector is quick enough.
+ANN_ROWS = 250_000
+#: Kilobytes of vectors from which Qdrant builds an index for them when told to optimize: never, and its own choice.
+_NEVER = 2**40
+_INDEXED_FROM = 20_000
+
+
+@dataclass(frozen=True)
+class EdgeCollections:
+    """See `Collections`."""
+
+    path: Path
+
+    @property
+    def shown(self) -> str:
+        return str(self.path)
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return folder(self.path)
+
+    # -- collections ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        _library()
+        if (self.path / "meta.json").is_file():
+            raise UserError(
+                "this folder belongs to the local mode of qdrant-client, which has files of its own kind",
+                where=self.shown,
+                hint="Name another folder for Qdrant in this process.",
+            )
+        with self._folder.work():
+            probe = self.path / f".check-{uuid.uuid4().hex}"
+            try:
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                raise UserError(f"the folder cannot be written: {error.strerror}", where=self.shown) from None
+
+    def names(self) -> list[str]:
+        if not self.path.is_dir():
+            return []
+        return [
+            each.name
+            for each in self.path.iterdir()
+            if not each.name.startswith(".") and not each.is_symlink() and (each / _CONFIG).is_file()
+        ]
+
+    def dimensions(self, name: str) -> int | None:
+        try:
+            config = (self.path / name / _CONFIG).read_bytes()
+        except OSError:
+            return None
+        import json
+
+        vectors = json.loads(config).get("vectors") or {}
+        return int(vectors[""]["size"]) if "" in vectors else 0
+
+    def create(self, name: str, dimensions: int, indexes: Mapping[str, FieldIndex]) -> None:
+        """Made beside its place and moved there: a crash leaves no half of it."""
+        if self.dimensions(name) is not None:
+            return
+        edge = _library()
+        rare = edge.EdgeOptimizersConfig(indexing_threshold=_NEVER)
+        if dimensions:
+            vectors = edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)
+            config = edge.EdgeConfig(vectors=vectors, optimizers=rare)
+        else:
+            config = edge.EdgeConfig(sparse_vectors={_NO_VECTORS: edge.EdgeSparseVectorParams()}, optimizers=rare)
+        with self._folder.alone():
+            if self.dimensions(name) is not None:
+                return
+            made = self.path / f".new-{uuid.uuid4().hex}"
+            with self._understood(name):
+                made.mkdir()
+                shard = edge.EdgeShard.create(str(made), config)
+                for field, kind in indexes.items():
+                    shard.update(edge.UpdateOperation.create_field_index(field, _schema(kind)))
+                shard.flush()
+                shard.close()
+                made.rename(self.path / name)
+
+    def drop(self, name: str) -> None:
+        with self._folder.alone() as place:
+            if self.dimensions(name) is None:
+                return
+            shard = place.shards.pop(name, None)
+            if shard is not None:
+                shard.close()
+            gone = self.path / f".gone-{uuid.uuid4().hex}"
+            (self.path / name).rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    # -- points --------------------------------------------------------------------------------
+
+    def upsert(self, name: str, points: Points, *, only_if: Where) -> None:
+        edge = _library()
+        vectors: Sequence[Any] = [{}] * len(points) if points.vectors is None else points.vectors.tolist()
+        made = [edge.Point(*each) for each in zip(points.ids, vectors, points.payloads, strict=True)]
+        with self.open(name) as shard:
+            shard.update(edge.UpdateOperation.upsert_points(made, condition=_filter(only_if)))
+
+    def delete(self, name: str, where: Where) -> None:
+        with self.open(name) as shard:
+            shard.update(_library().UpdateOperation.delete_points_by_filter(_filter(where)))
+
+    def page(self, name: str, where: Where, *, fields: Sequence[str], limit: int, after: str | None = None) -> Page:
+        wanted = _library().ScrollRequest(
+            filter=_filter(where), limit=limit, offset=after, with_payload=list(fields), with_vector=False
+        )
+        with self.open(name) as shard:
+            found, following = shard.scroll(wanted)
+        return Page([each.payload for each in found], None if following is None else str(following))
+
+    def last(self, name: str, where: Where, by: str) -> Mapping[str, Any] | None:
+        edge = _library()
+        order = edge.OrderBy(by, edge.Direction.Desc)
+        with self.open(name) as shard:
+            found, _ = shard.scroll(
+                edge.ScrollRequest(filter=_filter(where), limit=1, order_by=order, with_payload=True)
+            )
+        payload: Mapping[str, Any] | None = found[0].payload if found else None
+        return payload
+
+    def get(self, name: str, ids: Sequence[str], *, fields: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        if not ids:
+            return {}
+        with self.open(name) as shard:
+            found = shard.retrieve(list(ids), with_payload=list(fields), with_vector=False)
+        return {str(each.id): each.payload for each in found}
+
+    def count(self, name: str) -> int:
+        with self.open(name) as shard:
+            return int(shard.count(_library().CountRequest(exact=True)))
+
+    # -- searches ------------------------------------------------------------------------------
+
+    def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]:
+        return self._query(name, _library().Query.Nearest(list(vector)), fields, limit)
+
+    def ranked(self, name: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
+        return self._query(name, _library().TextQuery("text", text), fields, limit)
+
+    def _query(self, name: str, query: Any, fields: Sequence[str], limit: int) -> list[Scored]:
+        wanted = _library().QueryRequest(limit=limit, query=query, with_payload=list(fields), with_vector=False)
+        with self.open(name) as shard:
+            return [Scored(each.score, each.payload) for each in shard.query(wanted)]
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def settle(self, name: str) -> None:
+        with self.open(name) as shard:
+            shard.flush()
+
+    def tidy(self, name: str) -> None:
+        """What was deleted is cleared away where it is a large part."""
+        with self.open(name) as shard:
+            shard.optimize()
+
+    def refine(self, name: str, begin: Callable[[], None]) -> None:
+        """From then on `tidy` keeps the index of vectors up to date."""
+        edge = _library()
+        with self.open(name) as shard:
+            seen = shard.info()
+        if seen.points_count < ANN_ROWS or seen.indexed_vectors_count:
+            return
+        begin()
+        with self._folder.alone() as place, self._understood(name):
+            shard = place.shards.pop(name, None)
+            if shard is not None:
+                shard.close()
+            usual = edge.EdgeOptimizersConfig(indexing_threshold=_INDEXED_FROM)
+            place.shards[name] = edge.EdgeShard.load(str(self.path / name), edge.EdgeConfig(optimizers=usual))
+        with self.open(name) as shard:
+            shard.optimize()
+
+    def point(self, alias: str, name: str | None) -> None:
+        link = self.path / alias
+        with self._folder.work():
+            if name is None:
+                link.unlink(missing_ok=True)
+                return
+            made = self.path / f".alias-{uuid.uuid4().hex}"
+            made.symlink_to(name, target_is_directory=True)
+            os.replace(made, link)  # noqa: PTH105 - Path.replace would do the same; this says that it is atomic
+
+    # -- the engine ----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[Any]:
+        """The collection, open."""
+        if self.dimensions(name) is None:
+            raise Missing(f"there is no index {name!r}", where=self.shown, hint="Build it with: instep run")
+        with self._folder.work() as place:
+            with place.turn:
+                shard = place.shards.get(name)
+                if shard is None:
+                    with self._understood(name):
+                        shard = place.shards[name] = _library().EdgeShard.load(str(self.path / name))
+            with self._understood(name):
+                yield shard
+
+    @contextlib.contextmanager
+    def _understood(self, name: str) -> Iterator[None]:
+        """Edge has one class of errors for all: what they say tells them apart."""
+        try:
+            yield
+        except InstepError:
+            raise
+        except Exception as error:
+            said = str(error)
+            if "No space left" in said:
+                raise UserError(
+                    "no space left for the index", where=self.shown, hint="Free some space, then run again."
+                ) from None
+            if "runtime error" in said:
+                raise Transient(f"{self.shown}: {name}: {said}") from None
+            raise UserError(f"Qdrant refused: {said}", where=f"{self.shown}: {name}") from None
+
+
+def _library() -> Any:
+    try:
+        import qdrant_edge
+    except ImportError:
+        raise UserError("Qdrant in this process needs qdrant-edge-py", hint="pip install 'instep[qdrant]'") from None
+    return qdrant_edge
+
+
+def _schema(kind: FieldIndex) -> Any:
+    edge = _library()
+    if kind == "keyword":
+        return edge.PayloadSchemaType.Keyword
+    if kind == "integer":
+        return edge.PayloadSchemaType.Integer
+    return edge.TextIndexParams(**{**TEXT_INDEX, "tokenizer": edge.TokenizerType.Multilingual})
+
+
+def _filter(where: Where) -> Any:
+    edge = _library()
+    must: list[Any] = [edge.HasIdCondition(set(where.ids))] if where.ids else []
+    for field, values in where.any_of.items():
+        must.append(edge.FieldCondition(field, match=edge.MatchAny(list(values))))
+    for field, value in where.above.items():
+        must.append(edge.FieldCondition(field, range=edge.RangeFloat(gt=value)))
+    for field, value in where.at_most.items():
+        must.append(edge.FieldCondition(field, range=edge.RangeFloat(lte=value)))
+    if where.missing:
+        must.append(edge.IsEmptyCondition(where.missing))
+    return edge.Filter(must=must)

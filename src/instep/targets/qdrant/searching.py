@@ -1,0 +1,99 @@
+"""Searches by text (BM25), by vector and by both, single rows, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import UserError
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.qdrant.collections import Collections, Scored
+from instep.targets.qdrant.points import Where, point_id
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
+
+#: Rows of one document in one answer.
+_PAGE = 1_000
+
+
+def search(
+    collections: Collections,
+    physical: str,
+    *,
+    entity: str,
+    text: str,
+    vector: Sequence[float] | None,
+    mode: SearchMode,
+    limit: int,
+) -> list[Hit]:
+    demand_vector(mode, vector)
+    dimensions = demanded(collections, physical)
+    limit = min(limit, MAX_LIMIT)
+    if limit < 1:
+        return []
+    many = depth(limit) if mode == "hybrid" else limit
+    lists = []
+    if mode != "vector" and text.strip():
+        lists.append(collections.ranked(physical, text[:MAX_TEXT], fields=_COLUMNS, limit=many))
+    if mode != "text":
+        query = checked_query(vector or (), dimensions)
+        # A vector without a direction is near to nothing.
+        lists.append(collections.nearest(physical, query.tolist(), fields=_COLUMNS, limit=many) if query.any() else [])
+    found = [_hits(entity, each) for each in lists]
+    return (fused(found) if mode == "hybrid" else found[0] if found else [])[:limit]
+
+
+def _hits(entity: str, found: Sequence[Scored]) -> list[Hit]:
+    return ranked(
+        Hit(entity, float(each.score), **{column: each.payload[column] for column in _COLUMNS}) for each in found
+    )
+
+
+def demanded(collections: Collections, physical: str) -> int:
+    """The dimensions of an index; raises `UserError` if it is not there."""
+    dimensions = collections.dimensions(physical)
+    if dimensions is None:
+        raise UserError(f"there is no index {physical!r}", where=collections.shown, hint="Build it with: instep run")
+    return dimensions
+
+
+def row(collections: Collections, physical: str, id: str) -> StoredRow | None:
+    """See `DocumentTarget.row`."""
+    columns = ORIGIN
+    named = point_id(id)
+    found = list(collections.get(physical, [named], fields=list(columns.values())).values())
+    if not found:
+        found = list(_rows(collections, physical, Where(any_of={"document_id": [id]}), list(columns.values())))
+    if not found:
+        return None
+    first = min(found, key=lambda each: each["chunk_index"])
+    return StoredRow(**{name: first[column] for name, column in columns.items()})
+
+
+def _rows(collections: Collections, physical: str, where: Where, fields: Sequence[str]) -> Iterator[Any]:
+    after = None
+    while True:
+        page = collections.page(physical, where, fields=fields, limit=_PAGE, after=after)
+        yield from page.payloads
+        after = page.next
+        if after is None:
+            return
+
+
+def contents(collections: Collections, physical: str) -> Iterator[pa.RecordBatch]:
+    """See `DocumentTarget.contents`."""
+    import pyarrow as pa
+
+    schema, after = contents_schema(), None
+    demanded(collections, physical)
+    while True:
+        page = collections.page(physical, Where(), fields=schema.names, limit=CONTENTS_ROWS, after=after)
+        if page.payloads:
+            yield pa.RecordBatch.from_pylist(list(page.payloads), schema=schema)
+        after = page.next
+        if after is None:
+            return

@@ -1,0 +1,156 @@
+"""`QdrantTarget`: the port, method by method; the work is in the modules beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from instep.domain.waves import Mark
+from instep.errors import UserError
+from instep.targets.names import checked_name
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.qdrant import searching, serving
+from instep.targets.qdrant.collections import Collections, FieldIndex
+from instep.targets.qdrant.journal import Journal
+from instep.targets.qdrant.points import VERSION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: By what rows are found, and guarded.
+_INDEXES: Final[Mapping[str, FieldIndex]] = {"document_id": "keyword", VERSION: "integer", "text": "text"}
+
+#: Records of epochs gone by stay so long.
+_KEEP_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class QdrantTarget:
+    """Collections of Qdrant at `uri`: a server (`https://host:6333`, with its key), or a folder of this process."""
+
+    uri: str
+    api_key: str | None = field(default=None, repr=False)
+
+    kind: Literal["idempotent"] = field(default="idempotent", init=False)
+
+    def __post_init__(self) -> None:
+        if not _is_server(self.uri):
+            path = unquote(urlsplit(self.uri).path) if self.uri.startswith("file://") else self.uri
+            object.__setattr__(self, "uri", str(Path(path).expanduser().resolve()))
+
+    @cached_property
+    def collections(self) -> Collections:
+        if _is_server(self.uri):
+            from instep.targets.qdrant.connection import Connection
+            from instep.targets.qdrant.server import ServerCollections
+
+            return ServerCollections(Connection(self.uri, self.api_key))
+        from instep.targets.qdrant.edge import EdgeCollections
+
+        return EdgeCollections(Path(self.uri))
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was opened."""
+        return {"uri": self.uri, "api_key": self.api_key, "kind": self.kind}
+
+    def check(self) -> None:
+        self.collections.check()
+
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        """`buckets` say nothing here: all rows are in one collection, found by their document_id."""
+        checked_name(physical)
+        if dimensions < 1:
+            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        journal = self._journal(physical)
+        journal.begin()
+        self.collections.create(physical, dimensions, _INDEXES)
+        width = self.collections.dimensions(physical)
+        if width != dimensions:
+            raise UserError(
+                f"index {physical!r} has {width} dimensions, not {dimensions}", where=self.collections.shown
+            )
+        journal.made()
+
+    def exists(self, physical: str) -> bool:
+        checked_name(physical)
+        return self.collections.dimensions(physical) is not None and self._journal(physical).complete
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        return self._journal(physical).fence(epoch, marks)
+
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        from instep.targets.qdrant.writing import QdrantChunkWriter
+
+        return QdrantChunkWriter(self.collections, checked_name(physical), base)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        """The rows are in since they were staged."""
+        return self._journal(physical).commit(base, epoch, attempt, marks)
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        return self._journal(physical).committed(since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        """`full` or not: Qdrant itself knows what pays."""
+        self.collections.tidy(checked_name(physical))
+        self._journal(physical).forget(_KEEP_SECONDS)
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        self.collections.refine(checked_name(physical), begin)
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        checked_name(alias)
+        if physical is not None:
+            searching.demanded(self.collections, checked_name(physical))
+        serving.promote(self.collections, alias, physical, epoch)
+
+    def served(self, alias: str) -> str | None:
+        return serving.served(self.collections, checked_name(alias))
+
+    def rows(self, physical: str) -> int:
+        return self.collections.count(checked_name(physical))
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        return searching.row(self.collections, checked_name(physical), id)
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        return searching.contents(self.collections, checked_name(physical))
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        served = self.served(alias)
+        return [
+            name
+            for name in sorted(self.collections.names())
+            if name.startswith(f"{alias}__") and name != served and self._journal(name).idle() >= idle_seconds
+        ]
+
+    def drop(self, physical: str) -> None:
+        checked_name(physical)
+        self.collections.drop(physical)
+        self._journal(physical).log.drop()
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        return searching.search(
+            self.collections,
+            checked_name(physical),
+            entity=entity,
+            text=text,
+            vector=vector,
+            mode=mode,
+            limit=limit,
+        )
+
+    def _journal(self, physical: str) -> Journal:
+        return Journal.of(self.collections, checked_name(physical))
+
+
+def _is_server(uri: str) -> bool:
+    return uri.startswith(("http://", "https://"))

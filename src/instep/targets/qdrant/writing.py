@@ -1,0 +1,113 @@
+"""A task's side: read the rows of documents, write and remove points.
+
+What is new of a document is written before what is stale of it is removed, so a reader never finds a document with
+none of its chunks. Every request is bounded, and may be repeated: a point's id comes from its chunk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from instep.errors import Fenced
+from instep.targets.port import ChunkChanges, existing_schema
+from instep.targets.qdrant.collections import Collections, TooLarge
+from instep.targets.qdrant.journal import Journal
+from instep.targets.qdrant.points import VERSION, Where, point_id, points_of, requests, sizes
+
+#: Documents in one question, and rows in one answer.
+_LOOKUP = 500
+_PAGE = 5_000
+
+#: Points in one request to remove some.
+_REMOVED_AT_ONCE = 2_000
+
+#: A server takes requests of 32 MB; a row has to fit into one, whatever JSON makes of its letters.
+ROW_BYTES = 16 * 1024 * 1024
+
+_FIELDS = ("document_id", "chunk_id", "chunk_hash")
+
+
+class QdrantChunkWriter:
+    """See `ChunkWriter`. It reads what is there now, and its changes are visible at once.
+
+    Points of a newer epoch are left as they are, whatever it wants to do with them.
+    """
+
+    def __init__(self, collections: Collections, physical: str, base: int) -> None:
+        self._collections = collections
+        self._physical = physical
+        self._journal = Journal.of(collections, physical)
+        self._epoch = self._journal.epoch(base)
+
+    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+        wanted = list(dict.fromkeys(document_ids))
+        found: list[Mapping[str, Any]] = []
+        for at in range(0, len(wanted), _LOOKUP):
+            where = Where(any_of={"document_id": wanted[at : at + _LOOKUP]})
+            after = None
+            while True:
+                page = self._collections.page(self._physical, where, fields=_FIELDS, limit=_PAGE, after=after)
+                found += page.payloads
+                after = page.next
+                if after is None:
+                    break
+        columns: dict[str, Any] = {name: [each[name] for each in found] for name in _FIELDS}
+        # A point is found again by its chunk_id.
+        columns["locator"] = [0] * len(found)
+        return pa.table(columns, schema=existing_schema())
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        import numpy as np
+
+        if not rows.num_rows:
+            return {}
+        (batch,) = rows.combine_chunks().to_batches()
+        bytes_of = sizes(batch)
+        return {
+            int(place): f"the chunk has {int(bytes_of[place]):,} bytes; Qdrant takes {ROW_BYTES:,}"
+            for place in np.flatnonzero(bytes_of > ROW_BYTES)
+        }
+
+    def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
+        written = removed = 0
+        for change in changes:
+            self._demand_epoch()
+            refused = [error for part in requests(change.rows) for error in self._write(part)]
+            if refused:
+                raise refused[0]
+            new = set(change.rows.column("chunk_id").to_pylist())
+            stale = [str(each) for each in change.stale.column("chunk_id").to_pylist() if each not in new]
+            self._remove([point_id(each) for each in stale])
+            written, removed = written + change.rows.num_rows, removed + len(stale)
+        if written or removed:
+            self._collections.settle(self._physical)
+        return json.dumps({"written": written, "removed": removed}).encode()
+
+    def _demand_epoch(self) -> None:
+        """Stops who belongs to the past before it changes anything that a newer epoch would not notice: what it has
+        removed, say.
+        """
+        head = self._journal.log.head()
+        if head is None or head["epoch"] > self._epoch:
+            raise Fenced(f"{self._physical}: epoch {self._epoch} is over")
+
+    def _write(self, rows: pa.RecordBatch) -> list[TooLarge]:
+        """What is too large for one request goes in halves; a row that is so by itself keeps no other out."""
+        not_newer = Where(at_most={VERSION: self._epoch})
+        try:
+            self._collections.upsert(self._physical, points_of(rows), only_if=not_newer)
+        except TooLarge as error:
+            if rows.num_rows == 1:
+                return [error]
+            half = rows.num_rows // 2
+            return self._write(rows.slice(0, half)) + self._write(rows.slice(half))
+        return []
+
+    def _remove(self, ids: Sequence[str]) -> None:
+        for at in range(0, len(ids), _REMOVED_AT_ONCE):
+            not_newer = Where(ids=ids[at : at + _REMOVED_AT_ONCE], at_most={VERSION: self._epoch})
+            self._collections.delete(self._physical, not_newer)

@@ -1,0 +1,66 @@
+"""What searches of all targets have in common: how much is asked for, and how two lists become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import UserError
+from instep.targets.port import Hit, SearchMode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Query = np.ndarray[Any, np.dtype[np.float32]]
+
+#: More than this nobody reads, and it bounds what one search costs.
+MAX_LIMIT = 1_000
+
+#: Longer queries are cut: the cost of a search grows with its words.
+MAX_TEXT = 4_000
+
+#: Constant of reciprocal rank fusion (Cormack, Clarke, Büttcher 2009).
+_RRF_K = 60
+
+#: Each list brings this many times the limit into a hybrid answer, and at least `_RRF_LEAST`.
+_RRF_DEPTH = 4
+_RRF_LEAST = 50
+
+
+def demand_vector(mode: SearchMode, vector: Sequence[float] | None) -> None:
+    if mode != "text" and vector is None:
+        raise UserError(f"a {mode} search needs a vector", hint="Search with --mode text, or set an embedder.")
+
+
+def checked_query(vector: Sequence[float], dimensions: int) -> Query:
+    """The vector to search for; raises `UserError` for one that is near to nothing."""
+    import numpy as np
+
+    query = np.asarray(vector, dtype=np.float32)
+    if query.shape != (dimensions,):
+        raise UserError(f"the query vector has {query.size} dimensions, the index {dimensions}")
+    if not np.isfinite(query).all():
+        raise UserError("the query vector holds NaN or infinity")
+    return query
+
+
+def depth(limit: int) -> int:
+    """How long the lists are that make a hybrid answer."""
+    return min(MAX_LIMIT, max(_RRF_LEAST, limit * _RRF_DEPTH))
+
+
+def ranked(hits: Iterable[Hit]) -> list[Hit]:
+    """Best first, in one order however they came."""
+    return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
+
+
+def fused(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
+    """Reciprocal rank fusion: the score of a row is the sum over the lists of 1 / (60 + rank)."""
+    found: dict[str, Hit] = {}
+    for hits in lists:
+        for rank, hit in enumerate(hits, start=1):
+            before = found.get(hit.chunk_id)
+            score = (before.score if before else 0.0) + 1.0 / (_RRF_K + rank)
+            found[hit.chunk_id] = replace(hit, score=score)
+    return ranked(found.values())

@@ -1,0 +1,130 @@
+"""The part of the Python API that looks after what is indexed of documents: buckets, differences, repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from instep.domain.refs import PartitionRef
+from instep.errors import UserError
+from instep.project import Project
+from instep.project.documents import MAX_BUCKETS, DocumentEntity
+from instep.service.compose import Workshop
+from instep.service.generations import build_hint, checked_generation, generation_of
+from instep.service.progress import Progress, Silent
+from instep.service.question import PlanOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.ledger.port import Ledger
+    from instep.service.buckets import BucketView
+    from instep.service.comparing import Comparison
+    from instep.service.documents.setup import DocumentSetup
+    from instep.service.run import EntityResult
+
+#: How long a run waits for another one on the same entity unless told otherwise, in seconds.
+WAIT_SECONDS = 600.0
+
+
+class Upkeep:
+    """Of one project; see `app.Instep`."""
+
+    project: Project
+    _spark: SparkSession | None
+
+    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[BucketView]:
+        """What each bucket of these entities holds (all documents by default), and how it keeps up."""
+        from instep.service.buckets import bucket_views
+
+        workshop, name = Workshop(self.project), checked_generation(generation)
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            return bucket_views(workshop.documents(entities), ledger, name)
+
+    def diff(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[Comparison]:
+        """What targets hold against what the source and the ledger say. Writes nothing."""
+        from instep.service.comparing import compare
+
+        workshop, name = Workshop(self.project), checked_generation(generation)
+        with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
+            return compare(workshop.documents(entities), ledger, name, progress or Silent())
+
+    def repair(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        allow_deletes: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityResult]:
+        """Compare, and make a job of what differs. What has changed in the source is left to the next run."""
+        options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
+        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            return _run(workshop, workshop.documents(entities), ledger, options, wait=wait, progress=progress)
+
+    def rebalance(
+        self,
+        entity: str,
+        buckets: int,
+        *,
+        allow_deletes: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityResult]:
+        """Build an entity anew with another number of buckets, beside what is served, which is replaced when that is
+        verified. The project should say the same number: runs refuse another.
+        """
+        if not 1 <= buckets <= MAX_BUCKETS:
+            raise UserError(f"{buckets} buckets are out of range", hint=f"Allowed: 1 to {MAX_BUCKETS}.")
+        name = checked_generation(generation)
+        options = PlanOptions(allow_deletes=allow_deletes, generation=name, reroute=True)
+        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            setups = [replace(setup, buckets=buckets) for setup in workshop.documents([entity])]
+            for setup in setups:
+                _demand_something(setup.ref, ledger, generation_of(ledger, setup.ref, name))
+            return _run(workshop, setups, ledger, options, wait=wait, progress=progress)
+
+    def declared_buckets(self, entity: str) -> int | None:
+        """How many buckets the project says; None for a table."""
+        declared = self.project.entities[entity]
+        return declared.buckets if isinstance(declared, DocumentEntity) else None
+
+
+def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> None:
+    """A first build has as many buckets as the project says."""
+    if ledger.checkpoint(ref, generation) is None and ledger.unfinished_job(ref, generation) is None:
+        raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ref, generation))
+
+
+def _run(
+    workshop: Workshop,
+    setups: list[DocumentSetup],
+    ledger: Ledger,
+    options: PlanOptions,
+    *,
+    wait: float,
+    progress: Progress | None,
+) -> list[EntityResult]:
+    from instep.service.run import run_entities
+
+    return run_entities(
+        setups,
+        workshop.context(ledger, progress or Silent()),
+        options,
+        wait_seconds=wait,
+        upstream=workshop.upstream(setup.ref.entity for setup in setups),
+    )

@@ -1,0 +1,113 @@
+"""What `instep diff` finds in a target, and how it is mended. Inherit `DiffContract`, give it the target's setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from instep.domain.identity import canonical_uri, content_hash, document_id
+from instep.service.documents.differences import Differences
+from tests.e2e import corpus
+from tests.service.projects import Home
+from tests.service.tampering import Tamperer, altered, stranger
+
+CLEAN = {"missing": 0, "stale": 0, "orphan": 0, "duplicate": 0}
+
+
+def seen(place: Home) -> Differences:
+    (found,) = place.open().diff()
+    assert found.differences is not None
+    return found.differences
+
+
+def identity(place: Home, number: int) -> str:
+    return document_id(canonical_uri(place.uri(number)))
+
+
+def repaired(place: Home) -> None:
+    """A job of exactly that, and a diff is clean."""
+    (result,) = place.open().repair()
+    assert result.problem is None
+    assert result.counts.failed == 0
+    found = seen(place)
+    assert (found.counts, found.differs, found.found) == (CLEAN, False, [])
+
+
+class DiffContract:
+    """Inherit, and provide `setting`."""
+
+    def setting(self, folder: Path) -> str:
+        """The target in the project file."""
+        raise NotImplementedError
+
+    def lose(self, tamperer: Tamperer) -> None:
+        """The whole index."""
+        tamperer.target.drop(tamperer.physical)
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Home:
+        made = Home(tmp_path)
+        corpus.write(made.docs, range(8))
+        file = corpus.project(tmp_path, made.docs)
+        written = file.read_text().replace("{type: lance, uri: .instep/index}", self.setting(tmp_path))
+        file.write_text(written)
+        made.run()
+        return made
+
+    def contents(self, place: Home) -> Counter[str]:
+        return Counter(f"{row['document_id']} {row['chunk_id']} {row['chunk_hash']}" for row in Tamperer(place).rows())
+
+    def test_what_was_changed_behind_our_back_is_found_and_mended(self, place: Home) -> None:
+        before = self.contents(place)
+        assert seen(place).counts == CLEAN
+        tamperer = Tamperer(place)
+        lost, half, other, more = (identity(place, number) for number in (1, 2, 3, 4))
+        tamperer.change(lost, lambda row: [])
+        tamperer.change(half, lambda row: [row] if row["chunk_index"] else [])
+        tamperer.change(other, lambda row: altered(row) if row["chunk_index"] == 1 else [row])
+        more_row = next(row for row in tamperer.rows() if row["document_id"] == more)
+        tamperer.add(more_row | {"chunk_id": content_hash(b"more")}, stranger())
+        found = seen(place)
+        assert found.counts == {"missing": 2, "stale": 1, "orphan": 2, "duplicate": 0}
+        kinds = {(each.document_id, str(each.kind)) for each in found.found}
+        strangers = {("stranger", "orphan"), (more, "orphan")}
+        assert kinds == {(lost, "missing"), (half, "missing"), (other, "stale"), *strangers}
+        rows = {each.document_id: each.rows for each in found.found}
+        assert (rows[half], rows[more], rows["stranger"]) == (1, 1, 1)
+        repaired(place)
+        assert self.contents(place) == before
+
+    def test_rows_that_are_there_twice(self, place: Home) -> None:
+        before = self.contents(place)
+        tamperer = Tamperer(place)
+        if tamperer.target.kind == "idempotent":
+            tamperer.add(*tamperer.rows())  # The same ids once more.
+            assert seen(place).counts == CLEAN
+            return
+        tamperer.change(identity(place, 1), lambda row: [row, row] if row["chunk_index"] == 0 else [row])
+        tamperer.change(identity(place, 2), lambda row: [row, row] if row["chunk_index"] == 0 else [])
+        assert seen(place).counts == {**CLEAN, "duplicate": 2, "missing": 1}
+        repaired(place)
+        assert self.contents(place) == before
+
+    def test_an_index_that_is_gone_is_made_again(self, place: Home) -> None:
+        before, tamperer = self.contents(place), Tamperer(place)
+        self.lose(tamperer)
+        assert seen(place).counts == {**CLEAN, "missing": 8}
+        repaired(place)
+        assert self.contents(place) == before
+        assert place.open().search("document 3")
+
+    def test_several_targets_hold_the_same(self, place: Home) -> None:
+        file = place.root / "instep.yaml"
+        both = file.read_text().replace("targets: {", "targets: {twin: {type: lance, uri: .instep/twin}, ", 1)
+        file.write_text(both + "    targets: [index, twin]\n")
+        for _ in range(2):
+            assert [each.promoted for each in place.open().run()] == [True, True]
+            one, two = (Counter(map(str, Tamperer(place, f"Document__{name}").rows())) for name in ("index", "twin"))
+            assert one == two != Counter()
+            place.change(1, "one line more")
+            place.path(2).unlink(missing_ok=True)
+        assert [each.differences and each.differences.counts for each in place.open().diff()] == [CLEAN, CLEAN]

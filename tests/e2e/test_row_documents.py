@@ -1,0 +1,116 @@
+"""Documents that are rows of a table: what a user does with them every day, and what can be wrong with rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from instep.domain.jobs import JobState
+from instep.errors import UserError
+from instep.service.question import Kind
+from tests.sources.tables.sessions import session
+
+from .tickets import LARGEST, Desk
+
+SHOUT = """
+from pyspark.sql import functions as F
+
+def shout(rows):
+    return rows.withColumn("text", F.upper("text"))
+
+def sorts(rows):
+    return rows.orderBy("chunk_index")
+"""
+
+
+def a_day_at(desk: Desk, *, transformed: bool = False) -> None:
+    """Build, change in every way there is, mend."""
+    desk.fill(60)
+    built = desk.run()
+    assert (built.state, built.counts.written) == (JobState.COMPLETED, 60)
+    assert desk.wrong(transformed) == ""
+    assert desk.run().plan.kind is Kind.NOTHING
+
+    before = {each.id: each for each in desk.tickets}
+    desk.change(3, body="Another text.")
+    desk.change(4, subject="Another title alone")
+    desk.change(5, gone=True)
+    desk.remove(6)
+    desk.change(7, id=700)
+    desk.change(8, body=None)
+    desk.change(9, body="x" * (LARGEST + 1))
+    desk.change(10, subject=None)
+    desk.tickets += [*desk.tickets[11:13], *desk.tickets[11:12], desk.tickets[20].__class__(None, "nobody's")]
+    twice = [each.id for each in (desk.tickets[-4], desk.tickets[-3])]
+    desk.kept = {number: before[number] for number in (9, *twice) if number is not None}
+    desk.save()
+    changed = desk.run()
+    assert desk.wrong(transformed) == ""
+    assert desk.failures() == {
+        "table://Ticket/9": f"too large: {LARGEST + 1:,} bytes; max_document_bytes is {LARGEST:,}",
+        f"table://Ticket/{twice[0]}": "3 rows have this key (id)",
+        f"table://Ticket/{twice[1]}": "2 rows have this key (id)",
+        "table://Ticket/(null)": "1 row has a null in the key (id)",
+    }
+    counts = changed.counts
+    assert (changed.state, counts.failed, counts.deleted) == (JobState.COMPLETED_WITH_ERRORS, 4, 3)
+    assert (counts.read, counts.written, counts.skipped) == (12, 5, 0)
+    assert desk.run().plan.kind is Kind.NOTHING  # What fails waits for a change.
+
+    desk.tickets = desk.tickets[:-4]
+    desk.change(9, body="Short again.")
+    desk.kept = {}
+    desk.save()
+    assert desk.run().state is JobState.COMPLETED
+    assert desk.failures() == {}
+    assert desk.wrong(transformed) == ""
+
+
+@pytest.mark.parametrize(("kind", "version"), [("parquet", True), ("parquet", False), ("clickhouse", False)])
+def test_rows_are_followed_without_spark(tmp_path: Path, kind: str, version: bool) -> None:
+    desk = Desk(tmp_path / "desk", kind, version=version, entity="depends_on: []")
+    desk.declare()
+    a_day_at(desk)
+
+    desk.tickets = desk.tickets[:30]
+    desk.save()
+    with pytest.raises(UserError, match="documents are gone from the source"):
+        desk.run()
+    desk.run(allow_deletes=True)
+    assert desk.wrong() == ""
+
+
+@pytest.mark.spark
+def test_rows_of_a_database_are_followed_by_spark(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "desk", "postgres", version=False, spark=session())
+    desk.declare()
+    a_day_at(desk)
+
+
+@pytest.mark.spark
+def test_spark_joins_changes_with_one_scan_and_moves_no_row(tmp_path: Path) -> None:
+    spark = session()
+    desk = Desk(tmp_path / "desk", "parquet", spark=spark, entity="transform: shouting:shout")
+    desk.declare()
+    (desk.root / "shouting.py").write_text(SHOUT)
+    a_day_at(desk, transformed=True)
+
+    sorting = Desk(tmp_path / "sorting", "parquet", spark=spark, entity="transform: sorting_rows:sorts")
+    sorting.declare()
+    (sorting.root / "sorting_rows.py").write_text(SHOUT)
+    sorting.fill(3)
+    with pytest.raises(UserError, match="moves document rows between tasks: sort"):
+        sorting.run()
+
+    plain = Desk(tmp_path / "plain", "parquet", spark=spark)
+    plain.declare()
+    plain.fill(3)
+    spark.conf.set("spark.sql.optimizer.disableHints", "true")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        with pytest.raises(UserError, match="would move the rows of the table between tasks"):
+            plain.run()
+    finally:
+        spark.conf.unset("spark.sql.optimizer.disableHints")
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")

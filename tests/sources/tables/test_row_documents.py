@@ -1,0 +1,234 @@
+"""Rows as documents, listed and read without Spark: the same from Parquet and from ClickHouse."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from instep.domain.manifest import SourceDocument
+from instep.domain.row_documents import DocumentColumns, row_uri
+from instep.errors import Transient, UserError
+from instep.sources.port import Content, TooLarge, Unreadable, Vanished
+from instep.sources.tables.clickhouse import ClickHouseTable
+from instep.sources.tables.clickhouse_rows import ClickHouseRows
+from instep.sources.tables.parquet_rows import ParquetRows
+from instep.sources.tables.predicates import MAX_KEYS
+from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.tables.row_table import RowTable
+from tests.sources.tables.clickhouse_tables import ask, made
+
+BIG = 1_000_000
+NOON = datetime(2026, 1, 2, 12, 0, 0, 1, UTC)
+COLUMNS = DocumentColumns(("id",), "body", "subject", "at", "gone")
+
+Make: TypeAlias = Callable[[pa.Table], RowTable]
+
+
+@pytest.fixture(params=["parquet", "clickhouse"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def in_parquet(rows: pa.Table) -> RowTable:
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        pq.write_table(rows, tmp_path / "rows" / "all.parquet", row_group_size=100)
+        return ParquetRows((str(tmp_path / "rows"),))
+
+    def in_clickhouse(rows: pa.Table) -> RowTable:
+        (tmp_path / "chdb").mkdir(exist_ok=True)
+        return ClickHouseRows(made(str(tmp_path / "chdb"), rows, table="rows"))
+
+    return in_parquet if request.param == "parquet" else in_clickhouse
+
+
+def documents(table: RowTable, columns: DocumentColumns = COLUMNS) -> RowDocuments:
+    # Nothing here asks Spark for anything.
+    return RowDocuments("Ticket", columns, table, frames=ClickHouseTable("nowhere", "none"))
+
+
+def tickets(*rows: tuple[Any, ...]) -> pa.Table:
+    names = ("id", "body", "subject", "at", "gone")
+    kinds = [pa.int64(), pa.string(), pa.string(), pa.timestamp("us", "UTC"), pa.bool_()]
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return pa.table({name: pa.array(each, kind) for name, each, kind in zip(names, columns, kinds, strict=True)})
+
+
+def read(source: RowDocuments, wanted: Sequence[SourceDocument], *, max_bytes: int = BIG) -> list[Any]:
+    return list(source.contents(wanted, max_bytes=max_bytes))
+
+
+def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(make: Make) -> None:
+    source = documents(
+        make(
+            tickets(
+                (1, "one", "first", NOON, False),
+                (-2, "zwei, ü", None, None, None),
+                (3, None, "", NOON, False),
+                (4, "gone", "gone", NOON, True),
+            )
+        )
+    )
+    listed = source.list().documents
+    micros = str(int((NOON - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)))
+    assert [(each.uri, each.version, each.locator) for each in listed] == [
+        ("table://Ticket/-2", "", ""),
+        ("table://Ticket/1", micros, ""),
+        ("table://Ticket/3", micros, ""),
+    ]
+    gone = SourceDocument("table://Ticket/4", 0, "")
+    never = SourceDocument("table://Ticket/no%20number", 0, "")
+    found = read(source, [gone, *reversed(listed), never])
+    assert list(map(type, found)) == [Vanished, Content, Content, Content, Vanished]
+    assert found[1:4] == [
+        Content(b"", 0, micros, "", text=True),
+        Content(b"one", 3, micros, "first", text=True),
+        Content("zwei, ü".encode(), 8, "", "", text=True),
+    ]
+    large = read(source, listed, max_bytes=5)[0]
+    assert isinstance(large, TooLarge)
+    assert large.size == 8
+
+
+def test_without_a_version_the_content_is_one(make: Make) -> None:
+    source = documents(
+        make(tickets((1, "one", "first", NOON, False), (2, None, None, NOON, False))),
+        DocumentColumns(("id",), "body", "subject"),
+    )
+    listed = source.list().documents
+    hashes = [hashlib.sha256(each).hexdigest() for each in (b"first\0one", b"\0")]
+    assert listed == [
+        SourceDocument("table://Ticket/1", 3, hashes[0]),
+        SourceDocument("table://Ticket/2", 0, hashes[1]),
+    ]
+    assert [(each.version, each.hash) for each in read(source, listed)] == [(each, each) for each in hashes]
+    untitled = documents(source.table, DocumentColumns(("id",), "body"))
+    assert [each.version for each in untitled.list().documents] == [
+        hashlib.sha256(each).hexdigest() for each in (b"one", b"")
+    ]
+    assert [each.title for each in read(untitled, untitled.list().documents)] == [None, None]
+
+
+def test_rows_that_share_a_key_or_have_none_are_one_document_that_says_why(make: Make) -> None:
+    row = ("text", "title", NOON, False)
+    source = documents(make(tickets((1, *row), (2, *row), (2, *row), (None, *row), (None, *row))))
+    listed = source.list().documents
+    flaws = {each.uri: each.locator for each in listed}
+    assert flaws == {
+        "table://Ticket/(null)": "2 rows have a null in the key (id)",
+        "table://Ticket/1": "",
+        "table://Ticket/2": "2 rows have this key (id)",
+    }
+    assert all(each.version == each.locator for each in listed if each.locator)
+    answers = [str(each) for each in read(source, listed) if isinstance(each, Unreadable)]
+    assert answers == [each for each in flaws.values() if each]
+    # Of rows that were one when they were listed.
+    (answer,) = read(source, [SourceDocument("table://Ticket/2", 4, "1")])
+    assert str(answer) == "2 rows have this key (id)"
+
+
+def test_keys_of_every_type_are_named_alike_and_found_again(make: Make) -> None:
+    keys: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "text": (pa.string(), ["a/b c", "plain", "é", "", "(null)"]),
+        "day": (pa.date32(), [date(2026, 1, each) for each in range(1, 6)]),
+        "at": (pa.timestamp("us", "UTC"), [NOON + timedelta(microseconds=each) for each in range(5)]),
+        "amount": (pa.decimal128(12, 3), [Decimal(each) for each in ("1.5", "0", "-0.001", "100", "7.25")]),
+        "flag": (pa.bool_(), [True, False, True, False, True]),
+        "small": (pa.int32(), [1, 2, 3, 4, 5]),
+    }
+    rows = pa.table({name: pa.array(values, kind) for name, (kind, values) in keys.items()})
+    columns = DocumentColumns(tuple(keys), "text", version="small")
+    source = documents(make(rows), columns)
+    listed = source.list().documents
+    expected = [row_uri("Ticket", each) for each in zip(*(values for _, values in keys.values()), strict=True)]
+    assert [each.uri for each in listed] == sorted(expected)
+    assert all(isinstance(each, Content) for each in read(source, listed))
+
+
+def test_few_rows_and_many_are_found(make: Make) -> None:
+    many = MAX_KEYS + 500
+    source = documents(make(tickets(*((each, f"text {each}", None, NOON, False) for each in range(many)))))
+    listed = source.list().documents
+    assert len(listed) == many
+    for wanted in ([listed[7], listed[3]], listed):
+        found = read(source, wanted)
+        assert [each.data.decode().split()[1] for each in found] == [each.uri.rpartition("/")[2] for each in wanted]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (DocumentColumns(("id",), "bdy"), "there is no column 'bdy'"),
+        (DocumentColumns(("id",), "at"), "'at' is timestamp, and has to be text"),
+        (DocumentColumns(("id",), "body", deleted="subject"), "'subject' is string, and has to be a flag"),
+    ],
+)
+def test_columns_that_cannot_be_what_they_are_named_for(make: Make, columns: DocumentColumns, says: str) -> None:
+    source = documents(make(tickets((1, "one", "first", NOON, False))), columns)
+    with pytest.raises(UserError, match=says):
+        source.list()
+
+
+def test_an_empty_table_has_no_documents(make: Make) -> None:
+    assert documents(make(tickets())).list().documents == []
+
+
+def test_row_groups_without_a_wanted_key_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tickets(*((each, "x" * 100, None, NOON, False) for each in range(1_000)))
+    pq.write_table(rows, tmp_path / "all.parquet", row_group_size=100)
+    read_groups: list[tuple[int, tuple[str, ...]]] = []
+    original = pq.ParquetFile.iter_batches
+
+    def watched(self: Any, rows: int, *, row_groups: list[int], columns: list[str]) -> Any:
+        read_groups.extend((group, tuple(columns)) for group in row_groups)
+        return original(self, rows, row_groups=row_groups, columns=columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    source = documents(ParquetRows((str(tmp_path / "all.parquet"),)))
+    found = read(source, [SourceDocument(f"table://Ticket/{each}", 1, "1") for each in (205, 890)])
+    assert [each.data for each in found] == [b"x" * 100] * 2
+    assert {group for group, _ in read_groups} == {2, 8}
+
+
+def test_files_may_lack_a_column_and_have_wider_numbers(tmp_path: Path) -> None:
+    """As files of an older version of the table do."""
+    pq.write_table(tickets((1, "one", "first", NOON, False)), tmp_path / "new.parquet")
+    old = pa.table({"id": pa.array([2], pa.int16()), "body": pa.array(["two"]).dictionary_encode()})
+    pq.write_table(old, tmp_path / "old.parquet")
+    source = documents(ParquetRows((str(tmp_path),)))
+    listed = source.list().documents
+    assert [(each.data, each.title) for each in read(source, listed)] == [(b"one", "first"), (b"two", "")]
+
+
+def test_a_file_that_another_takes_the_place_of_is_looked_at_again(tmp_path: Path) -> None:
+    file = tmp_path / "all.parquet"
+    pq.write_table(tickets(*((each, None, None, NOON, False) for each in range(20))), file, row_group_size=10)
+    table = ParquetRows((str(file),))
+    listing = table.listed(COLUMNS)
+    assert next(listing).num_rows == 10
+    (footer,) = (pq.read_metadata(file).serialized_size,)
+    content = file.read_bytes()
+    file.write_bytes(b"\0" * (len(content) - footer - 8) + content[-footer - 8 :])
+    with pytest.raises(Transient, match="changed while it was read"):
+        list(listing)
+    with pytest.raises(UserError, match="cannot be read"):
+        list(table.listed(COLUMNS))
+
+
+def test_text_that_is_no_text_comes_as_bytes(tmp_path: Path) -> None:
+    ask(
+        str(tmp_path),
+        "CREATE TABLE default.t (id UUID, body String, at DateTime('Europe/Berlin')) ENGINE = MergeTree ORDER BY id",
+        "INSERT INTO default.t VALUES ('61F0C404-5CB3-11E7-907B-A6006AD3DBA0', unhex('ff00'), 0)",
+    )
+    source = documents(
+        ClickHouseRows(ClickHouseTable(str(tmp_path), "t")), DocumentColumns(("id",), "body", version="at")
+    )
+    (listed,) = source.list().documents
+    assert listed == SourceDocument("table://Ticket/61f0c404-5cb3-11e7-907b-a6006ad3dba0", 2, "0")
+    (found,) = read(source, [listed])
+    assert found.data == b"\xff\x00"

@@ -1,0 +1,248 @@
+"""A change feed: which line of a document counts, what is deleted, and what is wrong with lines."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from instep.domain.identity import document_id
+from instep.domain.manifest import Action, ManifestEntry, SourceDocument, difference
+from instep.errors import UserError
+from instep.sources.feed import FeedSource, feed_source
+from instep.sources.files import FilesSource
+from instep.sources.port import Content, TooLarge, Unreadable, Vanished
+
+BIG = 1 << 20
+
+
+def feed(*paths: Path | str, max_line: int = BIG, **options: Any) -> FeedSource:
+    return feed_source("Ticket", map(str, paths), options, max_line=max_line)
+
+
+def put(path: Path, *lines: dict[str, Any] | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return path
+
+
+def texts(source: FeedSource) -> dict[str, str]:
+    """What its documents say, by the end of their URI."""
+    listed = source.list().documents
+    answers = list(source.contents(listed, max_bytes=BIG))
+    for each, answer in zip(listed, answers, strict=True):
+        assert isinstance(answer, Content), answer
+        assert (answer.size, answer.version) == (each.size, each.version)
+    found = zip(listed, answers, strict=True)
+    return {each.uri.rpartition("/")[2]: answer.data.decode() for each, answer in found if isinstance(answer, Content)}
+
+
+def gone(source: FeedSource) -> list[str]:
+    return [uri.rpartition("/")[2] for uri in source.list().deleted]
+
+
+def test_the_last_line_of_a_document_counts_in_the_order_of_file_names(tmp_path: Path) -> None:
+    put(tmp_path / "2.jsonl", {"id": "a", "text": "second"}, {"id": "c", "op": "delete"}, {"id": "d", "text": "new"})
+    put(
+        tmp_path / "1.jsonl",
+        {"id": "a", "text": "first"},
+        {"id": "b", "text": "stays"},
+        {"id": "c", "op": "upsert", "text": "was"},
+        {"id": "d", "op": "delete"},
+    )
+    put(tmp_path / "notes.txt", "no feed")
+    source = feed(tmp_path)
+    assert texts(source) == {"a": "second", "b": "stays", "d": "new"}
+    assert gone(source) == ["c"]
+    listing = source.list()
+    assert (listing.exhaustive, listing.complete) == (False, True)
+    assert texts(feed(tmp_path / "?.jsonl", tmp_path / "1.json*")) == texts(source)
+    assert texts(feed(tmp_path / "1.jsonl"))["a"] == "first"
+    assert texts(pickle.loads(pickle.dumps(source))) == texts(source)
+
+
+def test_who_is_named_how(tmp_path: Path) -> None:
+    signed = "HTTPS://ann:hunter2@Host/a.pdf?signature=hunter2"
+    put(
+        tmp_path / "f.jsonl",
+        {"id": 7, "version": 3, "title": "Tides", "text": "Ebb\nand flood"},
+        {"id": "a/b c?#ü", "text": ""},
+        {"uri": signed, "text": "not a PDF any more", "version": 1.5},
+    )
+    source = feed(tmp_path)
+    listed = source.list().documents
+    assert [each.uri for each in listed] == [
+        "feed://Ticket/7",
+        "feed://Ticket/a%2Fb%20c%3F%23%C3%BC",
+        "https://host/a.pdf",
+    ]
+    assert [listed[0].version, listed[2].version] == ["3", "1.5"]
+    seven, _, pdf = source.contents(listed, max_bytes=BIG)
+    assert isinstance(seven, Content)
+    assert (seven.data, seven.title, seven.text) == (b"Ebb\nand flood", "Tides", True)
+    assert isinstance(pdf, Content)
+    assert pdf.title == ""
+    # The signature of today is another one: it is the same document.
+    put(tmp_path / "g.jsonl", {"uri": "https://host/a.pdf?signature=other", "op": "delete"})
+    assert feed(tmp_path).list().deleted == ["https://host/a.pdf"]
+
+
+def test_without_a_version_whatever_is_said_counts(tmp_path: Path) -> None:
+    put(tmp_path / "f.jsonl", {"id": 1, "text": "x"}, {"id": 2, "text": "x", "version": "v"})
+    before = [each.version for each in feed(tmp_path).list().documents]
+    put(tmp_path / "f.jsonl", {"id": 1, "text": "x", "title": "t"}, {"id": 2, "text": "x", "version": "v"})
+    after = [each.version for each in feed(tmp_path).list().documents]
+    assert before[0] != after[0]
+    assert before[1] == after[1] == "v"
+
+
+def test_what_names_no_document_is_a_problem_with_its_place(tmp_path: Path) -> None:
+    put(
+        tmp_path / "f.jsonl",
+        {"id": "a", "text": "x"},
+        "",
+        '{"id": "hunter2", ',
+        '["id"]',
+        {"text": "whose?"},
+        {"id": "hunter2", "uri": "https://h/hunter2", "text": "x"},
+        {"uri": "hunter2", "text": "x"},
+        {"id": ["hunter2"]},
+        {"id": "long", "text": "x" * 2_000},
+        {"id": "b", "text": "y"},
+    )
+    listing = feed(tmp_path, max_line=1_000).list()
+    assert [each.uri[-1] for each in listing.documents] == ["a", "b"]
+    assert listing.problems == [
+        "f.jsonl:3: not JSON: Input data was truncated",
+        "f.jsonl:4: not a JSON object",
+        "f.jsonl:5: has neither `id` nor `uri`",
+        "f.jsonl:6: has both `id` and `uri`: one of them names the document, in all lines",
+        "f.jsonl:7: source URI has no scheme",
+        "f.jsonl:8: `id` is text or a whole number, and `uri` is text",
+        "f.jsonl:9: is longer than a document may be",
+    ]
+    put(tmp_path / "f.jsonl", *["{"] * 25)
+    assert feed(tmp_path).list().problems[-1] == "and 5 more lines"
+    assert len(feed(tmp_path).list().problems) == 21
+
+
+def test_a_line_that_names_its_document_and_is_wrong_is_a_failure_of_that(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any] | str] = [
+        {"id": "none"},
+        {"id": "null", "text": None},
+        {"id": "number", "text": 5},
+        {"id": "title", "text": "x", "title": [1]},
+        {"id": "op", "op": "upgrade", "text": "x"},
+        {"id": "kind", "op": 3, "text": "x"},
+    ]
+    put(tmp_path / "f.jsonl", *wrong)
+    with (tmp_path / "f.jsonl").open("ab") as file:
+        file.write(b'{"id": "bytes", "text": "\xff"}\n')
+    source = feed(tmp_path)
+    listing = source.list()
+    assert (listing.problems, listing.deleted) == ([], [])
+    reasons = {}
+    for document, answer in zip(listing.documents, source.contents(listing.documents, max_bytes=BIG), strict=True):
+        assert isinstance(answer, Unreadable)
+        reasons[document.uri.rpartition("/")[2]] = str(answer)
+    assert reasons == {
+        "none": "f.jsonl:1: `text` is missing",
+        "null": "f.jsonl:2: `text` is missing",
+        "number": "f.jsonl:3: Expected `str | null`, got `int` - at `$.text`",
+        "title": "f.jsonl:4: Expected `str | null`, got `array` - at `$.title`",
+        "op": "f.jsonl:5: `op` is neither upsert nor delete",
+        "kind": "f.jsonl:6: Expected `str`, got `int` - at `$.op`",
+        "bytes": "f.jsonl:7: not UTF-8",
+    }
+
+
+def test_nothing_is_deleted_that_a_malformed_line_may_have_brought_back(tmp_path: Path) -> None:
+    before, after = {"id": "before", "op": "delete"}, {"id": "after", "op": "delete"}
+    put(tmp_path / "f.jsonl", before, '{"id": "bef', after)
+    assert gone(feed(tmp_path)) == ["after"]
+    put(tmp_path / "f.jsonl", before, {"id": "other", "text": "x"}, after)
+    assert gone(feed(tmp_path)) == ["before", "after"]
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path) -> None:
+    path = put(tmp_path / "f.jsonl", {"id": "a", "text": "x"})
+    line = json.dumps({"id": "b", "text": "y"})
+    for length in range(1, len(line)):
+        path.write_text(json.dumps({"id": "a", "text": "x"}) + "\n" + line[:length])
+        listing = feed(tmp_path).list()
+        assert ([each.uri[-1] for each in listing.documents], listing.problems) == (["a"], []), length
+    # Many a writer leaves out the end of the last line: it is whole.
+    path.write_text(json.dumps({"id": "a", "text": "x"}) + "\r\n" + line)
+    assert texts(feed(tmp_path)) == {"a": "x", "b": "y"}
+
+
+def test_a_feed_that_was_written_anew_since_its_listing_gives_nothing_wrong(tmp_path: Path) -> None:
+    path = put(tmp_path / "f.jsonl", {"id": "a", "text": "first"}, {"id": "b", "text": "other"})
+    source = feed(tmp_path)
+    first, second = source.list().documents
+    put(path, {"id": "b", "text": "first"}, {"id": "a", "text": "o"})
+    assert [type(each) for each in source.contents([first, second], max_bytes=BIG)] == [Vanished, Vanished]
+    put(path, {"id": "a", "text": "newer"})
+    newer, _ = source.contents([first, second], max_bytes=BIG)
+    assert isinstance(newer, Content)
+    assert (newer.data, newer.version == first.version) == (b"newer", False)
+    path.unlink()
+    assert isinstance(next(source.contents([first], max_bytes=BIG)), Vanished)
+
+
+def test_a_document_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    put(tmp_path / "f.jsonl", {"id": "a", "text": "x" * 500})
+    source = feed(tmp_path)
+    (document,) = source.list().documents
+    (answer,) = source.contents([document], max_bytes=100)
+    assert isinstance(answer, TooLarge)
+    assert answer.size == document.size > 500
+
+
+def test_a_place_that_cannot_be_read_is_an_error_not_an_older_version(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be listed"):
+        feed(tmp_path / "nowhere").list()
+    put(tmp_path / "1.jsonl", {"id": "a", "text": "x"})
+
+    class Locked(FilesSource):
+        def open(self, uri: str) -> Any:
+            raise Unreadable("permission denied")
+
+    broken = FeedSource("Ticket", (Locked((str(tmp_path),)),), BIG)
+    with pytest.raises(UserError, match="cannot be read: permission denied"):
+        broken.list()
+
+
+def test_feeds_behind_urls(tmp_path: Path) -> None:
+    fs, folder = fsspec.filesystem("memory"), f"/{uuid.uuid4().hex}"
+    fs.pipe(f"{folder}/1.jsonl", b'{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n')
+    fs.pipe(f"{folder}/2.jsonl", b'{"id": 2, "op": "delete"}\n{"id": 3, "text": "thr')
+    source = feed(f"memory:/{folder}/*.jsonl")
+    assert texts(source) == {"1": "one"}
+    assert gone(source) == ["2"]
+    assert texts(pickle.loads(pickle.dumps(source))) == {"1": "one"}
+
+
+def test_documents_that_no_line_is_of_are_left_alone(tmp_path: Path) -> None:
+    put(tmp_path / "f.jsonl", {"id": 1, "text": "one"}, {"id": 2, "op": "delete"})
+    listing = feed(tmp_path).list()
+    uris = [f"feed://Ticket/{number}" for number in (1, 2, 3)]
+    recorded = {uri: ManifestEntry(document_id(uri), uri, 1, "old", "hash", 1, 0) for uri in uris}
+    found = difference(
+        listing.documents,
+        recorded,
+        {},
+        complete=listing.complete and listing.exhaustive,
+        buckets=4,
+        deleted=listing.deleted,
+    )
+    assert [(each.action, each.uri[-1]) for each in found.changes] == [(Action.UPDATE, "1"), (Action.DELETE, "2")]
+    assert found.gone == 0
+    assert isinstance(listing.documents[0], SourceDocument)
+    assert found.changes[0].locator == listing.documents[0].locator

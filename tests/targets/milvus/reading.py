@@ -1,0 +1,23 @@
+"""What is in an index, as pymilvus' own client reads it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from instep.targets.milvus import names
+from instep.targets.milvus.place import Place
+from instep.targets.milvus.target import MilvusTarget
+from instep.targets.port import DocumentTarget
+from tests.contracts.target_rows import Content
+
+
+def content(target: DocumentTarget, physical: str) -> Content:
+    assert isinstance(target, MilvusTarget)
+    found = Place(target.uri).call(
+        "query",
+        names.collection(physical),
+        filter='chunk_id != ""',
+        output_fields=["document_id", "text"],
+        consistency_level="Strong",
+    )
+    return Counter((each["document_id"], each["text"]) for each in found)

@@ -1,0 +1,72 @@
+"""What every target for documents must do, by Milvus: all of it in this process, on a server what may differ there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from instep.targets.milvus.target import MilvusTarget
+from instep.targets.port import DocumentTarget
+from tests.contracts.target import TargetContract
+from tests.contracts.target_rows import Content, OnOneIndex
+from tests.contracts.target_writers import WritersContract
+from tests.targets.milvus.reading import content
+
+ANOTHER_PROCESS = """
+import sys
+from instep.targets.milvus.target import MilvusTarget
+try:
+    MilvusTarget(sys.argv[1], None, "bucket").check()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+class TestMilvusLite(TargetContract):
+    every = 5
+
+    @pytest.fixture
+    def target(self, embedded: MilvusTarget) -> MilvusTarget:
+        return embedded
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        return content(target, physical)
+
+    def test_text_search_finds_words(self, target: DocumentTarget, library: str) -> None:
+        """Milvus Lite leaves accents as they are."""
+        assert self.found(target, library, "barks")[0] == "A dog barks at night."
+        assert self.found(target, library, "MAT")[0] == "The cat sat on the mat."
+        assert self.found(target, library, "zürich") == ["Crème brûlée in Zürich"]
+        assert self.found(target, library, "zurich creme") == []
+        assert self.found(target, library, "数据") == ["数据 索引 同步"]
+        assert self.found(target, library, "absentword") == []
+
+    def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
+        """A file is for one process at a time, and another one is told so."""
+        assert isinstance(target, MilvusTarget)
+        command = [sys.executable, "-c", ANOTHER_PROCESS, target.uri]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"Away {target.uri}: another process has it open")
+        assert done.stderr == ""
+
+
+class TestMilvusServer(OnOneIndex):
+    rounds = 4
+
+    @pytest.fixture
+    def target(self, served: MilvusTarget) -> MilvusTarget:
+        return served
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        return content(target, physical)
+
+    test_concurrent_committers_all_land = WritersContract.test_concurrent_committers_all_land
+    test_large_outcomes = WritersContract.test_large_outcomes
+    test_a_zombie_of_an_older_epoch = WritersContract.test_a_zombie_of_an_older_epoch_is_refused_and_not_visible
+    test_a_zombie_that_stages_late = WritersContract.test_a_zombie_that_stages_late_changes_nothing_of_a_newer_epoch
+    test_an_index_made_again = TargetContract.test_an_index_dropped_and_made_again_forgets_its_commits
+    test_updates_and_deletes_of_one_commit = TargetContract.test_updates_and_deletes_of_one_commit
+    test_what_is_written_is_read_back = TargetContract.test_what_is_written_is_read_back_as_a_multiset
+    test_travels_pickled = TargetContract.test_travels_pickled

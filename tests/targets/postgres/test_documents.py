@@ -1,0 +1,274 @@
+"""Documents in PostgreSQL: the contract, and what is PostgreSQL's own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+from instep.errors import UserError
+from instep.targets.port import ChunkChanges, DocumentTarget, row_schema
+from instep.targets.postgres import PostgresTarget, chunk_upkeep, pgvector
+from instep.targets.postgres.connection import Session
+from instep.targets.postgres.documents import PostgresDocuments
+from tests.contracts.table_rows import SPECS
+from tests.contracts.target import TargetContract
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, put, replaced, rows_of
+from tests.servers.postgres import PostgresServer
+from tests.targets.postgres.conftest import DATABASE
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def target(server: PostgresServer) -> Iterator[PostgresDocuments]:
+    schema = f'docs "{next(_numbers)}"%s'
+    yield PostgresDocuments(server.url(DATABASE), schema)
+    quoted = schema.replace('"', '""')
+    server.execute(f'DROP SCHEMA IF EXISTS "{quoted}" CASCADE', database=DATABASE)
+
+
+class TestPostgresDocuments(TargetContract):
+    #: Of the interleavings and the rounds of processes a part: the journal is the same as for tables.
+    every = 3
+    rounds = 4
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        assert isinstance(target, PostgresDocuments)
+        with target.place.session() as session:
+            return Counter(session.run("SELECT document_id, text FROM {table}", table=session.name(physical)))
+
+
+def row_texts(server: PostgresServer, target: PostgresDocuments, alias: str = "Document") -> list[object]:
+    """As a client of one's own reads them."""
+    return [text for (text,) in client(server, target, "SELECT text FROM {} ORDER BY text", alias)]
+
+
+def client(server: PostgresServer, target: PostgresDocuments, statement: str, *names: str) -> list[tuple[object, ...]]:
+    quoted = [sql.Identifier(target.schema, name) for name in names]
+    with psycopg.connect(server.url(DATABASE)) as connection:
+        text = sql.SQL(statement).format(*quoted).as_string(connection)
+    return server.execute(text, database=DATABASE)
+
+
+@pytest.fixture
+def index(target: PostgresDocuments) -> str:
+    target.create("Document__1", DIMENSIONS, BUCKETS)
+    put(target, "Document__1", {"a": ["old 1", "old 2", "kept"], "b": ["old 3"]}, epoch=1, attempt="1")
+    target.promote("Document", "Document__1", 1)
+    return "Document__1"
+
+
+# -- what others see ---------------------------------------------------------------------------
+
+
+def test_readers_see_documents_as_they_were_until_they_see_them_as_they_are(
+    server: PostgresServer, target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = ["kept", "old 1", "old 2", "old 3"], ["kept", "new 1", "new 2"]
+    base = target.fence(index, 1)
+    staged = replaced(target, index, base, {"a": ["new 1", "new 2", "kept"], "b": []})
+    assert row_texts(server, target) == before
+    commit, met = Session._commit, list[object]()
+
+    def watched(session: Session) -> None:
+        met.append(row_texts(server, target))
+        commit(session)
+
+    query = sql.SQL("SELECT text FROM {} ORDER BY text").format(sql.Identifier(target.schema, "Document"))
+    with psycopg.connect(server.url(DATABASE)) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert [text for (text,) in reader.execute(query)] == before
+        with monkeypatch.context() as patch:
+            patch.setattr(Session, "_commit", watched)
+            target.commit(index, base=base, epoch=1, attempt="2", staged=[staged], marks=[])
+        assert met[0] == before
+        assert [text for (text,) in reader.execute(query)] == before
+    assert row_texts(server, target) == after
+
+
+def test_any_client_reads_what_was_written(server: PostgresServer, target: PostgresDocuments) -> None:
+    documents = {"a": ["one", "zwei 💡 \\ ' \x01", ""], "it's": ["x" * 20_000]}
+    target.create("Document__1", DIMENSIONS, BUCKETS)
+    put(target, "Document__1", documents, epoch=3, attempt="1")
+    target.promote("Document", "Document__1", 3)
+    found = client(server, target, "SELECT * FROM {}", "Document")
+    rows = rows_of(documents, epoch=3)
+    assert [name for (name,) in client(server, target, "SELECT attname FROM pg_attribute WHERE attrelid = "
+            "'{}'::regclass AND attnum > 0 ORDER BY attnum", "Document")] == rows.schema.names  # fmt: skip
+    shown = [{**dict(zip(rows.schema.names, each, strict=True))} for each in found]
+    for each in shown:
+        each["vector"] = pytest.approx(json.loads(str(each["vector"])))
+    assert sorted(shown, key=lambda row: str(row["chunk_id"])) == sorted(
+        rows.to_pylist(), key=lambda row: str(row["chunk_id"])
+    )
+
+
+def test_a_rebuild_with_other_dimensions_moves_the_view(
+    server: PostgresServer, target: PostgresDocuments, index: str
+) -> None:
+    target.create("Document__2", DIMENSIONS + 1, BUCKETS)
+    target.promote("Document", "Document__2", 2)
+    assert row_texts(server, target) == []
+    with pytest.raises(UserError, match="5 dimensions, not 4"):
+        target.create("Document__2", DIMENSIONS, BUCKETS)
+
+
+def test_tables_and_documents_may_share_a_schema(target: PostgresDocuments, index: str) -> None:
+    tables = PostgresTarget(target.uri, target.schema)
+    tables.create("Node__1", SPECS)
+    assert target.exists("Node__1")
+    assert tables.exists(index)
+    with pytest.raises(UserError, match="index of tables"):
+        target.rows("Node__1")
+    with pytest.raises(UserError, match="index of documents"):
+        tables.rows(index)
+    assert target.leftovers("Node", idle_seconds=0) == ["Node__1"]
+
+
+# -- searching ---------------------------------------------------------------------------------
+
+
+def plan_of(monkeypatch: pytest.MonkeyPatch, search: Callable[[], object]) -> str:
+    """How the server finds neighbours, where it would rather not read all rows."""
+    run, plans = Session.run, list[str]()
+
+    def watched(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if statement.startswith("SELECT 1 - "):
+            run(self, "SET LOCAL enable_seqscan = off")
+            plans.extend(line for (line,) in run(self, f"EXPLAIN {statement}", *values, **parts))  # type: ignore[arg-type]  # as it came
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "run", watched)
+        search()
+    return "\n".join(plans)
+
+
+@pytest.mark.parametrize(("dimensions", "indexed"), [(4, True), (2_001, True), (4_001, False)])
+def test_neighbours_are_found_by_an_index_once_it_is_built(
+    target: PostgresDocuments, monkeypatch: pytest.MonkeyPatch, dimensions: int, indexed: bool
+) -> None:
+    """Above 2,000 dimensions with half of their precision, above 4,000 without one."""
+    monkeypatch.setattr(chunk_upkeep, "VECTOR_ROWS", 3)
+    target.create("Document__1", dimensions, BUCKETS)
+    vectors = np.eye(3, dimensions, dtype=np.float32) + 0.1
+    rows = rows_of({"d": ["a", "b", "c"]}).to_pylist()
+    named = [row | {"vector": vector} for row, vector in zip(rows, vectors.tolist(), strict=True)]
+    batch = pa.RecordBatch.from_pylist(named, schema=row_schema(dimensions))
+    base = target.fence("Document__1", 1)
+    staged = target.writer("Document__1", base).stage(iter([ChunkChanges(batch, NOTHING)]))
+
+    def search() -> list[str]:
+        asked: list[float] = vectors[1].tolist()
+        hits = target.search("Document__1", entity="D", text="", vector=asked, mode="vector", limit=2)
+        assert hits[0].score == pytest.approx(1)
+        return [hit.text for hit in hits]
+
+    begun: list[int] = []
+    target.refine("Document__1", lambda: begun.append(1))  # there is nothing in it yet
+    target.commit("Document__1", base=base, epoch=1, attempt="1", staged=[staged], marks=[])
+    assert "hnsw" not in plan_of(monkeypatch, search)
+    assert search()[0] == "b"
+    for _ in range(2):
+        target.refine("Document__1", lambda: begun.append(1))
+    assert begun == [1] * indexed
+    assert ("Index Scan using instep_vector" in plan_of(monkeypatch, search)) == indexed
+    assert search()[0] == "b"
+    assert len(search()) == 2
+
+
+def test_an_index_that_was_not_finished_is_built_again(
+    server: PostgresServer, target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_upkeep, "VECTOR_ROWS", 1)
+    tried: list[str] = []
+    run = Session.run
+
+    def once(self: Session, statement: str, *values: object, **parts: object) -> object:
+        if statement.startswith("CREATE INDEX CONCURRENTLY"):
+            tried.append(statement)
+            if len(tried) == 1:
+                raise UserError("could not resize shared memory segment")
+        return run(self, statement, *values, **parts)  # type: ignore[arg-type]  # as it came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "run", once)
+        target.refine(index, lambda: None)
+    assert len(tried) == 2
+    server.execute(
+        "UPDATE pg_index SET indisvalid = false FROM pg_class "
+        "WHERE pg_class.oid = indexrelid AND relname LIKE 'instep_vector%'",
+        database=DATABASE,
+    )
+    begun: list[int] = []
+    for _ in range(2):
+        target.refine(index, lambda: begun.append(1))
+    assert begun == [1]
+
+
+def test_rare_words_count_for_more_than_common_ones(target: PostgresDocuments, index: str) -> None:
+    documents = {f"d{n}": ["the common words"] for n in range(50)}
+    longer = "peculiar among apple bridge candle desert engine forest garden hammer island"
+    put(target, index, {**documents, "rare": [longer]}, epoch=2, attempt="2")
+    target.maintain(index, full=True)
+    hits = target.search(index, entity="D", text="absent COMMON words, peculiarly", vector=None, mode="text", limit=3)
+    assert hits[0].document_id == "rare"
+
+
+def test_texts_with_more_words_than_can_be_indexed_are_kept(target: PostgresDocuments, index: str) -> None:
+    text = " ".join(f"first{number}" for number in range(200_000))
+    put(target, index, {"long": [text]}, epoch=2, attempt="2")
+    target.maintain(index)
+    (hit,) = target.search(index, entity="D", text="first77", vector=None, mode="text", limit=3)
+    assert hit.text == text
+
+
+# -- what cannot be ----------------------------------------------------------------------------
+
+
+def test_rows_that_cannot_be_stored_are_told_by_their_places(target: PostgresDocuments, index: str) -> None:
+    rows = pa.Table.from_batches([rows_of({"a": ["fine", "not\0fine", "fine"], "b\0": ["not"]})])
+    assert dict(target.writer(index, 1).unfit(rows)) == {
+        1: "text has the character U+0000, which PostgreSQL cannot hold",
+        3: "source_uri has the character U+0000, which PostgreSQL cannot hold",
+    }
+
+
+@pytest.mark.parametrize("dimensions", [0, 16_001])
+def test_dimensions_that_cannot_be_are_refused(target: PostgresDocuments, dimensions: int) -> None:
+    with pytest.raises(UserError, match="1 to 16,000"):
+        target.create("Document__1", dimensions, BUCKETS)
+    assert not target.exists("Document__1")
+
+
+def test_a_database_without_pgvector_is_told_what_to_do(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.execute("DROP DATABASE IF EXISTS plain")
+    server.execute("CREATE DATABASE plain")
+    server.execute("DROP ROLE IF EXISTS writer")
+    server.execute("CREATE ROLE writer LOGIN PASSWORD 'wr1ter'")
+    server.execute("CREATE SCHEMA docs AUTHORIZATION writer", database="plain")
+    theirs = PostgresDocuments(server.url("plain", user="writer", password="wr1ter"), "docs")
+    for call in (theirs.check, lambda: theirs.create("Document__1", DIMENSIONS, BUCKETS)):
+        with pytest.raises(UserError, match="CREATE EXTENSION vector") as found:
+            call()
+        assert "wr1ter" not in str(found.value) + repr(theirs) + repr(theirs.place)
+    assert not theirs.exists("Document__1")
+    ours = PostgresDocuments(server.url("plain"), "docs")
+    ours.check()
+    with monkeypatch.context() as patch:
+        patch.setattr(pgvector, "_OLDEST", (99,))
+        with pytest.raises(UserError, match="too old"):
+            ours.check()
+    theirs.create("Document__1", DIMENSIONS, BUCKETS)  # once somebody else has made it
+    put(theirs, "Document__1", {"a": ["one"]}, epoch=1, attempt="1")
+    assert theirs.rows("Document__1") == 1

@@ -1,0 +1,169 @@
+"""The Qdrant target in this process, by the engine of Qdrant itself: the contract, and what is Qdrant's own."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import qdrant_edge
+
+from instep.domain.waves import Mark
+from instep.errors import Fenced, UserError
+from instep.targets.port import DocumentTarget
+from instep.targets.qdrant import points, writing
+from instep.targets.qdrant import target as module
+from instep.targets.qdrant.edge import EdgeCollections
+from instep.targets.qdrant.folder import folder
+from instep.targets.qdrant.journal import Journal
+from instep.targets.qdrant.points import point_id
+from instep.targets.qdrant.target import QdrantTarget
+from tests.contracts.target import TargetContract
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, put, rows_of
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: Qdrant waits for the disk at every step, which is not tested here."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as made:
+        path = Path(made)
+        yield path
+        folder(path).close()
+
+
+class TestQdrantInProcess(TargetContract):
+    every = 6
+    rounds = 2
+    upkeep = ("indexed",)
+
+    @pytest.fixture
+    def target(self, quick_path: Path) -> QdrantTarget:
+        return QdrantTarget(str(quick_path), None)
+
+    def content(self, target: DocumentTarget, physical: str) -> Content:
+        """As Qdrant itself has it."""
+        assert isinstance(target, QdrantTarget)
+        assert isinstance(target.collections, EdgeCollections)
+        with target.collections.open(physical) as shard:
+            rows, _ = shard.scroll(qdrant_edge.ScrollRequest(limit=100_000, with_payload=["document_id", "text"]))
+        return Counter((row.payload["document_id"], row.payload["text"]) for row in rows)
+
+
+@pytest.fixture
+def target(quick_path: Path) -> QdrantTarget:
+    made = QdrantTarget(str(quick_path), None)
+    made.create("D__1", DIMENSIONS, BUCKETS)
+    return made
+
+
+def test_ids_never_change() -> None:
+    """Whoever changes them stores every chunk a second time."""
+    assert point_id("") == "8fd6a1b8-dce9-5cb1-a0cf-4aeaba5e802f"
+    assert point_id("doc_1|0") == "9e8fffb1-bee7-529e-89cc-f4b07187e4ee"
+    assert point_id("ü\0") == "34f8252c-27c4-5771-bff2-296bb0ac2318"
+
+
+def test_requests_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of({"small": ["s"] * 7, "large": ["x" * 5_000], "more": ["m"] * 3})
+    monkeypatch.setattr(points, "REQUEST_ROWS", 4)
+    monkeypatch.setattr(points, "REQUEST_BYTES", 4_000)
+    parts = list(points.requests(rows))
+    assert [part.num_rows for part in parts] == [4, 3, 1, 3]
+    assert pa.Table.from_batches(parts).combine_chunks().to_batches()[0].equals(rows)
+    assert list(points.requests(rows.slice(0, 0))) == []
+
+
+def test_a_row_that_no_request_holds_is_no_fit_for_the_index(target: QdrantTarget) -> None:
+    rows = rows_of({"a": ["fits", "x" * (writing.ROW_BYTES + 1)], "b": ["fits"]}).drop_columns(["vector"])
+    writer = target.writer("D__1", target.fence("D__1", 1))
+    unfit = writer.unfit(pa.Table.from_batches([rows]))
+    assert list(unfit) == [1]
+    assert "16,777," in unfit[1]
+    assert writer.unfit(pa.Table.from_batches([rows.slice(0, 0)])) == {}
+
+
+def test_other_programs_find_a_collection_by_its_alias(target: QdrantTarget, quick_path: Path) -> None:
+    put(target, "D__1", {"a": ["one", "two"]}, epoch=2**40, attempt="1")
+    target.promote("D", "D__1", 2**40)
+    folder(quick_path).close()
+    shard = qdrant_edge.EdgeShard.load(str(quick_path / "D"))
+    row = rows_of({"a": ["one", "two"]}, epoch=2**40).to_pylist()[1]
+    (found,) = shard.retrieve([point_id(row["chunk_id"])], with_payload=True, with_vector=True)
+    vector = row.pop("vector")
+    assert found.payload == row
+    assert found.vector == pytest.approx([each / math.hypot(*vector) for each in vector])
+    shard.close()
+    target.promote("D", None, 2**40 + 1)
+    assert not (quick_path / "D").exists()
+
+
+def test_the_folder_of_another_mode_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(UserError, match="qdrant-client"):
+        QdrantTarget(str(tmp_path), None).check()
+
+
+def test_what_is_staged_outlives_the_process(tmp_path: Path) -> None:
+    """It ends without a word, right after it has staged and committed."""
+    program = f"""
+import os, sys
+sys.path.insert(0, {str(Path.cwd())!r})
+from instep.targets.qdrant.target import QdrantTarget
+from instep.domain.waves import Mark
+from tests.contracts.target_rows import put
+target = QdrantTarget({str(tmp_path / "index")!r}, None)
+target.create("D__1", 4, 4)
+put(target, "D__1", {{"a": ["one"]}}, epoch=1, attempt="1", marks=[Mark("s", 1, b"done")])
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    target = QdrantTarget(str(tmp_path / "index"), None)
+    assert target.rows("D__1") == 1
+    assert target.committed("D__1", 0, ["s"]) == {"s": b"done"}
+    folder(Path(target.uri)).close()
+
+
+def test_an_index_that_was_not_finished_is_none_yet(target: QdrantTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the collection and the record that it is complete."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "made", lambda self: None)
+        target.create("D__2", DIMENSIONS, BUCKETS)
+    assert not target.exists("D__2")
+    assert target.leftovers("D", idle_seconds=3600) == []
+    assert target.leftovers("D", idle_seconds=0) == ["D__1", "D__2"]
+    target.create("D__2", DIMENSIONS, BUCKETS)
+    assert target.exists("D__2")
+
+
+def test_an_index_of_other_dimensions_is_refused(target: QdrantTarget) -> None:
+    with pytest.raises(UserError, match=f"{DIMENSIONS} dimensions, not 7"):
+        target.create("D__1", 7, BUCKETS)
+
+
+def test_an_alias_cannot_be_an_index(target: QdrantTarget) -> None:
+    target.create("Plain", DIMENSIONS, BUCKETS)
+    with pytest.raises(UserError, match="Plain"):
+        target.promote("Plain", "D__1", 1)
+    assert target.served("Plain") is None
+
+
+def test_old_records_are_dropped_once_their_epoch_is_over(
+    target: QdrantTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = put(target, "D__1", {"a": ["1"]}, epoch=1, attempt="1", marks=[Mark("s", 1, b"1")])
+    put(target, "D__1", {"a": ["2"]}, epoch=2, attempt="2", marks=[Mark("s", 2, b"2")])
+    monkeypatch.setattr(module, "_KEEP_SECONDS", -1)
+    before = target.collections.count("_instep")
+    target.maintain("D__1")
+    assert target.collections.count("_instep") < before
+    assert target.committed("D__1", base, ["s"]) == {"s": b"2"}
+    assert target.exists("D__1")
+    with pytest.raises(Fenced):
+        target.writer("D__1", base)

@@ -1,0 +1,12 @@
+"""`instep diff` on Qdrant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.contracts.document_diff import DiffContract
+
+
+class TestQdrant(DiffContract):
+    def setting(self, folder: Path) -> str:
+        return "{type: qdrant, uri: .instep/qdrant}"

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ import qdrant_edge
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
 from instep.targets.port import DocumentTarget
-from instep.targets.qdrant import points, writing
+from instep.targets.qdrant import edge, points, writing
 from instep.targets.qdrant import target as module
 from instep.targets.qdrant.edge import EdgeCollections
 from instep.targets.qdrant.folder import folder
@@ -25,7 +26,7 @@ from instep.targets.qdrant.journal import Journal
 from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.target import QdrantTarget
 from tests.contracts.target import TargetContract
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, put, rows_of
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, rows_of
 
 
 @pytest.fixture
@@ -167,3 +168,23 @@ def test_old_records_are_dropped_once_their_epoch_is_over(
     assert target.exists("D__1")
     with pytest.raises(Fenced):
         target.writer("D__1", base)
+
+
+def test_a_large_index_gets_an_index_of_its_vectors(target: QdrantTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it is served, and it is kept up to date from then on."""
+    documents = {f"d{number}": [f"{number}"] for number in range(400)}
+    put(target, "D__1", documents, epoch=1, attempt="1")
+    begun = mock.Mock()
+    target.refine("D__1", begun)
+    begun.assert_not_called()
+    monkeypatch.setattr(edge, "ANN_ROWS", 300)
+    monkeypatch.setattr(edge, "_INDEXED_FROM", 1)
+    for _ in range(2):
+        target.refine("D__1", begun)
+        begun.assert_called_once()
+    assert isinstance(target.collections, EdgeCollections)
+    with target.collections.open("D__1") as shard:
+        assert shard.info().indexed_vectors_count == 400
+    put(target, "D__1", {"d7": ["changed"]}, epoch=2, attempt="2")
+    target.maintain("D__1")
+    assert TestQdrantInProcess().content(target, "D__1") == expected({**documents, "d7": ["changed"]})

@@ -88,19 +88,13 @@ class EdgeCollections:
         if self.dimensions(name) is not None:
             return
         edge = _library()
-        rare = edge.EdgeOptimizersConfig(indexing_threshold=_NEVER)
-        if dimensions:
-            vectors = edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)
-            config = edge.EdgeConfig(vectors=vectors, optimizers=rare)
-        else:
-            config = edge.EdgeConfig(sparse_vectors={_NO_VECTORS: edge.EdgeSparseVectorParams()}, optimizers=rare)
         with self._folder.alone():
             if self.dimensions(name) is not None:
                 return
             made = self.path / f".new-{uuid.uuid4().hex}"
             with self._understood(name):
                 made.mkdir()
-                shard = edge.EdgeShard.create(str(made), config)
+                shard = edge.EdgeShard.create(str(made), _config(dimensions, _NEVER))
                 for field, kind in indexes.items():
                     shard.update(edge.UpdateOperation.create_field_index(field, _schema(kind)))
                 shard.flush()
@@ -196,8 +190,8 @@ class EdgeCollections:
             shard = place.shards.pop(name, None)
             if shard is not None:
                 shard.close()
-            usual = edge.EdgeOptimizersConfig(indexing_threshold=_INDEXED_FROM)
-            place.shards[name] = edge.EdgeShard.load(str(self.path / name), edge.EdgeConfig(optimizers=usual))
+            config = _config(self.dimensions(name) or 0, _INDEXED_FROM)
+            place.shards[name] = edge.EdgeShard.load(str(self.path / name), config)
         with self.open(name) as shard:
             shard.optimize()
 
@@ -251,6 +245,15 @@ def _library() -> Any:
     except ImportError:
         raise UserError("Qdrant in this process needs qdrant-edge-py", hint="pip install 'instep[qdrant]'") from None
     return qdrant_edge
+
+
+def _config(dimensions: int, indexed_from: int) -> Any:
+    edge = _library()
+    optimizers = edge.EdgeOptimizersConfig(indexing_threshold=indexed_from)
+    if not dimensions:
+        return edge.EdgeConfig(sparse_vectors={_NO_VECTORS: edge.EdgeSparseVectorParams()}, optimizers=optimizers)
+    vectors = edge.EdgeVectorParams(size=dimensions, distance=edge.Distance.Cosine)
+    return edge.EdgeConfig(vectors=vectors, optimizers=optimizers)
 
 
 def _schema(kind: FieldIndex) -> Any:

@@ -40,7 +40,7 @@ def search(
     if mode != "vector" and text.strip():
         lists.append(collections.ranked(physical, text[:MAX_TEXT], fields=_COLUMNS, limit=many))
     if mode != "text":
-        query = checked_query(vector or (), dimensions)
+        query = checked_query(() if vector is None else vector, dimensions)
         # A vector without a direction is near to nothing.
         lists.append(collections.nearest(physical, query.tolist(), fields=_COLUMNS, limit=many) if query.any() else [])
     found = [_hits(entity, each) for each in lists]

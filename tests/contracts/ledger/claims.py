@@ -84,7 +84,7 @@ class Claims(Fixtures):
         assert len(ledger.claim("job", REF, "ann", work=work, limit=limit)) == expected
 
     def test_one_slice_is_claimed_however_much_work_it_is(self, ledger: Ledger) -> None:
-        running(ledger, [plan(0, [0], work=10**12), plan(1, [1])])
+        running(ledger, [plan(0, [0, 2], work=10**12), plan(1, [1])])
         assert [claim.index for claim in ledger.claim("job", REF, "ann", work=1, limit=5)] == [0]
 
     @pytest.mark.parametrize(

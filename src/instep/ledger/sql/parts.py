@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, case, exists, func, insert, or_, select, update
+from sqlalchemy import Row, exists, func, insert, or_, select, update
 
 from instep.domain import events as e
 from instep.domain.jobs import JobPart, JobState, SliceState, end_of_job
@@ -122,9 +122,13 @@ def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, 
 def part_reaching(tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
     here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
     failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
-    first = select(job_parts).where(*here).order_by(case((failed, 1), else_=0), job_parts.c.epoch).limit(1)
-    row = tx.connection.execute(first).one_or_none()
-    return None if row is None else (row.job_id, job_rows.part_of(row))
+    # One after the other: ordered by both, what is found would have to be sorted.
+    for which in (~failed, failed):
+        first = select(job_parts).where(*here, which).order_by(job_parts.c.epoch).limit(1)
+        row = tx.connection.execute(first).one_or_none()
+        if row is not None:
+            return row.job_id, job_rows.part_of(row)
+    return None
 
 
 def indexes(tx: Transaction, entity: str) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +33,10 @@ _BY_FORMAT = {
 @contextmanager
 def told(where: str, options: Mapping[str, str]) -> Iterator[None]:
     """Whatever Spark says about the table becomes a `UserError`; what PySpark would log of it is in there."""
-    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    from pyspark.logger import PySparkLogger
+
+    # By PySpark's own class: it could not use one that was made as any other.
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [each.disabled for each in loggers]
     for each in loggers:
         each.disabled = True

@@ -124,7 +124,7 @@ def small(tmp_path: Path) -> Place:
 @pytest.mark.parametrize(
     ("job", "after"),
     [
-        pytest.param("first build", False, id="first build, before its effect"),
+        pytest.param("first build", False, id="first build, before its effect", marks=pytest.mark.long),
         pytest.param("first build", True, id="first build, after its effect", marks=pytest.mark.long),
         pytest.param("refresh", False, id="refresh, before its effect", marks=pytest.mark.long),
         pytest.param("refresh", True, id="refresh, after its effect"),

@@ -10,7 +10,7 @@ from .exhaustive import Scope, explore
 @pytest.mark.parametrize(
     ("scope", "states"),
     [
-        (Scope(crashes=2), 2_000),
+        pytest.param(Scope(crashes=2), 2_000, marks=pytest.mark.long),
         pytest.param(Scope(crashes=2, one_host=True), 2_000, marks=pytest.mark.long),
         # A worker is stopped until it is taken for dead, and wakes up before any later call of the other.
         pytest.param(Scope(stalls=1, switches=1), 4_000, marks=pytest.mark.long),

@@ -82,7 +82,7 @@ def test_schedules_on_sqlite(tmp_path: Path) -> None:
     assert counters["refused by ledger"]
 
 
-@pytest.mark.parametrize("name", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("name", ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_schedules_on_servers(name: str) -> None:
     kept = server_kept(name)
     counters = check(range(25), name, kept.product)

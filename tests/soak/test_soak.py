@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.chaos import soak
-from tests.soak.ledgers import server_of, url_of
+from tests.soak.ledgers import LEDGERS, server_of, url_of
 from tests.soak.site import Site
 
 SECONDS = 10
@@ -16,7 +16,7 @@ DOCUMENTS = 5_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ledger", ["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+@pytest.mark.parametrize("ledger", ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in LEDGERS[1:])])
 def test_servers_that_are_killed_and_stopped_all_the_time_lose_and_double_nothing(ledger: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -73,6 +73,7 @@ class TestInProcess(ClickHouseContract):
         return folder
 
 
+@pytest.mark.long
 class TestServer(ClickHouseContract):
     @pytest.fixture
     def uri(self, server: str) -> str:

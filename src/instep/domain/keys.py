@@ -114,7 +114,7 @@ class Key:
     def __str__(self) -> str:
         """For people."""
         shown = ", ".join(
-            str(value) if isinstance(value, int | Decimal) else repr(_text(value)) for value in self.values
+            str(value) if isinstance(value, int | Decimal) else repr(json_value(value)) for value in self.values
         )
         return f"({shown})"
 
@@ -199,7 +199,7 @@ def _without_trailing_zeros(digits: tuple[int, ...]) -> tuple[int, ...]:
     return digits[:end]
 
 
-def _text(value: KeyValue) -> str | bool:
+def json_value(value: KeyValue) -> str | bool:
     """The value in JSON. Numbers are text, since many readers of JSON round them."""
     match value:
         case bool() | str():
@@ -229,7 +229,7 @@ _READERS: dict[KeyKind, Callable[[Any], KeyValue]] = {
 
 def encode_key(key: Key) -> str:
     """Exact and in ASCII; two keys are equal exactly when their texts are. The text has not the order of the keys."""
-    pairs = [[kind, _text(value)] for kind, value in zip(key.kinds, key.values, strict=True)]
+    pairs = [[kind, json_value(value)] for kind, value in zip(key.kinds, key.values, strict=True)]
     return json.dumps({"v": VERSION, "key": pairs}, separators=(",", ":"))
 
 

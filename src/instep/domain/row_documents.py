@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from instep.domain.columns import ColumnType, TypeName
-from instep.domain.keys import Key, KeyValue, key_of
+from instep.domain.keys import Key, KeyValue, json_value, key_of
 
 SCHEME: Final = "table://"
 NULL: Final = "(null)"
@@ -47,24 +47,13 @@ def row_uri(entity: str, values: Sequence[KeyValue | None]) -> str:
     return "/".join((SCHEME + entity, *map(key_part, values)))
 
 
-def key_part(value: KeyValue | None) -> str:  # noqa: PLR0911 - one return for each type
+def key_part(value: KeyValue | None) -> str:
     """One column of a key as a part of a URI."""
     if value is None:
         return NULL
     (value,) = key_of(value).values
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.hex()
-        case datetime():
-            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-        case date():
-            return value.isoformat()
-        case Decimal():
-            return format(value, "f")
-        case int() | str():
-            return quote(str(value), safe=_SAFE)
+    text = json_value(value)
+    return str(text).lower() if isinstance(text, bool) else quote(text, safe=_SAFE)
 
 
 _READERS: Final[dict[TypeName, Callable[[str], KeyValue]]] = {

@@ -1,0 +1,70 @@
+"""What a pending queue is: a key is pending when the source holds it and nothing covers it.
+
+Events reach a queue in any order and more than once. So that every order gives the same answer, a key's state is made
+of parts that are merged by maximum alone: whether the source was seen, and for each cover the register of its latest
+event, `version * 2 + covered`. A later row of the source therefore never reopens a key that is covered, while an event
+that takes a cover back does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+LARGEST_KEY: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys from `lowest` up to, and without, `below`."""
+
+    lowest: int
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSource:
+    """The table whose rows want to be covered; `where` and `event_time` are SQL of its own engine."""
+
+    table: str
+    where: str | None
+    event_time: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCover:
+    """A table whose rows cover a key where `where` holds, and take the cover back where `uncovered` does."""
+
+    table: str
+    where: str | None
+    uncovered: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A declared queue. `key` is an integer column of the same name in every table; keys outside `keys` are garbage."""
+
+    name: str
+    key: str
+    source: QueueSource
+    covers: tuple[QueueCover, ...]
+    keys: KeyRange
+    settle: timedelta
+    newest_first: bool
+    participants: str | None
+    """A column of the source with whom the key concerns, for reading the keys of some of them first."""
+
+
+def register(version: int, *, covered: bool) -> int:
+    """One event of a cover; the latest is the largest, so that merging is `max`."""
+    return version * 2 + covered
+
+
+def covers(merged: int) -> bool:
+    """Whether a cover holds, by its merged register; 0 is one that never had an event."""
+    return merged % 2 == 1
+
+
+def pending(*, seen: bool, registers: Sequence[int]) -> bool:
+    """The invariant of a queue."""
+    return seen and not any(map(covers, registers))

@@ -1,8 +1,8 @@
 """What every engine of a pending queue does; `tests/contracts/pending.py` is the promise in tests.
 
 Offer generously, confirm on reading: live capture may offer a key that is covered (two transactions that do not see
-each other, an insert that came late), and never misses one that is pending. Every read confirms what it gives against the
-truth, and withdraws what it found covered, by the version it saw. A key that is withdrawn costs later reads nothing.
+each other, an insert that came late), and never misses one that is pending. Every read confirms what it gives against
+the truth, and withdraws what it found covered, by the version it saw. What is withdrawn costs later reads nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -42,7 +42,7 @@ class Backfilled:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One range of the queue beside the anti-join it replaces. At most 1,000 keys of each are named, all are counted."""
+    """One range of the queue beside the anti-join it replaces. At most 1,000 keys of each are named; all count."""
 
     pending: int
     missing: tuple[int, ...]

@@ -16,6 +16,7 @@ from instep.project.handlers import Handler
 from instep.project.load import FILE_NAME, find_project_file, load_project
 from instep.project.models import Project
 from instep.project.problems import InvalidProject, Problem
+from instep.project.queues import Queue, QueueCoverRows, QueueKeys, QueueRows
 from instep.project.schema import json_schema
 from instep.project.sources import (
     DEFAULT_EXCLUDE,
@@ -58,6 +59,10 @@ __all__ = [
     "Problem",
     "Project",
     "QdrantTarget",
+    "Queue",
+    "QueueCoverRows",
+    "QueueKeys",
+    "QueueRows",
     "RowDocument",
     "SentenceTransformersEmbed",
     "Source",

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.nats_address import nats_address
@@ -32,6 +32,7 @@ from instep.project.entities import (
 from instep.project.expansion import expanded
 from instep.project.fields import Namespaces, Text, problem
 from instep.project.handlers import Handler
+from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.spark import Spark
 from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
@@ -62,10 +63,12 @@ class Project(Model):
     inside another."""
     handlers: dict[Literal["global", "namespace"], Handler] = Field(default={})
     """How requests are tried, by their kind: `global`, `namespace`."""
-    targets: dict[str, DeclaredTarget] = Field(min_length=1)
-    """Where rows land, by name."""
-    entities: dict[str, DeclaredEntity] = Field(min_length=1)
-    """What is indexed, by name."""
+    queues: dict[str, Queue] = Field(default={})
+    """Pending queues, by name: keys that are in a table and in none that should cover them."""
+    targets: dict[str, DeclaredTarget] = Field(default={})
+    """Where rows land, by name; required for entities."""
+    entities: dict[str, DeclaredEntity] = Field(default={})
+    """What is indexed, by name; a project of queues may have none."""
     root: SkipJsonSchema[Path] = Field(default_factory=Path.cwd)
     """Folder that relative paths are relative to: that of `instep.yaml`."""
 
@@ -106,6 +109,12 @@ class Project(Model):
     def _absolute(cls, value: Path) -> Path:
         return Path(os.path.abspath(value.expanduser()))  # noqa: PTH100 - resolve() would follow symbolic links
 
+    @field_validator("queues")
+    @classmethod
+    def _queue_names(cls, value: dict[str, Queue]) -> dict[str, Queue]:
+        check_queue_names(value)
+        return value
+
     @field_validator("targets")
     @classmethod
     def _target_names(cls, value: dict[str, Target]) -> dict[str, Target]:
@@ -124,11 +133,19 @@ class Project(Model):
         check_dependencies(value)
         check_graph(value)
         targets = info.data.get("targets")
-        if targets is None:
-            return value  # They have errors of their own.
+        if not targets:
+            return value  # They have errors of their own, or are missed below.
         fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
         check_processes(fitted, targets, info.data.get("engine"))
         return expanded(fitted, targets)
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Self:
+        if not self.entities and not self.queues:
+            raise problem("required", "is missing: declare what is indexed, or `queues`", path=("entities",))
+        if self.entities and not self.targets:
+            raise problem("required", "is missing: entities need one", path=("targets",))
+        return self
 
     @property
     def ledger_url(self) -> str:
@@ -196,6 +213,10 @@ class Project(Model):
         if source.path is None:
             return source
         return source.model_copy(update={"path": tuple(map(self.resolve, source.path))})
+
+    def queue_address(self, name: str) -> str:
+        """Where a queue is: a URL, which may hold a password, or an absolute path."""
+        return self.resolve(self.queues[name].address)
 
     def resolve(self, location: str) -> str:
         """URLs as they are; paths absolute, `~` expanded, relative ones under `root`."""

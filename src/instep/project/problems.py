@@ -17,7 +17,7 @@ from instep.project.schema import json_schema
 from instep.project.tables import TableEntity
 from instep.project.yaml import Document, Path
 
-_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token"})
+_SECRET_KEYS = frozenset({"api_key", "storage_options", "options", "ledger", "bus", "uri", "token", "on"})
 
 #: What pydantic puts into the location of an error, and no file has.
 _MARKERS = frozenset({"[key]", DOCUMENT, TABLE})
@@ -149,7 +149,7 @@ def _resolved(node: dict[str, Any], schema: dict[str, Any], data: Any) -> dict[s
 
 def _own_words(detail: ErrorDetails, document: Document, path: Path) -> str:
     """Our validators' messages repeat no value; pydantic's might, so they are for plain values only."""
-    ours = "_" not in detail["type"] or detail["type"] in {"byte_size", "target_name", "entity_name"}
+    ours = "_" not in detail["type"] or detail["type"] in {"byte_size", "target_name", "entity_name", "queue_name"}
     shown = ours or not (_is_secret(path) or any(path[: len(each)] == each for each in document.written))
     return detail["msg"] if shown else "is not valid"
 

@@ -23,6 +23,11 @@ _SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 _PARTITION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 
 
+def is_schema(name: str) -> bool:
+    """Whether it can be the name of a schema of PostgreSQL."""
+    return bool(_SCHEMA.match(name))
+
+
 class LanceTarget(Variant):
     """Lance datasets: embedded, on a disk or in an object store."""
 
@@ -75,7 +80,7 @@ class PostgresTarget(Variant):
     @field_validator("schema_")
     @classmethod
     def _plain_name(cls, value: str) -> str:
-        if not _SCHEMA.match(value):
+        if not is_schema(value):
             raise problem("schema", "must be letters, digits and underscores, at most 63, and not begin with pg_")
         return value
 

@@ -1,0 +1,157 @@
+"""Pending queues as a project declares them: keys of a table that nothing covers yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+
+from instep.domain.pending import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.refs import is_entity_name
+from instep.project.addresses import clickhouse_uri, postgres_uri
+from instep.project.base import Model
+from instep.project.fields import Pause, Text, Whole, problem
+from instep.project.targets import is_schema
+
+#: Tables, triggers and views are called after the queue, and PostgreSQL's names have 63 bytes.
+MAX_NAME: Final = 30
+
+Engine: TypeAlias = Literal["clickhouse", "chdb", "postgresql", "sqlite"]
+
+_SERVERS: Final = {"clickhouse": "http", "clickhouses": "https"}
+_FILE = re.compile(r"(?P<engine>chdb|sqlite):///(?P<path>[^?#]+)\Z")
+_FORMS: Final = ("clickhouse://…", "chdb:///folder", "postgresql://…", "sqlite:///file")
+
+
+def _place(value: str) -> str:
+    scheme, separator, rest = value.partition("://")
+    if scheme in _SERVERS and separator:
+        clickhouse_uri(f"{_SERVERS[scheme]}://{rest}")
+    elif scheme.startswith("postgres") and separator:
+        postgres_uri(value)
+    elif not (found := _FILE.match(value)) or found["path"] == ":memory:":
+        raise problem("queue", f"must be the database of the tables: {', '.join(_FORMS)}")
+    return value
+
+
+class QueueKeys(Model):
+    """Which keys a queue takes; what is outside is garbage: counted, and never offered."""
+
+    start: Whole = Field(default=0, alias="from", ge=-(2**63), le=LARGEST_KEY)
+    """The lowest key."""
+    below: Whole = Field(default=LARGEST_KEY, gt=-(2**63), le=LARGEST_KEY)
+    """Keys are less than this."""
+
+    @model_validator(mode="after")
+    def _something_between(self) -> Self:
+        if self.start >= self.below:
+            raise problem("keys", "must be more than `from`", path=("below",))
+        return self
+
+
+class QueueRows(Model):
+    """The table whose rows want to be covered."""
+
+    table: Text
+    """Name of the table, or `schema.table` (`database.table` of ClickHouse)."""
+    where: Text | None = None
+    """Which of its rows: a condition in the database's own SQL."""
+    event_time: Text | None = None
+    """When a row happened: a column, or an expression in the database's own SQL. `settle` counts from it."""
+
+
+class QueueCoverRows(Model):
+    """A table whose rows cover a key."""
+
+    table: Text
+    """Name of the table, which has the key's column too."""
+    where: Text | None = None
+    """Which of its rows cover: a condition in the database's own SQL."""
+    uncovered: Text | None = None
+    """Which of its rows take the cover back, where rows are only ever inserted (ClickHouse): a condition. PostgreSQL
+    and SQLite see a row that is deleted or changed, too."""
+
+
+class Queue(Model):
+    """Keys that are in the source and in none of the tables that should cover them."""
+
+    on: Annotated[str, AfterValidator(_place)] = Field(repr=False)
+    """The database that holds the tables, and will hold the queue: `clickhouse://user:${PASSWORD}@host:8123/database`
+    (HTTP; `clickhouses://` is encrypted), `chdb:///folder`, `postgresql://user:${PASSWORD}@host/database` or
+    `sqlite:///file`. Folders and files are relative to the project; one more slash makes them absolute."""
+    schema_: Text = Field(default="public", alias="schema")
+    """Of PostgreSQL: the schema that the queue is in, and tables whose name says none."""
+    key: Text
+    """The column that says what is pending: of integers, with the same name in each table."""
+    keys: QueueKeys = QueueKeys()
+    """Which keys there can be."""
+    source: QueueRows
+    """What wants to be covered."""
+    covered_by: tuple[QueueCoverRows, ...] = Field(min_length=1)
+    """What covers it: one of these is enough."""
+    settle: Pause = Field(default=0, json_schema_extra={"default": "0s"})
+    """How long after its event a key is first offered, such as `2h`: until then its cover may be on the way."""
+    order: Literal["newest", "oldest"] = "newest"
+    """Whether the highest keys are offered first, or the lowest."""
+    participants: Text | None = None
+    """A column of the source, of integers: whom a key concerns. `next --participants` offers those of some first."""
+
+    @model_validator(mode="after")
+    def _settles_by_something(self) -> Self:
+        if self.settle and self.source.event_time is None:
+            message = "needs `event_time` in `source`: it counts from then"
+            raise problem("required", message, path=("settle",))
+        if self.schema_ != "public" and self.engine != "postgresql":
+            raise problem("conflict", "is for PostgreSQL", path=("schema",))
+        if not is_schema(self.schema_):
+            message = "must be letters, digits and underscores, at most 63, and not begin with pg_"
+            raise problem("schema", message, path=("schema",))
+        return self
+
+    @property
+    def engine(self) -> Engine:
+        """What holds it."""
+        scheme = self.on.partition("://")[0]
+        if scheme in _SERVERS:
+            return "clickhouse"
+        if found := _FILE.match(self.on):
+            return "chdb" if found["engine"] == "chdb" else "sqlite"
+        return "postgresql"
+
+    @property
+    def address(self) -> str:
+        """What the database's own client takes: a URL, which may hold a password, or the path of a folder or file."""
+        scheme, _, rest = self.on.partition("://")
+        if scheme in _SERVERS:
+            return f"{_SERVERS[scheme]}://{rest}"
+        found = _FILE.match(self.on)
+        return found["path"] if found else self.on
+
+    def spec(self, name: str) -> QueueSpec:
+        """In the words of the domain."""
+        source = self.source
+        return QueueSpec(
+            name,
+            self.key,
+            QueueSource(source.table, source.where, source.event_time),
+            tuple(QueueCover(each.table, each.where, each.uncovered) for each in self.covered_by),
+            KeyRange(self.keys.start, self.keys.below),
+            timedelta(milliseconds=self.settle),
+            self.order == "newest",
+            self.participants,
+        )
+
+
+def check_queue_names(queues: Mapping[str, Queue]) -> None:
+    seen: dict[str, str] = {}
+    for name in queues:
+        if not is_entity_name(name) or len(name) > MAX_NAME:
+            message = f"a queue's name is letters, digits and underscores, starting with a letter, at most {MAX_NAME}"
+            raise problem("queue_name", message, path=(name,))
+        if name.lower() in seen:
+            # Databases do not all tell the case of a table's name apart.
+            raise problem("queue_name", f"differs from {seen[name.lower()]} in case only", path=(name,))
+        seen[name.lower()] = name

@@ -1,0 +1,136 @@
+"""Queues in the project file: what they say, what is refused and where."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from instep.domain.pending import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.project import Project, json_schema
+
+from .conftest import BASE, Load, Reject
+
+QUEUES = """\
+name: matches
+queues:
+  salts:
+    on: clickhouse://app:${SECRET}@db:8123/game
+    key: match_id
+    keys: {from: 31247321, below: 4294967295}
+    source: {table: history, where: "mode IN ('Ranked', 'Unranked')", event_time: start_time}
+    covered_by:
+      - {table: match_salts, uncovered: failed = 1}
+      - {table: match_player}
+    settle: 2h
+    participants: account_id
+"""
+
+
+def said(reject: Reject, old: str, new: str) -> str:
+    assert QUEUES.count(old) == 1, old
+    error = reject(QUEUES.replace(old, new), {"SECRET": "hunter2"})
+    assert "hunter2" not in str(error)
+    return " | ".join(f"{each.line} {each}" for each in error.problems)
+
+
+def test_a_queue_says_what_the_domain_wants_to_know(load: Load) -> None:
+    project = load(QUEUES, {"SECRET": "hunter2"})
+    assert project.queues["salts"].spec("salts") == QueueSpec(
+        "salts",
+        "match_id",
+        QueueSource("history", "mode IN ('Ranked', 'Unranked')", "start_time"),
+        (QueueCover("match_salts", None, "failed = 1"), QueueCover("match_player", None, None)),
+        KeyRange(31247321, 4294967295),
+        timedelta(hours=2),
+        newest_first=True,
+        participants="account_id",
+    )
+    assert project.queue_address("salts") == "http://app:hunter2@db:8123/game"
+    assert "hunter2" not in repr(project)
+
+
+@pytest.mark.parametrize(
+    ("on", "engine", "address"),
+    [
+        ("clickhouses://db/game", "clickhouse", "https://db/game"),
+        ("chdb:///data/store", "chdb", "{root}/data/store"),
+        ("chdb:////data/store", "chdb", "/data/store"),
+        ("sqlite:///data/queue.db", "sqlite", "{root}/data/queue.db"),
+        ("postgresql://app@db/game", "postgresql", "postgresql://app@db/game"),
+    ],
+)
+def test_where_a_queue_is(load: Load, on: str, engine: str, address: str) -> None:
+    project = load(QUEUES.replace("clickhouse://app:${SECRET}@db:8123/game", on))
+    assert project.queues["salts"].engine == engine
+    assert project.queue_address("salts") == address.format(root=project.root)
+
+
+def test_a_short_queue_beside_entities(load: Load) -> None:
+    project = load(
+        f"{BASE}queues: {{q: {{on: sqlite:///x, key: id, source: {{table: a}}, covered_by: [{{table: b}}]}}}}"
+    )
+    spec = project.queues["q"].spec("q")
+    assert (spec.keys, spec.settle, spec.newest_first) == (KeyRange(0, LARGEST_KEY), timedelta(), True)
+    assert list(project.entities) == ["Document"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("clickhouse://app", "mysql://app", "4 queues.salts.on: must be the database of the tables: clickhouse://…"),
+        ("clickhouse://app:", "clickhouse://app/:", "4 queues.salts.on: must be a folder, or look like"),
+        ("clickhouse://app:${SECRET}@db:8123/game", "'sqlite:///:memory:'", "found (not shown)"),
+        (
+            "clickhouse://app:${SECRET}@db:8123/game",
+            "postgresql://db",
+            "4 queues.salts.on: must look like postgresql://",
+        ),
+        ("    key: match_id\n", "", "3 queues.salts.key: is missing"),
+        (
+            "settle: 2h",
+            "setle: 2h",
+            "11 queues.salts.setle: unknown key (did you mean settle?); allowed: on, schema, key",
+        ),
+        ("settle: 2h", "settle: 2", "11 queues.salts.settle: must be a duration"),
+        (
+            "settle: 2h",
+            "order: random",
+            "11 queues.salts.order: is not one of the allowed values; found 'random'; allowed",
+        ),
+        ("settle: 2h", "schema: x", "11 queues.salts.schema: is for PostgreSQL"),
+        (", event_time: start_time", "", "11 queues.salts.settle: needs `event_time` in `source`"),
+        ("table: history", "tabel: history", "7 queues.salts.source.tabel: unknown key (did you mean table?)"),
+        (
+            "from: 31247321, below: 4294967295",
+            "from: 9, below: 9",
+            "6 queues.salts.keys.below: must be more than `from`",
+        ),
+        ("from: 31247321", "start: 31247321", "6 queues.salts.keys.start: unknown key"),
+        ("below: 4294967295", "below: 9223372036854775808", "6 queues.salts.keys.below: must be at most"),
+        ("table: match_player", "where: x", "10 queues.salts.covered_by[1].table: is missing"),
+        ("  salts:", "  my-salts:", "3 queues.my-salts: a queue's name is letters, digits and underscores"),
+    ],
+)
+def test_what_is_refused(reject: Reject, old: str, new: str, says: str) -> None:
+    assert says in said(reject, old, new)
+
+
+def test_entities_need_a_target_and_queues_do_not(reject: Reject) -> None:
+    error = reject("name: x\nentities: {D: {source: {type: files, path: x}}}\n")
+    assert [str(each) for each in error.problems] == ["targets: is missing: entities need one"]
+    error = reject("name: x\n")
+    assert [str(each) for each in error.problems] == ["entities: is missing: declare what is indexed, or `queues`"]
+
+
+def test_names_of_queues_differ_in_more_than_case() -> None:
+    queue = {"on": "sqlite:///x", "key": "id", "source": {"table": "a"}, "covered_by": [{"table": "b"}]}
+    with pytest.raises(ValueError, match="differs from salts in case only"):
+        Project.model_validate({"name": "x", "queues": {"salts": queue, "Salts": queue}})
+
+
+def test_the_schema_for_editors_knows_queues() -> None:
+    schema = json_schema()
+    assert "settle" in schema["$defs"]["Queue"]["properties"]
+    assert "from" in json.dumps(schema["$defs"]["QueueKeys"])

@@ -1,0 +1,170 @@
+"""What becomes of a key of a pending queue between its reading and its acknowledgement.
+
+A key that nobody has and that never failed has no `Hold`. One that is leased, that waits for its next try, or that is
+parked has one, and changes it by these rules only. Times are milliseconds of the ledger's own clock. Fences are of the
+queue: they grow with every batch that is leased, so that no two leases of a key ever have the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import floor
+from typing import Final
+
+#: How many keys are leased, acknowledged or failed by one call.
+MAX_BATCH: Final = 50_000
+
+#: After so many failed attempts a key is parked; and again after as many more, once a person has let it go on.
+ATTEMPTS: Final = 12
+FIRST_PAUSE: Final = 5 * 60_000
+LONGEST_PAUSE: Final = 24 * 60 * 60_000
+
+#: One key in so many of a batch may be one that failed before.
+_RETRIES_ONE_IN: Final = 10
+
+MAX_ERROR: Final = 2_000
+RAN_OUT: Final = "its lease ran out"
+
+
+class HoldState(StrEnum):
+    LEASED = "LEASED"
+    WAITING = "WAITING"
+    PARKED = "PARKED"
+
+
+#: Where a key can go from each state; None is that it has no hold.
+HOLD_MOVES: Final[dict[HoldState | None, frozenset[HoldState | None]]] = {
+    None: frozenset({HoldState.LEASED, HoldState.WAITING}),
+    HoldState.LEASED: frozenset({None, HoldState.LEASED, HoldState.WAITING, HoldState.PARKED}),
+    HoldState.WAITING: frozenset({HoldState.LEASED, HoldState.WAITING, HoldState.PARKED}),
+    HoldState.PARKED: frozenset({HoldState.WAITING}),
+}
+
+
+class Refusal(StrEnum):
+    """Why nothing was changed about a key."""
+
+    LEASED = "somebody else has leased it"
+    OVERTAKEN = "its lease ran out, and it was given to others since"
+    COUNTED = "it has failed already, and is not due"
+    UNKNOWN = "it is not leased: it was acknowledged, or never given out"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """`due`: when others may have it: at the end of its lease, or of its pause; None while it is parked. `since`: when
+    it came into its state. `attempts` counts those that failed, a lease that ran out among them; it never shrinks.
+    """
+
+    fence: int
+    holder: str | None
+    due: int | None
+    attempts: int
+    since: int
+    error: str | None = None
+
+    @property
+    def state(self) -> HoldState:
+        if self.holder is not None:
+            return HoldState.LEASED
+        return HoldState.PARKED if self.due is None else HoldState.WAITING
+
+    def is_due(self, now: int) -> bool:
+        return self.due is not None and self.due <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under what a batch of keys is leased, and when."""
+
+    fence: int
+    holder: str
+    now: int
+    until: int
+
+
+def retry_share(limit: int, draw: float) -> int:
+    """How many of a batch may be retries: a tenth. What is left of ten is decided by `draw`, any number from 0 to 1:
+    every tenth batch of a single key is a retry, so that neither fresh keys nor retries ever starve.
+    """
+    return floor(limit / _RETRIES_ONE_IN + draw)
+
+
+def pause(attempts: int) -> int:
+    """After so many failed attempts."""
+    return min(FIRST_PAUSE << (attempts - 1) % ATTEMPTS, LONGEST_PAUSE)
+
+
+def lease_fresh(hold: Hold | None, terms: Terms) -> Hold | None:
+    """The key as one that has never failed; None when it is not to be had so.
+
+    A lease may run out once without making the key a retry: a consumer that died says little about its keys.
+    """
+    if hold is None:
+        return Hold(terms.fence, terms.holder, terms.until, 0, terms.now)
+    if hold.state is HoldState.LEASED and hold.is_due(terms.now) and not hold.attempts:
+        return _taken(hold, terms)
+    return None
+
+
+def lease_due(hold: Hold, terms: Terms) -> Hold | None:
+    """A key whose pause is over, or whose lease ran out; that may park it. None when it is not to be had."""
+    return _taken(hold, terms) if hold.is_due(terms.now) else None
+
+
+def extend(hold: Hold | None, fence: int, until: int) -> Hold | Refusal:
+    """Its holder may do that even if the lease ran out, while nobody else was given the key."""
+    if hold is None or hold.holder is None or hold.fence != fence:
+        return _refusal(hold, fence)
+    return replace(hold, due=until)
+
+
+def fail(hold: Hold | None, fence: int | None, error: str, now: int) -> Hold | Refusal:
+    """`fence` is None for a consumer that reads without leases: its word counts where nobody has the key."""
+    if fence is not None and (hold is None or hold.holder is None or hold.fence != fence):
+        return _refusal(hold, fence)
+    if hold is None:
+        return _spent(Hold(0, None, None, 0, now), error, now)
+    if fence is None and not hold.is_due(now):
+        return Refusal.COUNTED if hold.holder is None else Refusal.LEASED
+    return _spent(hold, error, now)
+
+
+def release(hold: Hold | None, fence: int, now: int) -> Hold | Refusal | None:
+    """Back, without a spent attempt. None: the key has no hold any more."""
+    if hold is None or hold.holder is None or hold.fence != fence:
+        return _refusal(hold, fence)
+    return replace(hold, holder=None, due=now, since=now) if hold.attempts else None
+
+
+def forget(hold: Hold | None, fence: int) -> Refusal | None:
+    """None: the key has no hold any more. Only a holder may do that: who finds a hold at rest may rely on it."""
+    if hold is None or hold.holder is None or hold.fence != fence:
+        return _refusal(hold, fence)
+    return None
+
+
+def unpark(hold: Hold, now: int) -> Hold:
+    """It gets as many attempts again."""
+    return replace(hold, due=now, since=now) if hold.state is HoldState.PARKED else hold
+
+
+def _taken(hold: Hold, terms: Terms) -> Hold:
+    if hold.state is HoldState.LEASED:
+        hold = _spent(hold, RAN_OUT, terms.now)
+        if hold.state is HoldState.PARKED:
+            return hold
+    return replace(hold, fence=terms.fence, holder=terms.holder, due=terms.until, since=terms.now)
+
+
+def _spent(hold: Hold, error: str, now: int) -> Hold:
+    attempts = hold.attempts + 1
+    due = None if attempts % ATTEMPTS == 0 else now + pause(attempts)
+    return Hold(hold.fence, None, due, attempts, now, error[:MAX_ERROR])
+
+
+def _refusal(hold: Hold | None, fence: int) -> Refusal:
+    if hold is None:
+        return Refusal.UNKNOWN
+    return Refusal.COUNTED if hold.fence == fence else Refusal.OVERTAKEN

@@ -1,0 +1,102 @@
+"""What the ledger keeps of the keys of pending queues: who has leased them, and how often they failed.
+
+`domain.consuming` has the rules. Every method is one transaction, is for at most `MAX_BATCH` keys, and repeats well:
+what was done already is refused, key by key, and changes nothing. A lease lasts so many milliseconds of the ledger's
+clock. Its holder is a consumer by name, or a job by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from instep.domain.consuming import Hold, HoldState, Refusal
+from instep.domain.jobs import Claim
+from instep.domain.pending import KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """By key, in the order in which they were asked for: those that were leased, and what others are held as."""
+
+    leased: Mapping[int, Hold]
+    others: Mapping[int, Hold]
+
+
+class KeyFailure(NamedTuple):
+    """`fence` is None from a consumer that reads without leases."""
+
+    key: int
+    fence: int | None
+    error: str
+
+
+class HoldCount(NamedTuple):
+    """How many keys are in a state, how many of them others may have now, and when the oldest came into it."""
+
+    keys: int
+    due: int
+    since: int
+
+
+class Holds(Protocol):
+    """A part of `port.Ledger`."""
+
+    def lease_fresh_keys(self, queue: str, keys: Sequence[int], holder: str, *, lasting: int) -> Leased:
+        """Lease those that nobody has and that never failed, all under one fence. Also those whose first lease ran out:
+        that is a failed attempt of theirs.
+        """
+
+    def lease_due_keys(self, queue: str, limit: int, holder: str, *, lasting: int) -> dict[int, Hold]:
+        """Lease keys whose pause is over or whose lease ran out, those that were due first, all under one fence. A
+        lease that ran out is a failed attempt, and may park its key: of those looked at, fewer are leased then.
+        """
+
+    def due_keys(self, queue: str, limit: int) -> dict[int, Hold]:
+        """What `lease_due_keys` would look at."""
+
+    def held_keys(self, queue: str, keys: Collection[int]) -> dict[int, Hold]:
+        """What is held of these."""
+
+    def extend_keys(self, queue: str, fences: Mapping[int, int], *, lasting: int) -> dict[int, Refusal]:
+        """Leases last so long from now on, each under its fence. Returns those that were refused."""
+
+    def fail_keys(self, queue: str, failures: Sequence[KeyFailure]) -> dict[int, Hold | Refusal]:
+        """One more failed attempt of each: it waits, or is parked. Of a key that is given twice the last counts."""
+
+    def release_keys(self, queue: str, fences: Mapping[int, int]) -> dict[int, Refusal]:
+        """Others may have these at once; no attempt is spent. Returns those that were refused."""
+
+    def forget_keys(self, queue: str, fences: Mapping[int, int]) -> dict[int, Refusal]:
+        """These are covered. Returns those that were refused."""
+
+    def parked_keys(self, queue: str, *, after: int | None = None, limit: int = 1_000) -> dict[int, Hold]:
+        """By key, those beyond `after`."""
+
+    def unpark_keys(self, queue: str, keys: Collection[int]) -> set[int]:
+        """Those of them that were parked are due now, for as many attempts as before; they are returned."""
+
+    def count_holds(self, queue: str) -> dict[HoldState, HoldCount]:
+        """States that no key is in are left out."""
+
+    def drop_holds(self, queue: str) -> None:
+        """The queue is gone. Its fence stays: it must grow for ever."""
+
+    # Of one holder.
+
+    def keys_held_by(
+        self, queue: str, holder: str, keys: KeyRange | None = None, *, limit: int = 50_000
+    ) -> dict[int, Hold]:
+        """Those that it has leased (they may have run out, if nobody else took them), by key."""
+
+    def extend_held_by(self, queue: str, holder: str, *, lasting: int) -> int:
+        """Extend every lease of the holder; returns how many there are."""
+
+    def release_held_by(self, queue: str, holder: str) -> int:
+        """Others may have all its keys at once; no attempt is spent. Returns how many there were."""
+
+    def forget_of_slice(self, queue: str, keys: KeyRange, claim: Claim, worker_id: str) -> int:
+        """Those of a range that the slice's job has leased are covered; returns how many they were. Raises `Fenced`
+        when the slice is not this worker's under its claim any more.
+        """

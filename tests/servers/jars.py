@@ -92,6 +92,22 @@ def jars(artifacts: Sequence[str]) -> Jars:
     return _kept(path, fetch)
 
 
+@functools.cache
+def archive(artifact: str) -> Jars:
+    """A folder with what is in this zip."""
+    path = cache() / artifact.split(":", 1)[1].replace(":", "-")
+
+    def fetch() -> str:
+        with tempfile.TemporaryDirectory(dir=cache()) as folder:
+            made = Path(folder) / "made"
+            problem = _maven("dependency:unpack", f"-Dartifact={artifact}", f"-DoutputDirectory={made}")
+            if not problem:
+                made.rename(path)
+            return problem
+
+    return _kept(path, fetch)
+
+
 def _kept(path: Path, fetch: Callable[[], str]) -> Jars:
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / ".lock").open("w") as lock:

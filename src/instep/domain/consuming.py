@@ -96,21 +96,17 @@ def pause(attempts: int) -> int:
     return min(FIRST_PAUSE << (attempts - 1) % ATTEMPTS, LONGEST_PAUSE)
 
 
-def lease_fresh(hold: Hold | None, terms: Terms) -> Hold | None:
-    """The key as one that has never failed; None when it is not to be had so.
+def lease(hold: Hold | None, terms: Terms, *, retries: bool) -> Hold | None:
+    """The key as one that has never failed; or, with `retries`, one whose pause is over or whose lease ran out, which
+    may park it. None when it is not to be had so.
 
     A lease may run out once without making the key a retry: a consumer that died says little about its keys.
     """
     if hold is None:
         return Hold(terms.fence, terms.holder, terms.until, 0, terms.now)
-    if hold.state is HoldState.LEASED and hold.is_due(terms.now) and not hold.attempts:
-        return _taken(hold, terms)
-    return None
-
-
-def lease_due(hold: Hold, terms: Terms) -> Hold | None:
-    """A key whose pause is over, or whose lease ran out; that may park it. None when it is not to be had."""
-    return _taken(hold, terms) if hold.is_due(terms.now) else None
+    if not hold.is_due(terms.now) or (hold.attempts and not retries):
+        return None
+    return _taken(hold, terms)
 
 
 def extend(hold: Hold | None, fence: int, until: int) -> Hold | Refusal:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from instep.domain.consuming import Hold, HoldState, Refusal
-from instep.domain.jobs import Claim
 from instep.domain.pending import KeyRange
 
 
@@ -43,9 +42,11 @@ class HoldCount(NamedTuple):
 class Holds(Protocol):
     """A part of `port.Ledger`."""
 
-    def lease_fresh_keys(self, queue: str, keys: Sequence[int], holder: str, *, lasting: int) -> Leased:
+    def lease_keys(
+        self, queue: str, keys: Sequence[int], holder: str, *, lasting: int, retries: bool = False
+    ) -> Leased:
         """Lease those that nobody has and that never failed, all under one fence. Also those whose first lease ran out:
-        that is a failed attempt of theirs.
+        that is a failed attempt of theirs. With `retries`, all that are due as well, as `lease_due_keys` does.
         """
 
     def lease_due_keys(self, queue: str, limit: int, holder: str, *, lasting: int) -> dict[int, Hold]:
@@ -95,8 +96,3 @@ class Holds(Protocol):
 
     def release_held_by(self, queue: str, holder: str) -> int:
         """Others may have all its keys at once; no attempt is spent. Returns how many there were."""
-
-    def forget_of_slice(self, queue: str, keys: KeyRange, claim: Claim, worker_id: str) -> int:
-        """Those of a range that the slice's job has leased are covered; returns how many they were. Raises `Fenced`
-        when the slice is not this worker's under its claim any more.
-        """

@@ -25,6 +25,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.holds import Holds
 from instep.ledger.skips import Skip
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
@@ -134,7 +135,7 @@ class Verified:
     skips: tuple[Skip, ...] = ()
 
 
-class Ledger(Protocol):
+class Ledger(Holds, Protocol):
     def close(self) -> None: ...
 
     def now(self) -> int:

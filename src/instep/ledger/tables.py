@@ -30,7 +30,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 
 metadata = MetaData(
     naming_convention={
@@ -443,5 +443,33 @@ bus_status = Table(
     Column("value", Text),
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+# Pending queues: the keys of them that consumers have in hand.
+
+#: The fence of each queue's newest lease. The row is locked by who leases, or makes a row of `queue_holds`.
+queue_fences = Table(
+    "queue_fences",
+    metadata,
+    Column("queue", _NAME, primary_key=True),
+    Column("fence", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+#: `domain.consuming.Hold` of each key that is leased or has failed. `due_at` is NULL for a parked key.
+queue_holds = Table(
+    "queue_holds",
+    metadata,
+    Column("queue", _NAME, primary_key=True),
+    Column("key", BigInteger, primary_key=True, autoincrement=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("holder", _WORKER),
+    Column("due_at", BigInteger),
+    Column("attempts", Integer, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("error", Text),
+    Index("queue_holds_due", "queue", "due_at", "key"),
+    Index("queue_holds_holder", "queue", "holder", "key"),
     **_OPTIONS,
 )

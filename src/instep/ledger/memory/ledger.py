@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.clock import Clock
@@ -17,6 +17,7 @@ from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.memory import (
     buckets,
     documents,
@@ -43,8 +44,10 @@ from instep.ledger.port import (
     WorkerInfo,
 )
 
+T = TypeVar("T")
 
-class MemoryLedger:
+
+class MemoryLedger(HoldingLedger):
     """Implements `port.Ledger`. May be shared by threads; what a method calls checks first and changes then."""
 
     def __init__(self, clock: Clock, timing: Timing = TIMING) -> None:
@@ -347,3 +350,11 @@ class MemoryLedger:
         with self._lock:
             if instances or wants:
                 log.append(self._tables, [Collected(instances=tuple(instances), wants=tuple(wants))])
+
+    # Keys of queues in hand.
+
+    def _look_at_holds(self, work: Callable[[HoldRows], T]) -> T:
+        with self._lock:
+            return work(self._tables.holds)
+
+    _change_holds = _look_at_holds

@@ -15,6 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
+from instep.ledger.memory.holds import MemoryHolds
 from instep.ledger.memory.pending import Pending
 from instep.ledger.port import Checkpoint, FailureRecord, LogRow
 
@@ -143,6 +144,10 @@ class Tables:
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)
+    holds: MemoryHolds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.holds = MemoryHolds(self.clock)
 
     def now(self) -> int:
         return self.clock.now()

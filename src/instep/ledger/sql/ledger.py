@@ -24,6 +24,7 @@ from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
+from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, LogRow, NewPart, Swept, Verified, WorkerInfo
 from instep.ledger.sql import (
     buckets,
@@ -43,6 +44,7 @@ from instep.ledger.sql import (
 )
 from instep.ledger.sql import parts as part_rows
 from instep.ledger.sql.dialect import Collision, SqlDialect
+from instep.ledger.sql.holds import SqlHolds
 from instep.ledger.sql.transaction import IN_TRANSACTION, Transaction
 
 T = TypeVar("T")
@@ -52,7 +54,7 @@ _TRIES: Final = 6
 _PAUSES: Final = Backoff(0.005, 0.2, random.random, "full")
 
 
-class SqlLedger:
+class SqlLedger(HoldingLedger):
     """Implements `port.Ledger`. May be shared by threads."""
 
     def __init__(self, engine: Engine, dialect: SqlDialect, timing: Timing = TIMING) -> None:
@@ -300,6 +302,14 @@ class SqlLedger:
 
     def rebuild_projections(self) -> Verified:
         return self._write(lambda tx: verification.rebuild(tx.connection))
+
+    # Keys of queues in hand.
+
+    def _look_at_holds(self, work: Callable[[HoldRows], T]) -> T:
+        return self._read(lambda tx: work(SqlHolds(tx)))
+
+    def _change_holds(self, work: Callable[[HoldRows], T]) -> T:
+        return self._write(lambda tx: work(SqlHolds(tx)))
 
     # What else lives in the ledger's database.
 

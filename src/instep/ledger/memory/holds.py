@@ -1,0 +1,75 @@
+"""Rows of `ledger.holding` in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from instep.domain.clock import Clock
+from instep.domain.consuming import Hold, HoldState
+from instep.domain.pending import KeyRange
+from instep.ledger.holds import HoldCount
+
+
+@dataclass(slots=True)
+class MemoryHolds:
+    """Implements `holding.HoldRows`; the ledger's own lock stands in for those of rows."""
+
+    clock: Clock
+    fences: dict[str, int] = field(default_factory=dict)
+    queues: dict[str, dict[int, Hold]] = field(default_factory=dict)
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    def lock(self, queue: str) -> int:
+        return self.fences.get(queue, 0)
+
+    def advance(self, queue: str, fence: int) -> None:
+        self.fences[queue] = fence
+
+    def of(self, queue: str, keys: Iterable[int], *, lock: bool) -> dict[int, Hold]:
+        held = self.queues.get(queue, {})
+        return {key: held[key] for key in keys if key in held}
+
+    def due(self, queue: str, limit: int) -> dict[int, Hold]:
+        now = self.now()
+        due = sorted((each.due, key) for key, each in self._all(queue).items() if each.due is not None)
+        return {key: self.queues[queue][key] for at, key in due[:limit] if at <= now}
+
+    def parked(self, queue: str, after: int | None, limit: int) -> dict[int, Hold]:
+        parked = (key for key, each in self._all(queue).items() if each.state is HoldState.PARKED)
+        return self._by_key(queue, [key for key in parked if after is None or key > after], limit)
+
+    def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, Hold]:
+        held = (key for key, each in self._all(queue).items() if each.holder == holder)
+        return self._by_key(queue, [key for key in held if keys is None or keys.lowest <= key < keys.below], limit)
+
+    def extend_held_by(self, queue: str, holder: str, until: int) -> int:
+        held = self.held_by(queue, holder, None, None)
+        self._all(queue).update({key: replace(each, due=until) for key, each in held.items()})
+        return len(held)
+
+    def put(self, queue: str, before: Mapping[int, Hold], after: Mapping[int, Hold | None]) -> None:
+        rows = self._all(queue)
+        for key, each in after.items():
+            if each is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = each
+
+    def count(self, queue: str) -> dict[HoldState, HoldCount]:
+        now, counts = self.now(), dict[HoldState, HoldCount]()
+        for each in self._all(queue).values():
+            keys, due, since = counts.get(each.state, HoldCount(0, 0, each.since))
+            counts[each.state] = HoldCount(keys + 1, due + each.is_due(now), min(since, each.since))
+        return counts
+
+    def drop(self, queue: str) -> None:
+        self.queues.pop(queue, None)
+
+    def _all(self, queue: str) -> dict[int, Hold]:
+        return self.queues.setdefault(queue, {})
+
+    def _by_key(self, queue: str, keys: Iterable[int], limit: int | None) -> dict[int, Hold]:
+        return {key: self.queues[queue][key] for key in sorted(keys)[:limit]}

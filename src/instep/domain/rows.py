@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from instep.domain.cuts import Bin, KeyRange
@@ -65,13 +66,16 @@ class Histogram(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """One of `count` slices of a run, as it is stored when it is planned: its rows are never worked out again."""
+    """One of `count` slices of a run, as it is stored when it is planned: its rows are never worked out again. `keys`,
+    in order, are the only ones in its range that it has (none: all): they came from a pending queue.
+    """
 
     index: int
     count: int
     window: Window | None
     cut_by: tuple[str, ...]
     range: KeyRange
+    keys: tuple[int, ...] = ()
 
 
 def encode_row_slice(part: RowSlice) -> bytes:
@@ -82,6 +86,7 @@ def encode_row_slice(part: RowSlice) -> bytes:
             "window": [part.window.floor, part.window.target] if part.window else None,
             "cut_by": part.cut_by,
             "range": [encode_bound(part.range.lower), encode_bound(part.range.upper)],
+            **({"keys": _steps(part.keys)} if part.keys else {}),
         }
     )
 
@@ -94,4 +99,10 @@ def decode_row_slice(payload: bytes) -> RowSlice | None:
     lower, upper = map(decode_bound, value["range"])
     window = Window(*value["window"]) if value["window"] else None
     index, count = value["slice"]
-    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper))
+    keys = tuple(accumulate(value.get("keys", ())))
+    return RowSlice(index, count, window, tuple(value["cut_by"]), KeyRange(lower, upper), keys)
+
+
+def _steps(keys: Sequence[int]) -> list[int]:
+    """The first, and how far each is from the one before: short where keys lie close together."""
+    return [*keys[:1], *(after - before for before, after in pairwise(keys))]

@@ -29,13 +29,14 @@ from instep.project.sources import (
     TableSource,
 )
 from instep.project.spark import Spark
-from instep.project.tables import Edge, End, Node, TableEntity
+from instep.project.tables import Changes, Edge, End, Node, TableEntity
 from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget, Target
 
 __all__ = [
     "DEFAULT_EXCLUDE",
     "DEFAULT_INCLUDE",
     "FILE_NAME",
+    "Changes",
     "Chunk",
     "ClickHouseSource",
     "ClickHouseTarget",

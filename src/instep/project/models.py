@@ -19,6 +19,7 @@ from instep.domain.refs import Scope, own_name
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_url
 from instep.project.base import Model
+from instep.project.changes import check_changes
 from instep.project.dependencies import check_dependencies
 from instep.project.entities import (
     DeclaredEntity,
@@ -132,6 +133,8 @@ class Project(Model):
         check_engine(value, info.data.get("engine"))
         check_dependencies(value)
         check_graph(value)
+        if (queues := info.data.get("queues")) is not None:
+            check_changes(value, queues)
         targets = info.data.get("targets")
         if not targets:
             return value  # They have errors of their own, or are missed below.

@@ -123,6 +123,13 @@ class Edge(Model):
         return self
 
 
+class Changes(Model):
+    """What says which rows need work, in place of the watermark."""
+
+    queue: Text
+    """Name of a pending queue under `queues`: a run indexes the keys that are pending, and acknowledges them."""
+
+
 class TableEntity(EntityBase):
     """Rows of a table: where they come from, what tells them apart and when they changed, what they become."""
 
@@ -140,6 +147,8 @@ class TableEntity(EntityBase):
     longest transaction lasts and clocks differ, such as `5m`: a row that becomes visible later than that is missed."""
     deleted: Text | None = None
     """Column that is true for rows that are deleted."""
+    changes: Changes | None = None
+    """Where it is said which rows need work, if not by the watermark."""
     order: AnyColumns = ()
     """Columns that the source is sorted by; the scope and the key when left out."""
     slices: Slices = "auto"
@@ -172,6 +181,15 @@ class TableEntity(EntityBase):
                 raise problem("twice", f"is the column of `{roles[column]}` already", path=(role,))
             if column is not None:
                 roles[column] = role
+        return self
+
+    @model_validator(mode="after")
+    def _changes_fit(self) -> Self:
+        if self.changes and self.scope:
+            message = "rows that a queue says have no namespaces: leave `scope` out, or `changes`"
+            raise problem("conflict", message, path=("scope",))
+        if self.changes and self.watermark_lag:
+            raise problem("conflict", "is the queue's to say, as its `settle`", path=("watermark_lag",))
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,16 @@ def row_ids(keys: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     return found
 
 
+def row_uri(entity: str, row_id: str) -> str:
+    """What people call a row."""
+    return f"{entity}({row_id})"
+
+
+def id_of(entity: str, uri: str) -> str:
+    """The id of the row that `row_uri` made this of."""
+    return uri.removeprefix(f"{entity}(").removesuffix(")")
+
+
 def _odd(ids: Any) -> Any:
     length: Any = pc.utf8_length(ids)
     long: Any = pc.greater(length, pa.scalar(_LONGEST))

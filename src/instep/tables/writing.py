@@ -23,10 +23,10 @@ from instep.domain.rows import RowColumns
 from instep.domain.waves import Failure
 from instep.outcomes import outcome_batch
 from instep.tables.fitting import Values, fitted
-from instep.tables.ids import row_ids
+from instep.tables.ids import row_ids, row_uri
 from instep.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
 from instep.tables.tally import Tally
-from instep.targets.tables import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
+from instep.targets.tables import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema, arrow_type
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -40,7 +40,8 @@ class RowWriter:
     (see `needed_columns`), in their order; what they are called there is of no account. `base` is what the index had
     when the wave began: the version of rows when there is no watermark, since it grows with all that is written there,
     whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
-    `failing` are ids of rows that failed before. Batches have at most `batch_rows`.
+    `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
+    ones that are written (none: all).
     """
 
     tables: tuple[GraphTable, ...]
@@ -56,6 +57,7 @@ class RowWriter:
     batch_rows: int
     failing: frozenset[str] = frozenset()
     first: bool = False
+    keys: tuple[int, ...] = ()
 
     def write(self, batches: Batches) -> Batches:
         """Stage the rows of one task; one row of `OUTCOME_SCHEMA`, or none when there was nothing to read."""
@@ -109,6 +111,7 @@ class _Task:
         ]
         self._keys = [writer.column(name) for name in writer.rows.key]
         self._wanted = list(dict.fromkeys([*self._keys, *wanted, *self._marks()]))
+        self._only = pa.array(writer.keys, arrow_type(self._keys[0].type)) if writer.keys else None
         self._repeated: list[Values] = []
         self._longest = 0
 
@@ -136,7 +139,11 @@ class _Task:
         # What does not fit counts as null: so it is in one slice of the run, to fail there.
         cut = [fitted(columns[name], self._writer.column(name)).values for name in self._writer.cut_by]
         found = _Rows(columns, self._router.places(cut, rows))
-        return found.filter(found.places != NOWHERE)
+        wanted = found.places != NOWHERE
+        if self._only is not None:
+            keys = fitted(columns[self._keys[0].name], self._keys[0]).values
+            wanted &= _true(pc.is_in(keys, self._only))
+        return found.filter(wanted)
 
     def _good(self, rows: _Rows) -> tuple[_Rows, Mapping[Column, Values]]:
         """The rows that can be written, and their columns in all types wanted."""
@@ -195,7 +202,7 @@ class _Task:
             texts = values[Column(watermark, TIMESTAMP)].take(at).cast(pa.string())
             versions = texts.fill_null("").to_pylist()
         for row, row_id, version in zip(bad, ids, versions, strict=True):
-            yield int(rows.places[row]), Failure(row_id, f"{entity}({row_id})", version, "row", reasons[row])
+            yield int(rows.places[row]), Failure(row_id, row_uri(entity, row_id), version, "row", reasons[row])
 
     def _written(self, rows: _Rows, values: Mapping[Column, Values]) -> Iterator[TableChange]:
         if not len(rows.places):

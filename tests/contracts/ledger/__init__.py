@@ -44,6 +44,7 @@ from tests.contracts.ledger.entities import Entities
 from tests.contracts.ledger.events import Events
 from tests.contracts.ledger.finishing import Finishing
 from tests.contracts.ledger.generations import Generations
+from tests.contracts.ledger.holds import HeldKeys
 from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
@@ -117,5 +118,6 @@ class LedgerContract(
     Wants,
     Dependencies,
     Verifying,
+    HeldKeys,
 ):
     """All of it."""

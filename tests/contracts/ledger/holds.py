@@ -1,0 +1,219 @@
+"""Keys of queues in the hands of consumers: leases, failures, parked keys."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from instep.domain.consuming import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, Hold, HoldState, Refusal
+from instep.domain.pending import LARGEST_KEY, KeyRange
+from instep.ledger.holds import HoldCount, KeyFailure, Leased
+from instep.ledger.port import Ledger
+from tests.contracts.ledger.building import START, VirtualClock
+from tests.contracts.ledger.fixtures import Fixtures
+
+QUEUE = "salts"
+MINUTE = 60_000
+
+
+def _lease(ledger: Ledger, keys: list[int], holder: str = "ann", *, retries: bool = False) -> Leased:
+    return ledger.lease_keys(QUEUE, keys, holder, lasting=MINUTE, retries=retries)
+
+
+def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, Hold]:
+    return ledger.lease_due_keys(QUEUE, limit, holder, lasting=MINUTE)
+
+
+def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> Hold | Refusal:
+    return ledger.fail_keys(QUEUE, [KeyFailure(key, fence, error)])[key]
+
+
+def _park(ledger: Ledger, clock: VirtualClock, key: int) -> None:
+    for _ in range(ATTEMPTS):
+        assert isinstance(_fail(ledger, key, None), Hold)
+        clock.advance(LONGEST_PAUSE)
+
+
+class HeldKeys(Fixtures):
+    # Leases.
+
+    def test_a_lease_keeps_keys_from_others_and_says_who_has_them(self, ledger: Ledger, clock: VirtualClock) -> None:
+        mine = Hold(1, "ann", START + MINUTE, 0, START)
+        assert _lease(ledger, [7, 5, LARGEST_KEY]) == Leased({7: mine, 5: mine, LARGEST_KEY: mine}, {})
+        assert list(_lease(ledger, [9, 1], "cid").leased) == [9, 1], "in the order in which they were asked for"
+        clock.advance(1)
+        theirs = Hold(3, "bob", START + 1 + MINUTE, 0, START + 1)
+        assert _lease(ledger, [5, 6], "bob") == Leased({6: theirs}, {5: mine})
+        assert _lease(ledger, [5], "ann").leased == {}, "its holder has it already"
+        assert ledger.held_keys(QUEUE, [4, 5, 6]) == {5: mine, 6: theirs}
+        assert ledger.lease_keys("other", [5], "bob", lasting=1).leased.keys() == {5}
+
+    def test_consumers_share_no_key_while_leases_hold(self, ledger: Ledger, ledgers: Callable[[], Ledger]) -> None:
+        """All ask for the same keys, each in an order of its own, of a queue that no ledger knows yet."""
+        keys = range(120)
+        gate = threading.Barrier(8)
+        had: list[list[int]] = [[] for _ in range(8)]
+
+        def work(number: int) -> None:
+            mine = ledgers()
+            gate.wait()
+            for turn in range(0, 120, 10):
+                asked = [(turn + each * (number * 2 + 1)) % 120 for each in range(12)]
+                taken = mine.lease_keys(QUEUE, asked, f"consumer {number}", lasting=MINUTE).leased
+                had[number] += taken
+                for key, hold in list(taken.items())[::3]:
+                    assert mine.extend_keys(QUEUE, {key: hold.fence}, lasting=MINUTE) == {}
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+        every = sorted(key for some in had for key in some)
+        assert every == list(keys)
+        held = ledger.held_keys(QUEUE, keys)
+        assert {key: each.holder for key, each in held.items()} == {
+            key: f"consumer {number}" for number, some in enumerate(had) for key in some
+        }
+
+    def test_a_lease_that_ran_out_is_a_failed_attempt_and_the_late_holder_is_refused(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        _lease(ledger, [5, 6])
+        clock.advance(MINUTE - 1)
+        assert _lease(ledger, [5], "bob").leased == {}
+        clock.advance(1)
+        taken = _lease(ledger, [5], "bob").leased[5]
+        assert taken == Hold(2, "bob", START + 2 * MINUTE, 1, START + MINUTE, RAN_OUT)
+        assert ledger.extend_keys(QUEUE, {5: 1, 6: 1}, lasting=MINUTE) == {5: Refusal.OVERTAKEN}, "6 was not taken"
+        assert _fail(ledger, 5, 1) is Refusal.OVERTAKEN
+        assert ledger.forget_keys(QUEUE, {5: 1, 6: 1}) == {5: Refusal.OVERTAKEN}
+        assert ledger.release_keys(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
+        assert ledger.held_keys(QUEUE, [5, 6]) == {5: taken}
+
+    def test_a_key_whose_lease_ran_out_twice_is_a_retry(self, ledger: Ledger, clock: VirtualClock) -> None:
+        for _ in range(2):
+            _lease(ledger, [5])
+            clock.advance(MINUTE)
+        assert _lease(ledger, [5]).leased == {}
+        assert _lease(ledger, [5], retries=True).leased[5].attempts == 2
+        clock.advance(MINUTE)
+        assert _due(ledger)[5].attempts == 3
+
+    def test_a_fence_never_comes_back(self, ledger: Ledger) -> None:
+        """Who had the key before it was acknowledged cannot speak for who has it now, even under the same name."""
+        _lease(ledger, [5])
+        assert ledger.forget_keys(QUEUE, {5: 1}) == {}
+        assert ledger.held_keys(QUEUE, [5]) == {}
+        assert _lease(ledger, [5]).leased[5].fence == 2
+        assert ledger.forget_keys(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
+        ledger.drop_holds(QUEUE)
+        assert ledger.forget_keys(QUEUE, {5: 2}) == {5: Refusal.UNKNOWN}
+        assert _lease(ledger, [5]).leased[5].fence == 3
+
+    def test_released_keys_are_free_at_once_and_no_attempt_is_spent(self, ledger: Ledger, clock: VirtualClock) -> None:
+        _fail(ledger, 5, None)
+        clock.advance(FIRST_PAUSE)
+        fences = {key: each.fence for key, each in (_lease(ledger, [4, 5], retries=True).leased).items()}
+        assert ledger.release_keys(QUEUE, fences) == {}
+        assert ledger.held_keys(QUEUE, [4, 5]).keys() == {5}, "one that failed stays a retry"
+        assert _due(ledger)[5].attempts == 1
+        assert _lease(ledger, [4]).leased[4].attempts == 0
+
+    # Failures.
+
+    def test_pauses_double_up_to_a_day_and_the_twelfth_failure_parks(self, ledger: Ledger, clock: VirtualClock) -> None:
+        fence, pauses = _lease(ledger, [5]).leased[5].fence, []
+        for attempt in range(1, ATTEMPTS):
+            failed = _fail(ledger, 5, fence, f"error {attempt}")
+            assert isinstance(failed, Hold)
+            assert failed.due is not None
+            pauses.append(failed.due - ledger.now())
+            clock.advance(pauses[-1] - 1)
+            assert _due(ledger) == {}
+            assert _lease(ledger, [5], retries=True).leased == {}
+            clock.advance(1)
+            assert list(ledger.due_keys(QUEUE, 10)) == [5]
+            fence = _due(ledger)[5].fence
+        assert [each // MINUTE for each in pauses] == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]
+        parked = _fail(ledger, 5, fence, "x" * 5_000)
+        assert parked == Hold(fence, None, None, ATTEMPTS, ledger.now(), "x" * 2_000)
+        clock.advance(10 * LONGEST_PAUSE)
+        assert _due(ledger) == {}
+        assert ledger.parked_keys(QUEUE) == {5: parked}
+
+    def test_a_failure_counts_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+        fence = _lease(ledger, [5, 6]).leased[5].fence
+        assert _fail(ledger, 5, None) is Refusal.LEASED
+        assert isinstance(_fail(ledger, 5, fence), Hold)
+        assert _fail(ledger, 5, fence) is Refusal.COUNTED
+        assert _fail(ledger, 5, None) is Refusal.COUNTED
+        assert _fail(ledger, 7, fence) is Refusal.UNKNOWN
+        clock.advance(FIRST_PAUSE)
+        assert isinstance(_fail(ledger, 5, None), Hold), "tried again by one who reads without leases"
+        assert ledger.held_keys(QUEUE, [5])[5].attempts == 2
+
+    def test_a_lease_that_runs_out_for_the_last_time_parks(self, ledger: Ledger, clock: VirtualClock) -> None:
+        _lease(ledger, [5, 6])
+        for _ in range(ATTEMPTS - 1):
+            clock.advance(MINUTE)
+            assert 5 in _due(ledger)
+        clock.advance(MINUTE)
+        assert _due(ledger) == {}
+        assert {key: each.error for key, each in ledger.parked_keys(QUEUE).items()} == {5: RAN_OUT, 6: RAN_OUT}
+
+    def test_what_was_due_first_is_tried_first(self, ledger: Ledger, clock: VirtualClock) -> None:
+        for key in (3, 1, 2):
+            _fail(ledger, key, None)
+            clock.advance(1)
+        clock.advance(FIRST_PAUSE)
+        assert list(_due(ledger, 2)) == [3, 1]
+        assert list(_due(ledger, 2)) == [2]
+
+    def test_a_parked_key_is_tried_as_often_again_once_somebody_says_so(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        for key in (1, 5, 9):
+            _park(ledger, clock, key)
+        assert list(ledger.parked_keys(QUEUE, limit=2)) == [1, 5]
+        assert list(ledger.parked_keys(QUEUE, after=5)) == [9]
+        assert ledger.unpark_keys(QUEUE, [5, 6]) == {5}
+        fence = _due(ledger)[5].fence
+        failed = _fail(ledger, 5, fence)
+        assert isinstance(failed, Hold)
+        assert (failed.attempts, failed.due) == (ATTEMPTS + 1, ledger.now() + FIRST_PAUSE)
+
+    def test_keys_are_counted_by_state(self, ledger: Ledger, clock: VirtualClock) -> None:
+        assert ledger.count_holds(QUEUE) == {}
+        _park(ledger, clock, 1)
+        parked = ledger.parked_keys(QUEUE)[1].since
+        _fail(ledger, 2, None)
+        begun = ledger.now()
+        clock.advance(FIRST_PAUSE)
+        _fail(ledger, 3, None)
+        _lease(ledger, [4, 5])
+        assert ledger.count_holds(QUEUE) == {
+            HoldState.PARKED: HoldCount(1, 0, parked),
+            HoldState.WAITING: HoldCount(2, 1, begun),
+            HoldState.LEASED: HoldCount(2, 0, begun + FIRST_PAUSE),
+        }
+        clock.advance(MINUTE)
+        assert ledger.count_holds(QUEUE)[HoldState.LEASED].due == 2
+
+    # A job's.
+
+    def test_a_job_holds_many_keys_at_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+        keys = [key * 3 for key in range(4_000)]
+        _fail(ledger, 6, None)
+        clock.advance(FIRST_PAUSE)
+        leased = _lease(ledger, keys, "job", retries=True).leased
+        assert len(leased) == 4_000
+        assert list(ledger.keys_held_by(QUEUE, "job", KeyRange(3, 12))) == [3, 6, 9]
+        assert len(ledger.keys_held_by(QUEUE, "job", KeyRange(0, LARGEST_KEY + 1), limit=3_999)) == 3_999
+        assert ledger.keys_held_by(QUEUE, "another") == {}
+        clock.advance(MINUTE)
+        _lease(ledger, [3], "bob")
+        assert ledger.extend_held_by(QUEUE, "job", lasting=MINUTE) == 3_999, "what nobody else has taken meanwhile"
+        assert _due(ledger) == {}
+        fences = {key: each.fence for key, each in ledger.keys_held_by(QUEUE, "job").items() if key < 6_000}
+        assert ledger.forget_keys(QUEUE, {3: leased[3].fence, **fences}) == {3: Refusal.OVERTAKEN}
+        assert ledger.release_held_by(QUEUE, "job") == 2_000
+        assert ledger.held_keys(QUEUE, keys).keys() == {3}

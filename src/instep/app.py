@@ -22,6 +22,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.handling import Handling
 from instep.project import Project, load_project
+from instep.queueing import Queueing
 from instep.service.compose import Workshop
 from instep.service.generations import built, checked_generation, generation_of, one_generation_of
 from instep.service.partitions import declared_ref, declared_refs
@@ -60,7 +61,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling, Upkeep):
+class Instep(Handling, Queueing, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:

@@ -38,6 +38,7 @@ from instep.cli import (
     namespace,
     plan,
     promote,
+    queue,
     rebalance,
     rebuild,
     run,
@@ -92,13 +93,15 @@ def instep(
       instep want Document      have it built by whatever worker is free
       instep history Document   every build of it, and how it ended
       instep why Document URI   where a row comes from
+      instep queue next salts   keys that a pending queue has, to be worked on
 
     \b
     Exit codes:
       0    it worked
       1    an error; the message says what to do
-      2    `instep plan`: changes are pending; `instep diff`: a target differs
-      3    `instep run`: finished, but some documents failed
+      2    `instep plan`: changes are pending; `instep diff`: a target differs;
+           `instep queue verify`: the queue differs
+      3    `instep run`: finished, but some documents failed; `instep queue ack`: some lines were refused
       64   wrong use of the command line
       75   another run holds the entity, or ledger or target are away: try later
       130  interrupted; run again to resume
@@ -129,6 +132,7 @@ app.command("serve-handlers")(handlers.serve_handlers)
 app.add_typer(letters.app)
 app.command("checkpoints")(checkpoints.checkpoints)
 app.add_typer(namespace.app)
+app.add_typer(queue.app)
 app.command("history")(history.history)
 app.command("taint")(taint.taint)
 app.command("rebuild")(rebuild.rebuild)

@@ -10,10 +10,11 @@ from instep.cli.output import Output
 
 
 def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Validate the project and look whether a run has what it needs: Java, Spark, ledger, targets, sources.
+    """Validate the project and look whether a run has what it needs: Java, Spark, ledger, targets, sources, queues.
 
-    Spark is really started, and runs a job. The first time it leaves an archive of its classes in the user's
-    cache (150 MB), with which every later start takes half as long. Exits with 1 when something is missing.
+    Spark is really started, and runs a job (not for a project of queues alone). The first time it leaves an archive of
+    its classes in the user's cache (150 MB), with which every later start takes half as long. Exits with 1 when
+    something is missing.
 
     \b
     Examples:
@@ -24,7 +25,8 @@ def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
     out = Output(as_json=as_json, quiet=as_json)
     opened = load(project)
-    out.note("Starting Spark to see that it works (up to a minute the first time, seconds later) …")
+    if opened.project.entities:
+        out.note("Starting Spark to see that it works (up to a minute the first time, seconds later) …")
     findings = opened.check()
 
     def show() -> None:

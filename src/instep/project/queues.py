@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from instep.domain.pending import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.domain.refs import is_entity_name
+from instep.domain.server_address import server_address
 from instep.project.addresses import clickhouse_uri, postgres_uri
 from instep.project.base import Model
 from instep.project.fields import Pause, Text, Whole, problem
@@ -129,6 +130,14 @@ class Queue(Model):
             return f"{_SERVERS[scheme]}://{rest}"
         found = _FILE.match(self.on)
         return found["path"] if found else self.on
+
+    @property
+    def label(self) -> str:
+        """Where it is, without user, password and options: fit to be shown."""
+        scheme, _, rest = self.on.partition("://")
+        if self.engine == "postgresql":
+            return server_address(self.on).label
+        return self.on if self.engine in ("chdb", "sqlite") else f"{scheme}://{rest.rpartition('@')[2]}"
 
     def spec(self, name: str) -> QueueSpec:
         """In the words of the domain."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -36,12 +36,15 @@ def check(
     java: Callable[[], str],
     spark: Callable[[], str],
     java_needed: bool,
+    queues: Mapping[str, Callable[[], str]],
 ) -> Iterator[Finding]:
     """Findings in the order a run would meet them. `open_ledger`, `java` and `spark` describe what
-    they found or raise `UserError`. Without Java, small document waves still run inline: a warning.
+    they found or raise `UserError`. Without Java, small document waves still run inline: a warning. A project
+    of queues alone needs neither.
     """
-    yield _ask("Java", java, else_=Health.PROBLEM if java_needed else Health.WARNING)
-    yield _ask("Spark", spark, else_=Health.PROBLEM if java_needed else Health.WARNING)
+    if setups:
+        yield _ask("Java", java, else_=Health.PROBLEM if java_needed else Health.WARNING)
+        yield _ask("Spark", spark, else_=Health.PROBLEM if java_needed else Health.WARNING)
     yield _ask("ledger", open_ledger)
     checked: set[str] = set()
     asked: set[str] = set()
@@ -53,6 +56,8 @@ def check(
             asked.add(setup.alias)
             for name, question in setup.checks().items():
                 yield _ask(f"{name} of {setup.alias}", question)
+    for name, question in queues.items():
+        yield _ask(name, question)
 
 
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:

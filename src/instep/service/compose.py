@@ -211,6 +211,7 @@ class Workshop:
 
     def check(self) -> list[Finding]:
         from instep.service import check
+        from instep.service.queues.checking import queue_checks
 
         needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
@@ -220,6 +221,7 @@ class Workshop:
                 java=_describe_java,
                 spark=self._describe_spark,
                 java_needed=needed or self._setting == "spark",
+                queues=queue_checks(self.project),
             )
         )
 

@@ -1,0 +1,273 @@
+"""`instep queue …`: the phases of a pending queue. What consumers do is in `queue_keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.exits import ExitCode
+from instep.cli.options import JsonOption, ProjectOption, QuietOption
+from instep.cli.output import Output, seconds_text
+from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
+from instep.cli.queue_views import next_step, show_status, verdict_lines
+from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.times import duration_value
+from instep.domain.amounts import amount
+
+if TYPE_CHECKING:
+    from instep.pending.port import Observation
+    from instep.service.queues.backfill import Backfill
+
+app = typer.Typer(name="queue")
+
+
+@app.callback(invoke_without_command=True)
+def queue(context: typer.Context) -> None:
+    """Pending queues: keys that are in a table, and in none that should cover them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("create")
+def create(
+    name: QueueArgument, sql: SqlOption = False, project: ProjectOption = None, as_json: JsonOption = False
+) -> None:
+    """Make a queue beside its tables, and have every write from now on captured.
+
+    Nothing is done when it is there already. What was written before comes in with `backfill`.
+
+    \b
+    Examples:
+      instep queue create salts --sql
+      instep queue create salts
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        if sql:
+            show_statements(out, found.statements())
+            return
+        found.create()
+    out.result(
+        {"name": name, "created": True},
+        lambda: out.line(f"{name}: live writes are captured.{next_step(name, 'backfill')}"),
+    )
+
+
+@app.command("backfill")
+def backfill(
+    name: QueueArgument,
+    sql: SqlOption = False,
+    quiet: QuietOption = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring in what was there before the queue was created.
+
+    It goes by ranges of keys, beside live writes. After Ctrl-C or a crash the next call goes on; once it is complete,
+    another call begins anew, which changes nothing that is right.
+
+    \b
+    Examples:
+      instep queue backfill salts
+      instep queue backfill salts --sql
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json, quiet=quiet)
+    with load(project).queue(name) as found:
+        if sql:
+            show_statements(out, found.backfill_statements())
+            return
+        with terminate_like_ctrl_c(), out.progress() as progress:
+            done = found.backfill(progress=progress)
+    out.result(_backfill_dict(name, done), lambda: _show_backfill(out, name, done))
+
+
+@app.command("verify")
+def verify(
+    name: QueueArgument,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Offer again what is missing, then compare anew.", show_default=False)
+    ] = False,
+    quiet: QuietOption = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare a queue with the anti-join it replaces, in both directions. Exits with 2 when they differ.
+
+    What differs for a moment only, since the tables are written to meanwhile, is looked at again. Keys that failed and
+    wait for their next try are no difference, and neither are keys that reading would withdraw.
+
+    \b
+    Examples:
+      instep queue verify salts
+      instep queue verify salts --repair --json
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json, quiet=quiet)
+    with load(project).queue(name) as found, out.progress() as progress:
+        seen = found.verify(repair=repair, progress=progress)
+    equal = seen.verdict.equal
+
+    def show() -> None:
+        for line in verdict_lines(seen.verdict):
+            out.line(f"{name}: {line}")
+        for what, keys in (("missing", seen.missing), ("surplus", seen.surplus)):
+            if keys:
+                out.line(f"{what}: {', '.join(map(str, keys[:20]))}{' …' if len(keys) > 20 else ''}")
+        out.line(next_step(name, "switch") if equal else next_step(name, "verify", "--repair"))
+
+    verdict = {**_verdict_dict(seen.verdict), "missing_keys": seen.missing, "surplus_keys": seen.surplus}
+    out.result({"name": name, **verdict}, show)
+    if not equal:
+        raise typer.Exit(ExitCode.CHANGES)
+
+
+@app.command("switch")
+def switch(
+    name: QueueArgument,
+    back: Annotated[
+        bool, typer.Option("--back", help="Read the anti-join again, as before.", show_default=False)
+    ] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have `instep queue next` read the queue from now on, and not the anti-join.
+
+    Refused unless the last `verify` found them equal, within a day.
+
+    \b
+    Examples:
+      instep queue switch salts
+      instep queue switch salts --back
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        changed = found.switch(back=back)
+    reads = "anti-join" if back else "queue"
+    text = f"{name}: `instep queue next` reads the {reads}{' from now on' if changed else ' already'}."
+    out.result({"name": name, "reads": reads, "changed": changed}, lambda: out.line(text))
+
+
+@app.command("observe")
+def observe(
+    name: QueueArgument,
+    since: Annotated[
+        int,
+        typer.Option("--since", metavar="DURATION", parser=duration_value, help="How far to look back."),
+    ] = "7d",  # type: ignore[assignment]  # Typer parses defaults too, and shows them as they are written.
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What reading cost, by the database's own log: the queue beside its anti-join.
+
+    \b
+    Examples:
+      instep queue observe salts
+      instep queue observe salts --since 1h --json
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        seen = found.observe(since=timedelta(milliseconds=since))
+    out.result([_observation_dict(each) for each in seen], lambda: _show_observed(out, seen))
+
+
+@app.command("drop-done")
+def drop_done(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Remove from disk what is done: rows of keys that are covered, and offers that were withdrawn.
+
+    Reading does not need it: what is done costs no read anything.
+
+    \b
+    Examples:
+      instep queue drop-done salts
+      instep queue drop-done salts --json
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        rows = found.drop_done()
+    out.result({"name": name, "rows": rows}, lambda: out.line(f"{name}: {amount(rows, 'row')} removed."))
+
+
+@app.command("status")
+def status(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """How far a queue is on its way, and what is in it.
+
+    \b
+    Examples:
+      instep queue status salts
+      instep queue status salts --json
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        seen = found.status()
+    out.result(seen.as_dict(), lambda: show_status(out, seen))
+
+
+def _backfill_dict(name: str, done: Backfill) -> dict[str, Any]:
+    filling = done.filling
+    return {
+        "name": name,
+        "keys": filling.keys,
+        "pending": filling.pending,
+        "seconds": filling.took / 1000,
+        "resumed_at": done.began_at,
+    }
+
+
+def _show_backfill(out: Output, name: str, done: Backfill) -> None:
+    filling = done.filling
+    resumed = "" if done.began_at is None else f" (the last part from key {done.began_at} on)"
+    out.line(
+        f"{name}: {amount(filling.keys, 'key')} in {seconds_text(filling.took / 1000)}{resumed}, "
+        f"{filling.pending:,} pending. {next_step(name, 'verify')}"
+    )
+
+
+def _verdict_dict(verdict: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"equal": verdict.equal, **asdict(verdict)}
+
+
+def _observation_dict(seen: Observation) -> dict[str, Any]:
+    return {
+        "comment": seen.comment,
+        "queries": seen.queries,
+        "mean_ms": seen.mean.total_seconds() * 1000,
+        "p99_ms": None if seen.p99 is None else seen.p99.total_seconds() * 1000,
+        "rows_read": seen.rows_read,
+        "memory": seen.memory,
+    }
+
+
+def _show_observed(out: Output, seen: Sequence[Observation]) -> None:
+    if not seen:
+        out.line("Nothing was read in that time, as far as the database's log knows.")
+        return
+    rows = [
+        [
+            each.comment,
+            each.queries,
+            each.mean.total_seconds() * 1000,
+            None if each.p99 is None else each.p99.total_seconds() * 1000,
+            None if each.rows_read is None else round(each.rows_read),
+            None if each.memory is None else round(each.memory),
+        ]
+        for each in seen
+    ]
+    out.table(None, ["comment", "queries", "mean ms", "p99 ms", "rows read", "memory"], rows)

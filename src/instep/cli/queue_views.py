@@ -1,0 +1,86 @@
+"""How a queue looks to people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.cli.output import Output, ago_text, bytes_text, seconds_text, span_text
+from instep.domain.amounts import amount
+
+if TYPE_CHECKING:
+    from instep.ledger.holds import HoldCount
+    from instep.service.queues.status import QueueStatus
+    from instep.service.queues.words import Filling, Verdict
+
+_NEXT = {
+    "declared": "create",
+    "created": "backfill",
+    "backfilling": "backfill",
+    "backfilled": "verify",
+    "verified": "switch",
+}
+
+
+def next_step(name: str, command: str, options: str = "") -> str:
+    return f"Next: instep queue {command} {name} {options}".rstrip()
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """What a comparison found."""
+    pending = f"{amount(verdict.pending, 'key')} pending, compared in {seconds_text(verdict.took / 1000)}"
+    lines = [f"equal to its anti-join: {pending}"]
+    if not verdict.equal:
+        lines = [f"differs from its anti-join: {verdict.missing:,} missing, {verdict.surplus:,} surplus; {pending}"]
+    if verdict.repaired:
+        lines.append(f"{amount(verdict.repaired, 'difference')} repaired")
+    if verdict.held:
+        lines.append(f"{amount(verdict.held, 'key')} out of what is read, since they are leased or failed")
+    if verdict.stale:
+        lines.append(f"{amount(verdict.stale, 'key')} offered though covered: reading withdraws them")
+    if verdict.raced:
+        lines.append(f"{amount(verdict.raced, 'key')} differed for a moment only: they are written to")
+    return lines
+
+
+def show_status(out: Output, seen: QueueStatus) -> None:
+    phase = str(seen.phase)
+    rows: list[tuple[str, str]] = [("phase", phase), ("on", seen.on)]
+    rows.append(("read from", "the queue" if phase == "switched" else "the anti-join"))
+    if seen.filling is not None:
+        rows.append(("backfill", _filling(seen.filling)))
+    if seen.verdict is not None:
+        equal = "equal" if seen.verdict.equal else f"{seen.verdict.missing + seen.verdict.surplus:,} differ"
+        rows.append(("verified", f"{equal}, {ago_text(seen.verdict.at, seen.now)}"))
+    if seen.counts is not None:
+        counts = seen.counts
+        size = "" if counts.bytes is None else f", {bytes_text(counts.bytes)}"
+        rows.append(("offered", f"{counts.offered:,} ({counts.withdrawn:,} withdrawn to be removed{size})"))
+        rows.append(("oldest", _oldest(seen)))
+        rows += [("garbage", f"{number:,} in {table}") for table, number in counts.garbage.items() if number]
+    rows.append(("leased", _held(seen.leased, seen.now, "lease ran out")))
+    rows.append(("retrying", _held(seen.retrying, seen.now, "due")))
+    rows.append(("parked", _held(seen.parked, seen.now, "")))
+    out.line(seen.name)
+    for label, text in rows:
+        out.line(f"  {label:<10} {text}")
+    if phase in _NEXT:
+        out.line(next_step(seen.name, _NEXT[phase]))
+
+
+def _filling(filling: Filling) -> str:
+    how_far = "complete" if filling.complete else f"{filling.share:.0%} of the key range"
+    return f"{how_far}, {amount(filling.keys, 'key')}, {filling.pending:,} pending, {seconds_text(filling.took / 1000)}"
+
+
+def _oldest(seen: QueueStatus) -> str:
+    if seen.oldest_key is None:
+        return "-"
+    when = "" if seen.oldest is None else f", {ago_text(round(seen.oldest.timestamp() * 1000), seen.now)}"
+    return f"key {seen.oldest_key}{when}"
+
+
+def _held(count: HoldCount, now: int, due: str) -> str:
+    if not count.keys:
+        return "0"
+    more = f", {count.due:,} {due}" if due and count.due else ""
+    return f"{count.keys:,}{more} (the oldest for {span_text(now - count.since)})"

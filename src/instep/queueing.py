@@ -1,0 +1,135 @@
+"""The part of the Python API that has to do with pending queues.
+
+with instep.load().queue("salts") as queue:
+    queue.create()
+    queue.backfill()
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from instep.project import Project
+from instep.service.compose import Workshop
+from instep.service.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from instep.ledger.port import Ledger
+    from instep.pending.port import Observation, PendingStore
+    from instep.service.queues.backfill import Backfill
+    from instep.service.queues.status import QueueStatus
+    from instep.service.queues.verify import Verified
+
+#: How far `observe` looks back unless told otherwise.
+WEEK = timedelta(days=7)
+
+
+class Queueing:
+    """Of one project; see `app.Instep`."""
+
+    project: Project
+
+    def queue(self, name: str) -> PendingQueue:
+        """A queue of the project, open until it is closed. Raises `UserError` for one that is not declared."""
+        return PendingQueue(self.project, name)
+
+
+class PendingQueue:
+    """The keys of a table that nothing covers yet: see docs/queues.md. Not shared between threads."""
+
+    def __init__(self, project: Project, name: str) -> None:
+        from instep.service.queues.opening import PART_KEYS, declared_queue, open_queue
+
+        self.project, self.name = project, name
+        self._workshop = Workshop(project)
+        self._goal = PART_KEYS[declared_queue(project, name).engine]
+        self._store: PendingStore = open_queue(project, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if "_ledger" in self.__dict__:
+            self._ledger.close()
+        self._store.close()
+
+    # Its phases.
+
+    def statements(self) -> tuple[str, ...]:
+        """What `create` runs."""
+        return self._store.statements()
+
+    def create(self) -> None:
+        """Make its tables, and have live writes captured from now on. Does nothing when it is there."""
+        self._store.create()
+
+    def backfill_statements(self) -> tuple[str, ...]:
+        """What `backfill` runs, for all of the keys that are left."""
+        from instep.service.queues.backfill import backfill_statements
+
+        return backfill_statements(self._store)
+
+    def backfill(self, *, progress: Progress | None = None) -> Backfill:
+        """Bring in what was there before live capture; after an interruption, the next call goes on."""
+        from instep.service.queues.backfill import backfill
+
+        return backfill(self._store, self._workshop.clock, progress or Silent(), goal=self._goal)
+
+    def verify(self, *, repair: bool = False, progress: Progress | None = None) -> Verified:
+        """Compare it with the anti-join it replaces. With `repair`, what is missing is offered again."""
+        from instep.service.queues.verify import verify
+
+        with closing(self._workshop.ledger(read_only=True)) as ledger:
+            return verify(
+                self._store,
+                lambda keys: ledger.held_keys(self.name, keys),
+                ledger.now,
+                self._workshop.clock,
+                progress or Silent(),
+                goal=self._goal,
+                repair=repair,
+            )
+
+    def switch(self, *, back: bool = False) -> bool:
+        """Have consumers read the queue from now on (or, `back`, the anti-join). Whether that is a change."""
+        from instep.service.queues.switch import switch, switch_back
+
+        if back:
+            return switch_back(self._store)
+        with closing(self._workshop.ledger(read_only=True)) as ledger:
+            return switch(self._store, ledger.now())
+
+    def observe(self, *, since: timedelta = WEEK) -> list[Observation]:
+        """What reading cost, by the database's own log: the queue, and its anti-join."""
+        return self._store.observe(datetime.now(UTC) - since)
+
+    def drop_done(self) -> int:
+        """Remove from disk what is withdrawn and covered; the number of rows."""
+        from instep.service.queues.opening import demand_created
+
+        demand_created(self._store)
+        return self._store.clean()
+
+    def status(self) -> QueueStatus:
+        """How far it is on its way, and what is in it."""
+        from instep.service.queues.opening import open_queue
+        from instep.service.queues.status import queue_status
+
+        label = self.project.queues[self.name].label
+        other_end = open_queue(self.project, self.name, reverse=True)
+        with closing(other_end), closing(self._workshop.ledger(read_only=True)) as ledger:
+            return queue_status(self._store, other_end, label, ledger)
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        """For consumers, who change it again and again."""
+        return self._workshop.ledger()

@@ -1,0 +1,59 @@
+"""Which engine stands behind a queue of the project."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from instep.errors import UserError
+from instep.project import Project, Queue
+
+if TYPE_CHECKING:
+    from instep.pending.port import PendingStore
+    from instep.project.queues import Engine
+
+#: Keys that one statement of a backfill or a comparison deals with. Those of ClickHouse hold up nobody; the others keep
+#: writers waiting (SQLite), or transactions open (PostgreSQL).
+PART_KEYS: Final[dict[Engine, int]] = {
+    "clickhouse": 2_000_000,
+    "chdb": 2_000_000,
+    "postgresql": 200_000,
+    "sqlite": 100_000,
+}
+
+
+def declared_queue(project: Project, name: str) -> Queue:
+    """Raises `UserError` for one that there is not."""
+    if name not in project.queues:
+        hint = f"Declared: {', '.join(project.queues)}." if project.queues else "Declare it under `queues`."
+        raise UserError(f"no queue is named {name!r}", hint=hint)
+    return project.queues[name]
+
+
+def open_queue(project: Project, name: str, *, reverse: bool = False) -> PendingStore:
+    """The queue where its tables are; its user closes it. `reverse`: to be read from its other end."""
+    queue = declared_queue(project, name)
+    address, spec = project.queue_address(name), queue.spec(name)
+    if reverse:
+        spec = replace(spec, newest_first=not spec.newest_first)
+    match queue.engine:
+        case "sqlite":
+            from instep.pending.sqlite import SqlitePending
+
+            return SqlitePending(Path(address), spec)
+        case "postgresql":
+            from instep.pending.postgres import PostgresPending
+
+            return PostgresPending(address, queue.schema_, spec)
+        case "clickhouse" | "chdb":
+            from instep.pending.clickhouse.store import ClickHousePending
+
+            return ClickHousePending(address, spec)
+
+
+def demand_created(store: PendingStore) -> None:
+    """Raises `UserError` when there is nothing of the queue in the database yet."""
+    if not store.exists():
+        name = store.spec.name
+        raise UserError(f"the queue {name} is not there yet", hint=f"Make it with: instep queue create {name}")

@@ -1,0 +1,58 @@
+"""A range of keys in parts of some number of keys each: nobody knows beforehand how keys lie in a range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from instep.domain.clock import Clock
+from instep.domain.pending import KeyRange
+from instep.errors import Transient
+
+FIRST_WIDTH: Final = 100_000
+#: Keys may lie far apart, and then close together: from one part to the next the width changes so much at most.
+_CHANGE: Final = 8
+
+_TRIES: Final = 6
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """One part that is done."""
+
+    keys: KeyRange
+    seconds: float
+
+
+def next_width(width: int, found: int, goal: int) -> int:
+    """As wide as would have held so many keys. How long it took does not matter: a table that is not sorted by the key
+    is read as a whole for each part, however narrow.
+    """
+    factor = min(_CHANGE, goal / max(found, 1))
+    return max(1, int(width * max(factor, 1 / _CHANGE)))
+
+
+def strides(
+    keys: KeyRange, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int], goal: int, clock: Clock
+) -> Iterator[tuple[Stride, Part]]:
+    """Do all parts, from the lowest keys to the highest; `found` is how many keys one had, and `goal` how many it
+    should have. A part that is too much for the database is halved; what passes is waited for.
+    """
+    lowest, width, failed = keys.lowest, FIRST_WIDTH, 0
+    while lowest < keys.below:
+        part = KeyRange(lowest, min(lowest + width, keys.below))
+        began = clock.monotonic()
+        try:
+            done = work(part)
+        except Transient:
+            failed += 1
+            if failed == _TRIES:
+                raise
+            clock.sleep(0.1 * 2**failed)
+            width = max(1, width // 2)
+            continue
+        yield Stride(part, clock.monotonic() - began), done
+        width, failed, lowest = next_width(part.below - part.lowest, found(part, done), goal), 0, part.below

@@ -1,0 +1,32 @@
+"""From the anti-join to the queue, and back."""
+
+from __future__ import annotations
+
+from instep.errors import UserError
+from instep.pending.port import PendingStore
+from instep.service.queues.opening import demand_created
+from instep.service.queues.words import recall, remember_reader
+
+
+def switch(store: PendingStore, now: int) -> bool:
+    """From now on `next` reads the queue. Refused unless it was equal to its anti-join not long ago. Whether anything
+    changed.
+    """
+    demand_created(store)
+    words, name = recall(store), store.spec.name
+    if words.switched:
+        return False
+    if (reason := words.why_not_switch(now)) is not None:
+        why, command = reason
+        raise UserError(f"the queue {name} {why}", hint=f"Run: instep queue {command} {name}")
+    remember_reader(store, switched=True)
+    return True
+
+
+def switch_back(store: PendingStore) -> bool:
+    """From now on `next` reads the anti-join. Whether anything changed."""
+    demand_created(store)
+    if not recall(store).switched:
+        return False
+    remember_reader(store, switched=False)
+    return True

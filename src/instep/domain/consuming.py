@@ -110,10 +110,10 @@ def lease(hold: Hold | None, terms: Terms, *, retries: bool) -> Hold | None:
 
 
 def extend(hold: Hold | None, fence: int, until: int) -> Hold | Refusal:
-    """Its holder may do that even if the lease ran out, while nobody else was given the key."""
+    """Its holder may do that even if the lease ran out, while nobody else was given the key. It never gets shorter."""
     if hold is None or hold.holder is None or hold.fence != fence:
         return _refusal(hold, fence)
-    return replace(hold, due=until)
+    return replace(hold, due=max(until, hold.due or 0))
 
 
 def fail(hold: Hold | None, fence: int | None, error: str, now: int) -> Hold | Refusal:

@@ -65,22 +65,12 @@ class HoldingLedger(ABC):
         _demand_bounded(len(keys))
 
         def work(rows: HoldRows) -> Leased:
-            terms = _terms(rows, queue, holder, lasting)
-            return _lease(rows, queue, keys, rows.of(queue, keys, lock=True), terms, retries=retries)
+            fence = rows.lock(queue) + 1
+            now = rows.now()  # not before the lock, which may have taken long to get
+            terms = Terms(fence, holder, now, now + lasting)
+            return _lease(rows, queue, keys, terms, retries=retries)
 
         return self._change_holds(work) if keys else Leased({}, {})
-
-    def lease_due_keys(self, queue: str, limit: int, holder: str, *, lasting: int) -> dict[int, Hold]:
-        _demand_bounded(limit)
-
-        def work(rows: HoldRows) -> dict[int, Hold]:
-            terms = _terms(rows, queue, holder, lasting)
-            due = rows.due(queue, limit)
-            # What was acknowledged since is not to be had any more.
-            held = rows.of(queue, due, lock=True)
-            return dict(_lease(rows, queue, [key for key in due if key in held], held, terms, retries=True).leased)
-
-        return self._change_holds(work) if limit else {}
 
     def due_keys(self, queue: str, limit: int) -> dict[int, Hold]:
         return self._look_at_holds(lambda rows: rows.due(queue, limit))
@@ -172,15 +162,8 @@ class HoldingLedger(ABC):
         return self._change_holds(work)
 
 
-def _terms(rows: HoldRows, queue: str, holder: str, lasting: int) -> Terms:
-    fence = rows.lock(queue) + 1
-    now = rows.now()  # not before the lock, which may have taken long to get
-    return Terms(fence, holder, now, now + lasting)
-
-
-def _lease(
-    rows: HoldRows, queue: str, keys: Iterable[int], before: Mapping[int, Hold], terms: Terms, *, retries: bool
-) -> Leased:
+def _lease(rows: HoldRows, queue: str, keys: Iterable[int], terms: Terms, *, retries: bool) -> Leased:
+    before = rows.of(queue, keys, lock=True)
     after = {key: consuming.lease(before.get(key), terms, retries=retries) for key in keys}
     changed = {key: each for key, each in after.items() if each is not None}
     leased = {key: each for key, each in changed.items() if each.fence == terms.fence}

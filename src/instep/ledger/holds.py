@@ -46,16 +46,12 @@ class Holds(Protocol):
         self, queue: str, keys: Sequence[int], holder: str, *, lasting: int, retries: bool = False
     ) -> Leased:
         """Lease those that nobody has and that never failed, all under one fence. Also those whose first lease ran out:
-        that is a failed attempt of theirs. With `retries`, all that are due as well, as `lease_due_keys` does.
-        """
-
-    def lease_due_keys(self, queue: str, limit: int, holder: str, *, lasting: int) -> dict[int, Hold]:
-        """Lease keys whose pause is over or whose lease ran out, those that were due first, all under one fence. A
-        lease that ran out is a failed attempt, and may park its key: of those looked at, fewer are leased then.
+        that is a failed attempt of theirs. With `retries`, also those whose pause is over, or whose lease ran out more
+        often: the twelfth time parks its key instead.
         """
 
     def due_keys(self, queue: str, limit: int) -> dict[int, Hold]:
-        """What `lease_due_keys` would look at."""
+        """Those whose pause is over or whose lease ran out, in the order in which they were due."""
 
     def held_keys(self, queue: str, keys: Collection[int]) -> dict[int, Hold]:
         """What is held of these."""

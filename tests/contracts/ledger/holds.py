@@ -22,7 +22,7 @@ def _lease(ledger: Ledger, keys: list[int], holder: str = "ann", *, retries: boo
 
 
 def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, Hold]:
-    return ledger.lease_due_keys(QUEUE, limit, holder, lasting=MINUTE)
+    return dict(_lease(ledger, list(ledger.due_keys(QUEUE, limit)), holder, retries=True).leased)
 
 
 def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> Hold | Refusal:

@@ -7,6 +7,7 @@ rows with `_deleted` (without a reader seeing them through this target): an olde
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 _SLOTS = 16
 _LEAST_BITS, _MOST_BITS = 16, 27
 
-_ORDER, _ROW = "_order", "_row"
+#: Rows in a batch of a file, and files that are read at once.
+_BATCH, _READERS = 131_072, 2
+
+_ORDER, _ROW, _ADDRESS = "_order", "_row", "_rowaddr"
 
 #: Types of columns where no row comes.
 _TYPES_OF_NONE = {KEY: pa.uint64(), DELETED: pa.bool_()}
@@ -65,40 +69,79 @@ class Merge:
 
     def _losers(self, head: Any, coming: _Coming, numbers: Numbers) -> Losers:
         ordered = np.sort(numbers)
-        addresses, theirs = _same_numbers(head, ordered)
+        addresses, theirs = _same_numbers(self.place, self.table, head, ordered)
         doubtful = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], theirs)
         if not len(doubtful):
             return Losers(np.empty(0, np.uint64), np.empty(0, np.int64), 0)
         columns = [*self.spec.key, VERSION, DELETED]
         rows = np.flatnonzero(np.isin(numbers, doubtful))
         mine = coming.read(columns).take(pa.array(rows, pa.int64()))
-        there = head._take_rows(pa.array(addresses), columns=columns).select(columns) if len(addresses) else None
+        there = None
+        if len(addresses):
+            # Without those that were deleted.
+            there = head._take_rows(pa.array(addresses), columns=[*columns, _ADDRESS])
+            addresses, there = there.column(_ADDRESS).to_numpy(), there.select(columns)
         return _decide(self.spec, mine, rows, there, addresses)
 
 
-def _same_numbers(head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
-    """Addresses and key numbers of rows that are there and have one of these numbers.
+def _same_numbers(place: Place, table: str, head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
+    """Addresses and key numbers of rows that have one of these numbers: of those that are there, and of some that were.
 
-    A scan of all numbers that are there costs less than an index of them would: with 5,000,000 rows a tenth of a second
-    (2 cores), and nothing for rows that come.
+    A scan of all numbers that are there costs less than an index of them would, and nothing for rows that come. By the
+    files: that takes less than half of what a scan of the dataset does (5,000,000 rows: 68 instead of 163 ms of
+    processor time).
     """
-    addresses, found = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-    if not len(ordered) or not head.get_fragments():
-        return addresses[0], found[0]
-    # By the upper bits, so that the ordered ones fill it from one end to the other.
-    bits = min(max(_LEAST_BITS, (len(ordered) * _SLOTS).bit_length()), _MOST_BITS)
-    shift = np.uint64(64 - bits)
-    taken = np.zeros(1 << bits, np.bool_)
-    taken[(ordered >> shift).view(np.int64)] = True
-    for batch in head.scanner(columns=[KEY], with_row_address=True, batch_size=131_072).to_batches():
-        theirs = batch.column(KEY).to_numpy()
-        maybe = np.flatnonzero(taken[(theirs >> shift).view(np.int64)])
-        if len(maybe):
-            at = np.minimum(np.searchsorted(ordered, theirs[maybe]), len(ordered) - 1)
-            same = maybe[ordered[at] == theirs[maybe]]
-            addresses.append(batch.column("_rowaddr").to_numpy()[same])
+    fragments = head.get_fragments() if len(ordered) else []
+    taken = _Taken.by(ordered)
+
+    def look(fragment: Any) -> tuple[npt.NDArray[np.uint64], Numbers]:
+        (file,) = fragment.metadata.files
+        rows, found, begins = [np.empty(0, np.int64)], [np.empty(0, np.uint64)], 0
+        for batch in _opened(place, table, file.path, [KEY]).read_all(batch_size=_BATCH).to_batches():
+            theirs = batch.column(KEY).to_numpy()
+            same = taken.rows(theirs)
+            rows.append(same + begins)
             found.append(theirs[same])
-    return np.concatenate(addresses), np.concatenate(found)
+            begins += len(theirs)
+        fragment_id = np.uint64(fragment.fragment_id << 32)
+        return np.concatenate(rows).astype(np.uint64) | fragment_id, np.concatenate(found)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        looked = [(np.empty(0, np.uint64), np.empty(0, np.uint64)), *pool.map(look, fragments)]
+    return np.concatenate([each for each, _ in looked]), np.concatenate([each for _, each in looked])
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Numbers in order, and a filter that is asked first: by their upper bits, so that they fill it from one end to the
+    other.
+    """
+
+    ordered: Numbers
+    shift: np.uint64
+    filter: npt.NDArray[np.bool_]
+
+    @classmethod
+    def by(cls, ordered: Numbers) -> _Taken:
+        bits = min(max(_LEAST_BITS, (len(ordered) * _SLOTS).bit_length()), _MOST_BITS)
+        shift, taken = np.uint64(64 - bits), np.zeros(1 << bits, np.bool_)
+        taken[(ordered >> shift).view(np.int64)] = True
+        return cls(ordered, shift, taken)
+
+    def rows(self, numbers: Numbers) -> npt.NDArray[np.int64]:
+        """Which of these are among them."""
+        maybe = np.flatnonzero(self.filter[(numbers >> self.shift).view(np.int64)])
+        at = np.minimum(np.searchsorted(self.ordered, numbers[maybe]), len(self.ordered) - 1)
+        found: npt.NDArray[np.int64] = maybe[self.ordered[at] == numbers[maybe]]
+        return found
+
+
+def _opened(place: Place, table: str, file: str, columns: Sequence[str]) -> Any:
+    lance_library()
+    from lance.file import LanceFileReader
+
+    path = f"{place.dataset_uri(table)}/data/{file}"
+    return LanceFileReader(path, storage_options=dict(place.storage_options) or None, columns=list(columns))
 
 
 def _decide(
@@ -152,16 +195,11 @@ class _Coming:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All their rows, one fragment after another."""
-        lance_library()
-        from lance.file import LanceFileReader
-
         found = []
         for fragment in self._fragments:
             (file,) = fragment.files
-            path = f"{self._place.dataset_uri(self._table)}/data/{file.path}"
-            options = dict(self._place.storage_options) or None
-            reader = LanceFileReader(path, storage_options=options, columns=list(columns))
-            found.append(reader.read_all(batch_size=65_536).to_table().select(columns))
+            reader = _opened(self._place, self._table, file.path, columns)
+            found.append(reader.read_all(batch_size=_BATCH).to_table().select(columns))
         empty = pa.table({name: pa.array([], _TYPES_OF_NONE.get(name, pa.null())) for name in columns})
         return pa.concat_tables(found).combine_chunks() if found else empty
 

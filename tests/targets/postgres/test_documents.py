@@ -14,9 +14,9 @@ import pytest
 from psycopg import sql
 
 from instep.errors import UserError
+from instep.postgres.connection import Session
 from instep.targets.port import ChunkChanges, DocumentTarget, row_schema
 from instep.targets.postgres import PostgresTarget, chunk_upkeep, pgvector
-from instep.targets.postgres.connection import Session
 from instep.targets.postgres.documents import PostgresDocuments
 from tests.contracts.table_rows import SPECS
 from tests.contracts.target import TargetContract

@@ -11,8 +11,9 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
-from instep.targets.postgres import PostgresTarget, connection
-from instep.targets.postgres.connection import Session
+from instep.postgres import connection
+from instep.postgres.connection import Session
+from instep.targets.postgres import PostgresTarget
 from tests.contracts.table_rows import SPECS, Edge, Node, edges, nodes, put, staged
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE

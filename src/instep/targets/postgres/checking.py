@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from instep.errors import Away, Transient, UserError
+from instep.postgres.connection import Place, Session
 from instep.targets.postgres import registry
-from instep.targets.postgres.connection import Place, Session
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from instep.errors import UserError
+from instep.postgres.connection import Name, Session
 from instep.targets.postgres import upkeep
 from instep.targets.postgres.chunks import WORDS, DocumentIndex
-from instep.targets.postgres.connection import Name, Session
 from instep.targets.postgres.pgvector import MAX_HALVED, pgvector
 
 #: From here on the neighbours are found by an index.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instep.domain.columns import STRING
 from instep.errors import Conflict
+from instep.postgres.connection import Name, Place, Session, names
 from instep.targets.port import ChunkChanges, existing_schema, row_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, kinds, staged_definition
-from instep.targets.postgres.connection import Name, Place, Session, names
 from instep.targets.postgres.encoding import encoded
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector

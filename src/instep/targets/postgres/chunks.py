@@ -14,9 +14,9 @@ from psycopg import sql
 
 from instep.domain.columns import INT32, INT64, STRING, ColumnType
 from instep.errors import UserError
+from instep.postgres.connection import Name, Session, names
 from instep.targets.port import row_schema
 from instep.targets.postgres import pgvector, registry
-from instep.targets.postgres.connection import Name, Session, names
 from instep.targets.postgres.encoding import Vector
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.pgvector import Pgvector

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict
+from instep.postgres.connection import Session
 from instep.targets.postgres import staging
-from instep.targets.postgres.connection import Session
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.registry import Index
 

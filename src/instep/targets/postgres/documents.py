@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
+from instep.postgres.connection import Missing, Place, Session
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres import (
     chunk_upkeep,
@@ -23,7 +24,6 @@ from instep.targets.postgres import (
 )
 from instep.targets.postgres.checking import checked
 from instep.targets.postgres.chunks import DocumentIndex
-from instep.targets.postgres.connection import Missing, Place, Session
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.registry import fitting
 

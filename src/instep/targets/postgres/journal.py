@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced
-from instep.targets.postgres.connection import Session
+from instep.postgres.connection import Session
 from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
 
 

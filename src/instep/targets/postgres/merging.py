@@ -11,7 +11,7 @@ from psycopg import sql
 
 from instep.domain.columns import TypeName
 from instep.errors import UserError
-from instep.targets.postgres.connection import Name, Session, names
+from instep.postgres.connection import Name, Session, names
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.reading import below_prefix
 from instep.targets.postgres.staging import TASK

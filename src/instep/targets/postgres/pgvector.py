@@ -8,7 +8,7 @@ from typing import Final
 from psycopg import sql
 
 from instep.errors import UserError
-from instep.targets.postgres.connection import Name, Session
+from instep.postgres.connection import Name, Session
 
 #: The longest vector that a column holds.
 MAX_DIMENSIONS: Final = 16_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg import sql
 
 from instep.domain.columns import Column, TypeName
-from instep.targets.postgres.connection import Name, Session
+from instep.postgres.connection import Name, Session
 from instep.targets.postgres.layout import plain_type
 from instep.targets.tables import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from psycopg import sql
 
 from instep.errors import UserError
+from instep.postgres.connection import MAX_NAME, Missing, Name, Session
 from instep.targets.names import checked_name
-from instep.targets.postgres.connection import MAX_NAME, Missing, Name, Session
 
 #: What every table of Instep's own begins with, so that no index may.
 OURS: Final = "instep_"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from psycopg import sql
 
+from instep.postgres.connection import Name, Session, names
 from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_TEXT, DocumentIndex
-from instep.targets.postgres.connection import Name, Session, names
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
 

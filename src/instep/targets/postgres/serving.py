@@ -8,7 +8,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.postgres.connection import Missing, Name, Session
+from instep.postgres.connection import Missing, Name, Session
 from instep.targets.postgres.registry import ALIASES, EPOCHS, INDEXES, PROMOTIONS, columns_of, fitting, prepare
 
 

@@ -11,9 +11,9 @@ from psycopg import sql
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.postgres.connection import Missing, Name, Place, Session, names
 from instep.targets.postgres import committing, layout, merging, reading, registry, serving, staging, upkeep, values
 from instep.targets.postgres.checking import checked
-from instep.targets.postgres.connection import Missing, Name, Place, Session, names
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import TableIndex, fitting_specs, known, stored_type
 from instep.targets.postgres.registry import fitting

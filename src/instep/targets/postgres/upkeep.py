@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.targets.postgres.connection import Session
+from instep.postgres.connection import Session
 from instep.targets.postgres.registry import INDEXES
 from instep.targets.tables import alias_owns
 

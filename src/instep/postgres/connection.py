@@ -13,7 +13,7 @@ from psycopg import sql
 from instep.domain.server_address import ServerAddress, server_address
 from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
 from instep.errors import InstepError, Transient, Unknown, UserError
-from instep.targets.postgres.pool import Connection, borrowed
+from instep.postgres.pool import Connection, borrowed
 
 #: The name of what PostgreSQL names has at most so many bytes; it would cut off the rest.
 MAX_NAME: Final = 63
@@ -37,6 +37,8 @@ _SESSION: Final = {
     "client_min_messages": "warning",
     # A backslash in a statement is one.
     "standard_conforming_strings": "on",
+    # Moments without a zone mean the same wherever the server is.
+    "TimeZone": "UTC",
     "lock_timeout": "30s",
     # A wave is as large as it is, and so is the statement that writes it.
     "statement_timeout": "0",
@@ -81,7 +83,7 @@ class Place:
         try:
             address = self.address
         except ValueError as error:
-            raise UserError(f"the address of a PostgreSQL target {error}") from None
+            raise UserError(f"the address of PostgreSQL {error}") from None
         if address.kind != "postgresql":
             raise UserError(f"{address.label} is no address of PostgreSQL", hint="It begins with postgresql://")
         if not self.schema or "\0" in self.schema or len(self.schema.encode()) > MAX_NAME:
@@ -115,7 +117,7 @@ class Place:
                 stack.callback(connection.close)
                 if connection.info.server_version < _VERSION:
                     raise UserError(
-                        f"PostgreSQL {connection.info.server_version // 10_000} is too old for a target",
+                        f"PostgreSQL {connection.info.server_version // 10_000} is too old",
                         where=self.shown,
                         hint=f"Use {_VERSION // 10_000} or newer.",
                     )
@@ -143,6 +145,13 @@ class Session:
             # In binary: floating-point numbers as they are, and bytes half as long.
             cursor = self._connection.cursor(binary=True)
             cursor.execute(sql.SQL(statement).format(**parts), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """A whole statement that needs no parameters: neither % nor braces mean anything in it."""
+        with self._understood():
+            cursor = self._connection.cursor(binary=True)
+            cursor.execute(sql.SQL(statement))
             return cursor.fetchall() if cursor.description else []
 
     def load(self, statement: LiteralString, pieces: list[bytes], **parts: sql.Composable) -> None:
@@ -207,12 +216,12 @@ def _refused(sqlstate: str | None, reason: str, where: str) -> UserError:
 
 
 _MENDABLE: Final = {
-    Trouble.LOGIN: ("PostgreSQL refused the user or the password", "Check user and password of the target's address."),
+    Trouble.LOGIN: ("PostgreSQL refused the user or the password", "Check user and password of its address."),
     Trouble.NO_DATABASE: ("there is no such database", "Create it first: CREATE DATABASE … ENCODING 'UTF8'"),
     Trouble.RIGHTS: (
-        "the target's user may not do this ({reason})",
+        "its user may not do this ({reason})",
         "Give it the right to create tables: GRANT USAGE, CREATE ON SCHEMA … TO …",
     ),
     Trouble.FULL: ("the disk of the server is full ({reason})", "Free some space there, then run again."),
-    Trouble.OPTION: ("an option of the target's address is not usable ({reason})", None),
+    Trouble.OPTION: ("an option of its address is not usable ({reason})", None),
 }

@@ -1,0 +1,145 @@
+"""Tables of a queue, and the triggers that keep it. Two rules make every interleaving safe under READ COMMITTED:
+
+* An event that may make a key pending adds a row of its own to the offers, in its own transaction, and never changes
+  another: whoever withdraws takes exactly the rows whose truth it has seen, so nothing that happened since is lost. A
+  source row is not offered where its transaction sees a cover: whatever takes that cover back offers the key without
+  looking at anything.
+* An event that covers a key takes those offers that it sees and nobody holds. What is left is covered, and reading
+  finds that.
+
+So writers of the user's tables never wait for each other because of the queue, and it brings them no deadlock.
+
+Transactions with one snapshot (REPEATABLE READ and above) may see covers that are long gone: they offer always.
+"""
+
+from __future__ import annotations
+
+from instep.domain.pending import QueueCover
+from instep.pending.postgres.layout import Layout, held, literal, quoted
+from instep.pending.postgres.offering import gathered, offered_already, reoffer, source_keys
+
+#: Trigger functions keep the plan of their first call, which may have been with one row or with a million: only one
+#: plan is good for both.
+_PLANNING = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
+
+_SNAPSHOT = "current_setting('transaction_isolation') <> 'read committed'"
+
+
+def tables(layout: Layout) -> list[str]:
+    participants = ", participants bigint[] NOT NULL" if layout.spec.participants else ""
+    # A row leaves the index by vacuum alone, and what has not left yet is walked over: few dead rows are many here.
+    upkeep = (
+        "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0"
+    )
+    made = [
+        f"CREATE TABLE IF NOT EXISTS {layout.offers} (key bigint NOT NULL, version bigint GENERATED ALWAYS AS IDENTITY,"
+        f" event_time timestamptz{participants}, absent_since xid8, PRIMARY KEY (key, version)) WITH ({upkeep})",
+        f"CREATE TABLE IF NOT EXISTS {layout.acks} (key bigint PRIMARY KEY)",
+        f"CREATE TABLE IF NOT EXISTS {layout.words} (name text PRIMARY KEY, value text NOT NULL)",
+        f"INSERT INTO {layout.words} VALUES ('', {literal(layout.declared())}) ON CONFLICT DO NOTHING",
+    ]
+    if layout.spec.participants:
+        index = quoted(layout.own("participants"))
+        made.append(f"CREATE INDEX IF NOT EXISTS {index} ON {layout.offers} USING gin (participants)")
+    return made
+
+
+def capture(layout: Layout) -> list[str]:
+    source = layout.spec.source.table
+    return [
+        *_trigger(layout, "source_insert", source, _offered(layout, source_keys(layout, "_fresh"))),
+        *_trigger(layout, "source_update", source, _offered(layout, _changed_keys(layout))),
+        *_trigger(layout, "source_truncate", source, _withdrawn(layout, f"SELECT key FROM {layout.offers}")),
+        *(each for number, cover in enumerate(layout.covers, 1) for each in _covering(layout, f"cover{number}", cover)),
+    ]
+
+
+def functions(layout: Layout, covers: int) -> list[str]:
+    """Of all triggers, with so many covers besides the word of consumers."""
+    names = ["source_insert", "source_update", "source_truncate"]
+    names += [
+        f"cover{number}_{event}"
+        for number in range(1, covers + 2)
+        for event in ("insert", "update", "delete", "truncate")
+    ]
+    return [layout.placed(name) for name in names]
+
+
+def _covering(layout: Layout, name: str, cover: QueueCover) -> list[str]:
+    fresh, stale = (_cover_keys(layout, cover, rows) for rows in ("_fresh", "_stale"))
+    withdrawn, offered = _withdrawn(layout, f"{fresh} EXCEPT {stale}"), _reoffered(layout, f"{stale} EXCEPT {fresh}")
+    return [
+        *_trigger(layout, f"{name}_insert", cover.table, _withdrawn(layout, fresh)),
+        *_trigger(layout, f"{name}_update", cover.table, f"{withdrawn}\n  {offered}"),
+        *_trigger(layout, f"{name}_delete", cover.table, _reoffered(layout, stale)),
+        *_trigger(layout, f"{name}_truncate", cover.table, _all_offered(layout)),
+    ]
+
+
+def _trigger(layout: Layout, name: str, table: str, body: str) -> list[str]:
+    event = name.rpartition("_")[2]
+    rows = {
+        "insert": "REFERENCING NEW TABLE AS _fresh ",
+        "update": "REFERENCING OLD TABLE AS _stale NEW TABLE AS _fresh ",
+        "delete": "REFERENCING OLD TABLE AS _stale ",
+    }.get(event, "")
+    end = "$instep$"
+    while end in body:
+        end = f"{end[:-1]}_$"
+    function = layout.placed(name)
+    return [
+        # Whoever may write the user's tables may not write ours: the functions may.
+        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
+        f"{_PLANNING} SET TimeZone = 'UTC' SET search_path = pg_catalog, {quoted(layout.schema)}, pg_temp AS {end}\n"
+        f"#variable_conflict use_column\nBEGIN\n  {body}\n  RETURN NULL;\nEND\n{end}",
+        f"CREATE OR REPLACE TRIGGER {quoted(layout.own(name))} AFTER {event.upper()} ON {layout.table(table)} "
+        f"{rows}FOR EACH STATEMENT EXECUTE FUNCTION {function}()",
+    ]
+
+
+def _changed_keys(layout: Layout) -> str:
+    return f"{source_keys(layout, '_fresh')}\n    EXCEPT {source_keys(layout, '_stale')}"
+
+
+def _offered(layout: Layout, keys: str) -> str:
+    columns, values = gathered(layout)
+    arrived = ", ".join(f"_arrived.{each}" for each in columns)
+    return (
+        f"INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {arrived}\n"
+        f"  FROM (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key) AS _arrived\n"
+        f"  WHERE {_SNAPSHOT}\n  OR (NOT {offered_already(layout, '_arrived')}\n"
+        f"    AND {layout.uncovered('_arrived.key')});"
+    )
+
+
+def _cover_keys(layout: Layout, cover: QueueCover, rows: str) -> str:
+    called = layout.called(cover.table)
+    key = f"{called}.{layout.key_of(cover)}"
+    return f"SELECT {key}::bigint AS key FROM {rows} AS {called} WHERE {held(cover.where)} AND {layout.between(key)}"
+
+
+def _withdrawn(layout: Layout, keys: str) -> str:
+    return (
+        "WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version\n"
+        f"    FROM (SELECT DISTINCT key FROM ({keys}) AS _row) AS _covered\n"
+        f"    JOIN {layout.offers} AS _offer ON _offer.key = _covered.key FOR UPDATE OF _offer SKIP LOCKED)\n"
+        f"  DELETE FROM {layout.offers} AS _offer USING _held"
+        " WHERE _offer.key = _held.key AND _offer.version = _held.version;"
+    )
+
+
+def _reoffered(layout: Layout, keys: str) -> str:
+    """Whether it is pending now is not asked: what it depends on may be changed by those who do not see this."""
+    return f"{reoffer(layout, keys)};"
+
+
+def _all_offered(layout: Layout) -> str:
+    """Nobody writes what is truncated meanwhile, or reads it to decide; but an old snapshot would miss source rows."""
+    called = layout.called(layout.spec.source.table)
+    keys = (
+        f"SELECT {called}.{layout.key}::bigint AS key FROM {layout.table(layout.spec.source.table)} AS {called}"
+        f" WHERE {held(layout.spec.source.where)} AND {layout.between(f'{called}.{layout.key}')}"
+        f" AND {layout.uncovered(f'{called}.{layout.key}')}"
+    )
+    refusal = literal(f"TRUNCATE of what covers the pending queue {layout.spec.name} needs READ COMMITTED")
+    return f"IF {_SNAPSHOT} THEN RAISE EXCEPTION USING MESSAGE = {refusal}; END IF;\n  {reoffer(layout, keys)};"

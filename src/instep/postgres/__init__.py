@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL, for all that speak to it."""

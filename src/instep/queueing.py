@@ -7,6 +7,10 @@ with instep.load().queue("salts") as queue:
 
 from __future__ import annotations
 
+import os
+import random
+import socket
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -18,9 +22,12 @@ from instep.service.compose import Workshop
 from instep.service.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from instep.domain.consuming import Hold
+    from instep.ledger.holds import KeyFailure
     from instep.ledger.port import Ledger
     from instep.pending.port import Observation, PendingStore
     from instep.service.queues.backfill import Backfill
+    from instep.service.queues.consuming import Ack, Answer, Given
     from instep.service.queues.status import QueueStatus
     from instep.service.queues.verify import Verified
 
@@ -128,6 +135,83 @@ class PendingQueue:
         other_end = open_queue(self.project, self.name, reverse=True)
         with closing(other_end), closing(self._workshop.ledger(read_only=True)) as ledger:
             return queue_status(self._store, other_end, label, ledger)
+
+    def drop(self) -> None:
+        """Remove the queue from its database, and what the ledger has of its keys. The tables it is about stay."""
+        self._store.drop()
+        self._ledger.drop_holds(self.name)
+
+    # Its keys.
+
+    def next_statement(self, limit: int, *, participants: Iterable[int] = (), legacy: bool = False) -> str:
+        """What `next` reads by."""
+        from instep.pending.port import Ask
+
+        ask = Ask(limit, participants=tuple(participants))
+        store = self._store
+        return store.anti_join_statement(ask) if self._legacy(legacy) else store.read_statement(ask)
+
+    def next(
+        self,
+        limit: int = 100,
+        *,
+        lease: timedelta | None = None,
+        by: str = "",
+        participants: Iterable[int] = (),
+        legacy: bool = False,
+    ) -> list[Given]:
+        """Keys to be worked on: fresh ones first, at most a tenth that failed before. With `lease`, nobody else is
+        given them for so long. Until `switch`, or with `legacy`, by the anti-join.
+        """
+        from instep.service.queues.consuming import Wanted, next_keys
+        from instep.service.queues.opening import demand_created
+
+        demand_created(self._store)
+        wanted = Wanted(
+            limit,
+            None if lease is None else by or f"{socket.gethostname()}/{os.getpid()}",
+            lease or timedelta(0),
+            tuple(participants),
+            self._legacy(legacy),
+        )
+        return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
+
+    def ack(self, acks: Iterable[Ack]) -> list[Answer]:
+        """These keys are covered; one answer for each."""
+        from instep.service.queues.consuming import acknowledge
+
+        return acknowledge(self._store, self._ledger, list(acks))
+
+    def fail(self, failures: Iterable[KeyFailure]) -> list[Answer]:
+        """These keys failed; one answer for each."""
+        from instep.service.queues.consuming import fail
+
+        return fail(self._store, self._ledger, list(failures))
+
+    def parked(self, *, after: int | None = None, limit: int = 1_000) -> dict[int, Hold]:
+        """Keys that failed too often, by key, beyond `after`."""
+        from instep.service.queues.consuming import parked
+
+        return parked(self._store, self._ledger, after=after, limit=limit)
+
+    def unpark(self, keys: Iterable[int] | None = None) -> set[int]:
+        """These are tried again (by default all that are parked), with as many attempts as before; those that were
+        parked are returned.
+        """
+        from instep.service.queues.consuming import unpark
+
+        if keys is not None:
+            return unpark(self._store, self._ledger, set(keys))
+        done: set[int] = set()
+        while page := self.parked(after=max(done, default=None)):
+            done |= unpark(self._store, self._ledger, page) | page.keys()
+        return done
+
+    def _legacy(self, asked: bool) -> bool:
+        """Whether the anti-join is read. Asked for each time: another process may switch."""
+        from instep.service.queues.words import recall
+
+        return asked or not recall(self._store).switched
 
     @cached_property
     def _ledger(self) -> Ledger:

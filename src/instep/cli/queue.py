@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli import queue_keys
 from instep.cli.exits import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, seconds_text
 from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
-from instep.cli.queue_views import next_step, show_status, verdict_lines
+from instep.cli.queue_views import next_step, parked_dict, show_parked, show_status, verdict_lines
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.times import duration_value
 from instep.domain.amounts import amount
+from instep.errors import UserError
 
 if TYPE_CHECKING:
     from instep.pending.port import Observation
@@ -202,20 +204,64 @@ def drop_done(name: QueueArgument, project: ProjectOption = None, as_json: JsonO
 
 
 @app.command("status")
-def status(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+def status(
+    name: QueueArgument,
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Instead, keys that failed too often, and why.", show_default=False)
+    ] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """How far a queue is on its way, and what is in it.
 
     \b
     Examples:
       instep queue status salts
-      instep queue status salts --json
+      instep queue status salts --parked --json
     """
     from instep.app import load
 
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
+        if parked:
+            holds = found.parked()
+            out.result([parked_dict(*each) for each in holds.items()], lambda: show_parked(out, holds))
+            return
         seen = found.status()
     out.result(seen.as_dict(), lambda: show_status(out, seen))
+
+
+app.command("next")(queue_keys.next_keys)
+app.command("ack")(queue_keys.ack)
+app.command("fail")(queue_keys.fail)
+app.command("unpark")(queue_keys.unpark)
+
+
+@app.command("drop")
+def drop(
+    name: QueueArgument,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Yes, drop it.", show_default=False)] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a queue: first its capture, then its tables, then what the ledger has of its keys.
+
+    The tables that it is about stay as they are. What was acknowledged is pending again in the next queue, unless a
+    table covers it.
+
+    \b
+    Examples:
+      instep queue drop salts --yes
+      instep queue drop salts --yes --json
+    """
+    from instep.app import load
+
+    if not confirmed:
+        raise UserError(f"this removes the queue {name}, and what consumers said of its keys", hint="Say --yes.")
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        found.drop()
+    out.result({"name": name, "dropped": True}, lambda: out.line(f"{name} is dropped."))
 
 
 def _backfill_dict(name: str, done: Backfill) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from instep.cli.output import Output, ago_text, bytes_text, seconds_text, span_text
+from instep.cli.times import moment_text
 from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
+    from instep.domain.consuming import Hold
     from instep.ledger.holds import HoldCount
     from instep.service.queues.status import QueueStatus
     from instep.service.queues.words import Filling, Verdict
@@ -84,3 +87,15 @@ def _held(count: HoldCount, now: int, due: str) -> str:
         return "0"
     more = f", {count.due:,} {due}" if due and count.due else ""
     return f"{count.keys:,}{more} (the oldest for {span_text(now - count.since)})"
+
+
+def parked_dict(key: int, hold: Hold) -> dict[str, Any]:
+    return {"key": key, "attempts": hold.attempts, "since": hold.since, "error": hold.error}
+
+
+def show_parked(out: Output, holds: Mapping[int, Hold]) -> None:
+    if not holds:
+        out.line("No key is parked.")
+        return
+    rows = [[str(key), each.attempts, moment_text(each.since), each.error] for key, each in holds.items()]
+    out.table(None, ["key", "attempts", "parked", "why"], rows)

@@ -1,0 +1,215 @@
+"""`instep queue next|ack|fail|unpark`: what consumers do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.exits import ExitCode
+from instep.cli.key_lines import BadLine, KeyLine, line_batches, standard_input
+from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.output import Output
+from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
+from instep.cli.times import duration_value
+from instep.cli.who import user_text
+from instep.domain.amounts import amount
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.service.queues.consuming import Answer, Given
+
+#: Refused lines are all named on standard error; with --json so many of them.
+_MOST_NAMED = 1_000
+
+
+def _participants(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(map(int, text.split(",")))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} must be whole numbers such as 1,2") from None
+
+
+def next_keys(
+    name: QueueArgument,
+    number: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, help="Keys at most.")] = 100,
+    lease: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DURATION",
+            parser=duration_value,
+            help="Nobody else is given them for so long, such as 5m.",
+            show_default=False,
+        ),
+    ] = None,
+    legacy: Annotated[
+        bool, typer.Option("--legacy", help="By the anti-join, whatever the phase.", show_default=False)
+    ] = False,
+    participants: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID,…", help="Only keys that concern one of these participants, such as 1,2.", show_default=False
+        ),
+    ] = None,
+    sql: SqlOption = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keys that are pending, to be worked on: one JSON line each, to be given back to `ack` or `fail`.
+
+    Fresh keys come first; at most a tenth are keys that failed before and are due. Without --lease keys are only read:
+    for one consumer. Until `instep queue switch` they come from the anti-join.
+
+    \b
+    Examples:
+      instep queue next salts
+      instep queue next salts -n 1000 --lease 5m > work.jsonl
+      instep queue next salts --participants 1,2 --legacy
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json)
+    whom = _participants(participants)
+    with load(project).queue(name) as found:
+        if sql:
+            show_statements(out, [found.next_statement(number, participants=whom, legacy=legacy)])
+            return
+        given = found.next(
+            number,
+            lease=None if lease is None else timedelta(milliseconds=lease),
+            by=user_text(),
+            participants=whom,
+            legacy=legacy,
+        )
+    out.result([_given_dict(each) for each in given], lambda: _write_lines(given))
+
+
+def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Say that keys are done: JSON lines on standard input, as `next` wrote them.
+
+    They are covered from then on, as if one more table covered them. A line that is refused is named with its number,
+    all others are done, and the command exits with 3.
+
+    \b
+    Examples:
+      instep queue ack salts < done.jsonl
+      echo '{"key": 88123456, "fence": 17}' | instep queue ack salts
+    """
+    from instep.app import load
+    from instep.service.queues.consuming import Ack
+
+    with load(project).queue(name) as found:
+        _tell(name, lambda lines: found.ack(Ack(each.key, each.fence) for each in lines), as_json=as_json)
+
+
+def fail(
+    name: QueueArgument,
+    error: Annotated[
+        str, typer.Option(metavar="TEXT", help="What went wrong, for lines that do not say.", show_default=False)
+    ] = "",
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say that keys failed: JSON lines on standard input, as `next` wrote them, with an "error".
+
+    Each is tried again after 5 minutes, then 10, 20, … up to 24 hours, and parked after 12 attempts. A line that is
+    refused is named with its number, all others are done, and the command exits with 3.
+
+    \b
+    Examples:
+      instep queue fail salts < failed.jsonl
+      echo '{"key": 88123456, "fence": 17, "error": "HTTP 500"}' | instep queue fail salts
+    """
+    from instep.app import load
+    from instep.ledger.holds import KeyFailure
+
+    def told(lines: Iterable[KeyLine]) -> Sequence[Answer]:
+        return found.fail(KeyFailure(each.key, each.fence, each.error or error) for each in lines)
+
+    with load(project).queue(name) as found:
+        _tell(name, told, as_json=as_json)
+
+
+def unpark(
+    name: QueueArgument,
+    keys: Annotated[
+        list[int] | None, typer.Argument(metavar="[KEY]...", help="Parked keys.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.", show_default=False)] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have parked keys tried again, with as many attempts as before.
+
+    `instep queue status --parked` shows which there are, and why.
+
+    \b
+    Examples:
+      instep queue unpark salts 88123456 88123455
+      instep queue unpark salts --all --json
+    """
+    from instep.app import load
+
+    if bool(keys) == everything:
+        raise UserError(
+            "say which keys", hint=f"Name them as `instep queue status {name} --parked` does, or say --all."
+        )
+    out = Output(as_json=as_json)
+    with load(project).queue(name) as found:
+        done = found.unpark(keys or None)
+    others = sorted(set(keys or ()) - done)
+
+    def show() -> None:
+        out.line(f"{name}: {amount(len(done), 'key')} to be tried again.")
+        if others:
+            out.line(f"Not parked: {', '.join(map(str, others))}")
+
+    out.result({"name": name, "unparked": sorted(done), "not_parked": others}, show)
+
+
+def _tell(name: str, told: Callable[[Iterable[KeyLine]], Sequence[Answer]], *, as_json: bool) -> None:
+    """Read lines, hand on those that can be read, and say what became of all."""
+    out = Output(as_json=as_json)
+    counts, named, refused = Counter[str](), list[dict[str, Any]](), 0
+    for batch in line_batches(standard_input()):
+        good = [each for each in batch if isinstance(each, KeyLine)]
+        where = {each.key: each.number for each in good}
+        bad = [each for each in batch if isinstance(each, BadLine)]
+        for answer in told(good) if good else ():
+            if answer.why is None:
+                counts[str(answer.effect)] += 1
+            else:
+                bad.append(BadLine(where[answer.key], answer.why, answer.key))
+        refused += len(bad)
+        for each in sorted(bad, key=lambda each: each.number):
+            key = "" if each.key is None else f"key {each.key}: "
+            out.note(f"line {each.number}: {key}{each.why}")
+        named += [{"line": each.number, "key": each.key, "why": each.why} for each in bad][: _MOST_NAMED - len(named)]
+    done = ", ".join(f"{number:,} {effect}" for effect, number in counts.items()) or "nothing was done"
+    summary = f"{name}: {done}{f', {refused:,} refused' if refused else ''}."
+    out.result({"name": name, **counts, "refused": refused, "lines": named}, lambda: out.line(summary))
+    if refused:
+        raise typer.Exit(ExitCode.FAILURES)
+
+
+def _given_dict(given: Given) -> dict[str, Any]:
+    """What there is to say of a key."""
+    found = {
+        "key": given.key,
+        "fence": given.fence,
+        "until": given.until,
+        "event_time": None if given.event_time is None else given.event_time.isoformat(),
+        "attempts": given.attempts or None,
+        # Not `error`: that is for who gives the line back.
+        "last_error": given.error,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _write_lines(given: Iterable[Given]) -> None:
+    sys.stdout.writelines(json.dumps(_given_dict(each)) + "\n" for each in given)

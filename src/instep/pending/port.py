@@ -80,6 +80,11 @@ class PendingStore(Protocol):
     @property
     def spec(self) -> QueueSpec: ...
 
+    def check(self) -> None:
+        """Changes nothing; a UserError when the tables cannot have this queue: one that is not there, a key that is no
+        integer, a condition that is not understood.
+        """
+
     def statements(self) -> tuple[str, ...]:
         """What `create` runs, in order, for people to read."""
 

@@ -18,7 +18,5 @@ def queue_checks(project: Project) -> Mapping[str, Callable[[], str]]:
 
 def _look(opened: Callable[[], PendingStore]) -> str:
     with closing(opened()) as store:
-        number = len(store.statements())  # They are made from the tables as they are.
-        if store.exists():
-            return "its tables have what it needs, and it is there"
-        return f"its tables have what it needs ({number} statements make it)"
+        store.check()
+        return f"its tables have what it needs{', and it is there' if store.exists() else ''}"

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -209,17 +209,23 @@ def _end() -> None:
 class EmbeddedSession:
     """See `Session`."""
 
-    def __init__(self, connection: Any, folder: Path) -> None:
+    def __init__(self, connection: Any, folder: Path, settings: str = "") -> None:
         self._connection = connection
         self._folder = folder
+        self._settings = settings
+
+    def under(self, settings: Mapping[str, str | int]) -> EmbeddedSession:
+        said = [f"{name} = {value if isinstance(value, int) else literal(value)}" for name, value in settings.items()]
+        return EmbeddedSession(self._connection, self._folder, ", ".join(said))
 
     def command(self, sql: str, **parameters: Any) -> None:
-        self._query(sql, parameters)
+        self._query(f"{sql} SETTINGS {self._settings}" if self._settings else sql, parameters)
 
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
         import pyarrow as pa
 
-        answer = self._query(f"{sql} SETTINGS output_format_arrow_string_as_string = 0", parameters).bytes()
+        also = f", {self._settings}" if self._settings else ""
+        answer = self._query(f"{sql} SETTINGS output_format_arrow_string_as_string = 0{also}", parameters).bytes()
         return pa.ipc.open_file(pa.py_buffer(answer)).read_all()
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
@@ -58,17 +58,22 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
 class ServerSession:
     """See `Session`."""
 
-    def __init__(self, client: Any, address: ServerAddress) -> None:
+    def __init__(self, client: Any, address: ServerAddress, settings: Mapping[str, str | int] | None = None) -> None:
         self._client = client
         self._address = address
+        self._settings = dict(settings or {})
+
+    def under(self, settings: Mapping[str, str | int]) -> ServerSession:
+        return ServerSession(self._client, self._address, settings)
 
     def command(self, sql: str, **parameters: Any) -> None:
         with self._understood():
-            self._client.command(sql, parameters=_bound(parameters))
+            self._client.command(sql, parameters=_bound(parameters), settings=self._settings)
 
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
         with self._understood():
-            table: pa.Table = self._client.query_arrow(sql, parameters=_bound(parameters), use_strings=False)
+            values = _bound(parameters)
+            table: pa.Table = self._client.query_arrow(sql, values, settings=self._settings, use_strings=False)
             return table
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:

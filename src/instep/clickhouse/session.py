@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -41,6 +41,9 @@ class Absent(UserError):
 
 class Session(Protocol):
     """Values travel as parameters (`{name:Type}` in the statement), never in the text."""
+
+    def under(self, settings: Mapping[str, str | int]) -> Session:
+        """The same session; its `command` (of an INSERT … SELECT, or an ALTER) and `arrow` run under these settings."""
 
     def command(self, sql: str, **parameters: Any) -> None: ...
 

@@ -4,4 +4,15 @@
 `instep.clickhouse.place.Place.of` takes (a folder or `file://…` for chdb, `http(s)://user:password@host:8123/database`
 for a server), without a scheme of the declaration (`chdb://`, `clickhouse://`) in front. Nothing is opened before the
 first call, and a folder of chdb is given back between calls.
+
+Two tables keep a queue, and materialized views keep them (`layout`).
+
+*The truth* has a row for each key that the source or a cover ever named: whether the source was seen, and for each
+cover the register of its latest event. It merges by maximum alone, so the order of arrival does not matter.
+
+*The offers* have the same registers for the few keys that may be pending, in the order of reading, and a register of
+their own: the version that offered the key, even, or one more once it was withdrawn. They are fed from the truth's
+inserts, so that an event has one version in both. Their rows may be dropped once they are spent (`offers`): a key
+that is offered although it is covered is found out on reading, and its offer gets the cover's own register, which is
+true whenever it arrives. No version that a reader made up stands against an event that is still on its way.
 """

@@ -1,0 +1,157 @@
+"""What the tables of the user say: the backfill, the anti-join that the queue replaces, and both compared."""
+
+from __future__ import annotations
+
+from instep.clickhouse.session import quoted
+from instep.domain.pending import KeyRange, QueueCover
+from instep.pending.clickhouse.layout import participants_sql, source_sql
+from instep.pending.clickhouse.offers import offered_sql
+from instep.pending.clickhouse.tables import BACKFILLED, NO_EVENT, Tables, conditions, user_table
+from instep.pending.port import Ask
+
+#: What the keys of one range may take in memory before they are put on disk.
+_SPILL_BYTES = 2_000_000_000
+#: Of each kind, so many keys are named.
+_NAMED = 1_000
+
+BOUNDS_COLUMNS = "min(instep_key) AS lowest, max(instep_key) AS highest, count() AS rows"
+
+
+def bounds_sql(tables: Tables) -> str:
+    return f"SELECT {BOUNDS_COLUMNS} FROM ({source_sql(tables, tables.within())})"
+
+
+def garbage_sql(tables: Tables) -> str:
+    """Rows out of the range, by table."""
+    key = quoted(tables.spec.key)
+    of = [
+        (tables.spec.source.table, tables.spec.source.where),
+        *((each.table, each.where) for each in _declared(tables)),
+    ]
+    return " UNION ALL ".join(
+        f"SELECT {number:d} AS number, countIf(NOT ({tables.within()}) OR {key} IS NULL) AS garbage"
+        f" FROM {user_table(table)} WHERE {conditions(where) or '1'}"
+        for number, (table, where) in enumerate(of)
+    )
+
+
+def _declared(tables: Tables) -> tuple[QueueCover, ...]:
+    return tables.spec.covers
+
+
+def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
+    """The truth takes them all; what of it is pending goes on to the offers as with any insert.
+
+    A cover's register is lower than that of any event, and that of a key that was offered meanwhile is above it: both
+    arrive in any order and any number of times.
+    """
+    within = tables.within(keys)
+    parts = [
+        f"SELECT instep_key, toUInt8(1) AS seen, min(instep_event) AS event, {_flags(tables, None)}"
+        f" FROM ({source_sql(tables, within)}) GROUP BY instep_key"
+    ]
+    parts += [
+        f"SELECT instep_key, toUInt8(0) AS seen, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
+        f" FROM ({covered_sql(tables, cover, within)}) GROUP BY instep_key"
+        for name, cover in zip(tables.registers, tables.covers, strict=True)
+    ]
+    registers = ", ".join(f"max({name})" for name in tables.registers)
+    latest = " OR ".join(f"max({name}) > 0" for name in tables.registers)
+    made = [
+        f"INSERT INTO {quoted(tables.truth)} (key, seen, event, latest, {', '.join(tables.registers)})"
+        f" SELECT instep_key, max(seen), min(event), toUInt64({latest}), {registers}"
+        f" FROM ({' UNION ALL '.join(parts)}) GROUP BY instep_key"
+    ]
+    if tables.spec.participants:
+        made.insert(0, f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
+    return made
+
+
+#: Tables that are sorted by the key are collapsed as they are read.
+BACKFILL_SETTINGS: dict[str, int] = {
+    "optimize_aggregation_in_order": 1,
+    "max_bytes_before_external_group_by": _SPILL_BYTES,
+}
+
+
+def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
+    """How many keys of a range were seen, and are pending."""
+    return (
+        f"SELECT countIf(was_seen) AS keys, countIf(was_seen AND is_pending) AS pending FROM"
+        f" ({truth_sql(tables, _range('key', tables, keys))})"
+    )
+
+
+def truth_sql(tables: Tables, where: str) -> str:
+    """Merged: `key`, `was_seen`, `is_pending`."""
+    joined = " AND ".join(f"bitAnd(max({name}), 1) = 0" for name in tables.registers)
+    return (
+        f"SELECT key, max(seen) > 0 AS was_seen, was_seen AND {joined} AS is_pending"
+        f" FROM {quoted(tables.truth)} WHERE {where} GROUP BY key"
+    )
+
+
+def covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
+    """The keys that a table covers now: `instep_key`, some of them several times."""
+    final = " FINAL" if cover.uncovered is not None else ""
+    where = conditions(within, cover.where)
+    return f"SELECT {tables.key_sql()} AS instep_key FROM {user_table(cover.table)}{final} WHERE {where}"
+
+
+def anti_join_sql(tables: Tables, ask: Ask) -> str:
+    """Keys as `key`, in the order of reading; settled and after as parameters of the same names."""
+    spec = tables.spec
+    beyond = None if ask.after is None else f"instep_key {'<' if spec.newest_first else '>'} {{after:Int64}}"
+    settled = None if ask.settled is None else "instep_event <= {settled:Int64}"
+    within = tables.within()
+    if ask.participants:
+        within = conditions(within, f"{quoted(spec.participants or '')} IN {{participants:Array(Int64)}}")
+    return (
+        f"SELECT DISTINCT instep_key AS key FROM ({_pending_sql(tables, within)})"
+        f" WHERE {conditions(beyond, settled) or '1'}"
+        f" ORDER BY key {'DESC' if spec.newest_first else 'ASC'} LIMIT {ask.limit:d}"
+    )
+
+
+def _pending_sql(tables: Tables, within: str) -> str:
+    """Rows of the source that nothing covers."""
+    covers = " UNION ALL ".join(covered_sql(tables, cover, tables.within()) for cover in tables.covers)
+    return (
+        f"SELECT instep_key, instep_event FROM ({source_sql(tables, within)}) AS wanted"
+        f" LEFT ANTI JOIN ({covers}) AS covered USING (instep_key)"
+    )
+
+
+def compare_sql(tables: Tables, keys: KeyRange) -> str:
+    """Both sides of one range in one pass over each table; keys that are in one alone are counted, and some named."""
+    within = tables.within(keys)
+    sides = [f"SELECT instep_key AS key, 1 AS side FROM ({source_sql(tables, within)}) GROUP BY instep_key"]
+    covers = " UNION ALL ".join(covered_sql(tables, cover, within) for cover in tables.covers)
+    sides.append(f"SELECT instep_key AS key, 2 AS side FROM ({covers}) GROUP BY instep_key")
+    sides.append(f"SELECT key, 4 AS side FROM ({truth_sql(tables, _range('key', tables, keys))}) WHERE is_pending")
+    sides.append(f"SELECT key, 8 AS side FROM ({_offered_keys(tables, keys)})")
+    wanted, read = "bitAnd(sides, 3) = 1", "bitAnd(sides, 12) = 12"
+    missing, surplus = f"{wanted} AND NOT {read}", f"bitAnd(sides, 8) = 8 AND NOT {wanted}"
+    counted = f"countIf({missing}) AS missing_count, countIf({surplus}) AS surplus_count"
+    return (
+        f"SELECT countIf({wanted}) AS pending, {counted},"
+        f" groupArrayIf({_NAMED:d})(key, {missing}) AS missing, groupArrayIf({_NAMED:d})(key, {surplus}) AS surplus"
+        f" FROM (SELECT key, groupBitOr(toUInt8(side)) AS sides FROM ({' UNION ALL '.join(sides)}) GROUP BY key)"
+    )
+
+
+def _offered_keys(tables: Tables, keys: KeyRange) -> str:
+    merged = [f"max({name})" for name in tables.registers]
+    return (
+        f"SELECT key FROM {quoted(tables.offers)} WHERE {_range('key', tables, keys)}"
+        f" GROUP BY key HAVING {offered_sql('max(offer)', merged)}"
+    )
+
+
+def _flags(tables: Tables, covered: str | None) -> str:
+    return ", ".join(f"toUInt64({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
+
+
+def _range(key: str, tables: Tables, keys: KeyRange) -> str:
+    spec = tables.spec.keys
+    return f"{key} >= {max(keys.lowest, spec.lowest):d} AND {key} < {min(keys.below, spec.below):d}"

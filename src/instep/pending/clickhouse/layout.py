@@ -1,0 +1,165 @@
+"""The tables and materialized views of a queue, as statements.
+
+Views collapse the rows of a key within an inserted block, so that twelve rows of the source are one of the truth. What
+is inserted into the truth goes on to the offers. Nothing here ever reads history.
+"""
+
+from __future__ import annotations
+
+from instep.clickhouse.session import literal, quoted
+from instep.domain.pending import QueueCover
+from instep.pending.clickhouse.offers import spent_sql
+from instep.pending.clickhouse.tables import (
+    BACKFILLED,
+    NO_EVENT,
+    UNKNOWN_EVENT,
+    VERSION,
+    Tables,
+    conditions,
+    greatest,
+    user_table,
+)
+
+#: The truth is merged range by range, and an insert makes a part for each range that it touches: ClickHouse allows 100.
+_PARTITIONS = 64
+_PARTITION_KEYS = 10_000_000
+
+#: Confirming a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
+_TRUTH = "index_granularity = 256, min_compress_block_size = 1024"
+#: Withdrawn rows meet what they withdraw within a minute or two, and are dropped ten minutes after their event.
+_OFFERS = "index_granularity = 256, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
+_SPENT_AFTER = "INTERVAL 10 MINUTE"
+
+_MAX, _MIN = "SimpleAggregateFunction(max, UInt64) CODEC(Delta, LZ4)", "SimpleAggregateFunction(min, Int64)"
+
+
+def statements(tables: Tables) -> list[str]:
+    """In the order in which nothing is missed: what is fed first, and then what feeds it."""
+    return [*_tables(tables), *(sql for _, sql in _views(tables))]
+
+
+def dropping(tables: Tables) -> list[str]:
+    views = [name for name, _ in reversed(_views(tables))]
+    return [
+        *(f"DROP VIEW IF EXISTS {quoted(each)} SYNC" for each in views),
+        *(f"DROP TABLE IF EXISTS {quoted(each)} SYNC" for each in tables.all()),
+    ]
+
+
+def _tables(tables: Tables) -> list[str]:
+    registers = ", ".join(f"{name} {_MAX}" for name in tables.registers)
+    keys = tables.spec.keys
+    width = max(_PARTITION_KEYS, -((keys.lowest - keys.below) // _PARTITIONS))
+    spent = spent_sql("offer", tables.registers)
+    newest = greatest(["offer", *tables.registers])
+    made = [
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key Int64 CODEC(Delta, LZ4),"
+        f" seen SimpleAggregateFunction(max, UInt8), event {_MIN} CODEC(Delta, LZ4), latest {_MAX}, {registers})"
+        f" ENGINE = AggregatingMergeTree PARTITION BY intDiv(key, {width:d}) ORDER BY key SETTINGS {_TRUTH}"
+        f" COMMENT {literal(tables.declaration())}",
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.offers)}"
+        f" (key Int64 CODEC(Delta, LZ4), offer {_MAX}, event {_MIN}, {registers})"
+        " ENGINE = AggregatingMergeTree ORDER BY key"
+        f" TTL snowflakeIDToDateTime(bitShiftRight({newest}, 1)) + {_SPENT_AFTER} DELETE WHERE {spent}"
+        f" SETTINGS {_OFFERS}",
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.acknowledged)} ({quoted(tables.spec.key)} Int64, covered UInt8,"
+        f" version UInt64 DEFAULT {VERSION}) ENGINE = ReplacingMergeTree(version) ORDER BY {quoted(tables.spec.key)}",
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.marks)} (name String, value String,"
+        f" version UInt64 DEFAULT {VERSION}) ENGINE = ReplacingMergeTree(version) ORDER BY name",
+    ]
+    if tables.spec.participants:
+        made.append(
+            f"CREATE TABLE IF NOT EXISTS {quoted(tables.participants)} (participant Int64, key Int64)"
+            " ENGINE = ReplacingMergeTree ORDER BY (participant, key)"
+        )
+    return made
+
+
+def _views(tables: Tables) -> list[tuple[str, str]]:
+    found = [_view(tables, "to_offers", tables.offers, _to_offers(tables))]
+    found += [
+        _view(tables, f"from_{name}", tables.truth, _from_cover(tables, name, cover))
+        for name, cover in zip(tables.registers, tables.covers, strict=True)
+    ]
+    found.append(_view(tables, "from_source", tables.truth, _from_source(tables)))
+    if tables.spec.participants:
+        found.append(_view(tables, "to_participants", tables.participants, participants_sql(tables, tables.within())))
+    return found
+
+
+def _view(tables: Tables, name: str, into: str, select: str) -> tuple[str, str]:
+    name = tables.name(name)
+    return name, f"CREATE MATERIALIZED VIEW IF NOT EXISTS {quoted(name)} TO {quoted(into)} AS {select}"
+
+
+def source_sql(tables: Tables, within: str) -> str:
+    """Rows of the source: `instep_key`, and `instep_event` in microseconds. Names that hide none of the user's."""
+    source = tables.spec.source
+    return (
+        f"SELECT {tables.key_sql()} AS instep_key, {tables.event_sql()} AS instep_event"
+        f" FROM {user_table(source.table)} WHERE {conditions(within, source.where)}"
+    )
+
+
+def participants_sql(tables: Tables, within: str) -> str:
+    source, column = tables.spec.source, quoted(tables.spec.participants or "")
+    return (
+        f"SELECT DISTINCT instep_participant AS participant, instep_key AS key FROM"
+        f" (SELECT {tables.key_sql()} AS instep_key, toInt64(assumeNotNull({column})) AS instep_participant"
+        f" FROM {user_table(source.table)} WHERE {conditions(within, source.where, f'{column} IS NOT NULL')})"
+    )
+
+
+def _from_source(tables: Tables) -> str:
+    registers = ", ".join(f"toUInt64(0) AS {name}" for name in tables.registers)
+    return (
+        f"SELECT instep_key AS key, toUInt8(1) AS seen, min(instep_event) AS event, toUInt64(0) AS latest, {registers}"
+        f" FROM ({source_sql(tables, tables.within())}) GROUP BY instep_key"
+    )
+
+
+def _from_cover(tables: Tables, name: str, cover: QueueCover) -> str:
+    registers = ", ".join(
+        f"instep_register AS {each}" if each == name else f"toUInt64(0) AS {each}" for each in tables.registers
+    )
+    return (
+        f"SELECT instep_key AS key, toUInt8(0) AS seen, toInt64({NO_EVENT:d}) AS event, instep_register AS latest,"
+        f" {registers} FROM ({_events(tables, cover)})"
+    )
+
+
+def _events(tables: Tables, cover: QueueCover) -> str:
+    """One event for each key of a block: `instep_key`, `instep_register`."""
+    key, table, within = tables.key_sql(), user_table(cover.table), tables.within()
+    if cover.table == tables.acknowledged:
+        # It has versions of its own, by which it is merged as well.
+        register = "bitShiftLeft(version, 1) + covered"
+        return f"SELECT {key} AS instep_key, max({register}) AS instep_register FROM {table} WHERE {within} GROUP BY 1"
+    register = f"bitShiftLeft(toUInt64({VERSION}), 1)"
+    if cover.uncovered is None:
+        rows = f"SELECT {key} AS instep_key FROM {table} WHERE {conditions(within, cover.where)}"
+        return f"SELECT instep_key, {register} + 1 AS instep_register FROM ({rows}) GROUP BY instep_key"
+    # Of several rows of a key in one block, the last one is the latest.
+    covers = conditions(cover.where or "1")
+    either = f"{covers} OR {conditions(cover.uncovered)}"
+    rows = (
+        f"SELECT {key} AS instep_key, toUInt64(ifNull({covers}, 0) != 0) AS instep_covered,"
+        f" rowNumberInAllBlocks() AS instep_row FROM {table} WHERE {conditions(within, either)}"
+    )
+    latest = f"SELECT instep_key, argMax(instep_covered, instep_row) AS instep_covers FROM ({rows}) GROUP BY instep_key"
+    return f"SELECT instep_key, {register} + instep_covers AS instep_register FROM ({latest})"
+
+
+def _to_offers(tables: Tables) -> str:
+    """A row of the source offers its key, and so does an event that takes a cover back, under its own version. What the
+    backfill finds covered needs no row.
+    """
+    registers = ", ".join(tables.registers)
+    fresh = f"bitShiftLeft(toUInt64({VERSION}), 1)"
+    uncovers = "bitAnd(latest, 1) = 0"
+    return (
+        f"SELECT key,"
+        f" multiIf(latest = 0, {fresh}, {uncovers}, latest, toUInt64(0)) AS offer,"
+        f" multiIf(latest = 0, event, {uncovers}, toInt64({UNKNOWN_EVENT:d}), toInt64({NO_EVENT:d})) AS event,"
+        f" {registers} FROM {quoted(tables.truth)} WHERE latest != {BACKFILLED:d} AND (seen > 0 OR latest > 0)"
+    )

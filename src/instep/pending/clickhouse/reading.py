@@ -1,0 +1,213 @@
+"""Reading the next keys: a page of offers by their order, then those of the page in the truth.
+
+Both are asked in the plainest of queries, and merged here: planning a query costs more than its hundred rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from instep.clickhouse.session import Session, quoted
+from instep.pending.clickhouse.offers import offered
+from instep.pending.clickhouse.tables import NO_EVENT, UNKNOWN_EVENT, Tables
+from instep.pending.port import Ask, Offer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+#: So many rows of offers at first, and twice as many each time that they were not enough, up to the most.
+_ROWS, _MOST_ROWS = 256, 2**18
+#: So many keys are looked up at once.
+LOOKED_UP = 10_000
+
+#: One thread reads a hundred rows sooner than several; a read of the page cache needs no thread of its own.
+SETTINGS: dict[str, str | int] = {"max_threads": 1, "local_filesystem_read_method": "pread"}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batches(keys: Collection[int]) -> Iterator[list[int]]:
+    listed = list(keys)
+    for start in range(0, len(listed), LOOKED_UP):
+        yield listed[start : start + LOOKED_UP]
+
+
+def micros(moment: datetime) -> int:
+    """Without a zone it is UTC, as everywhere with ClickHouse."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Offers as they are, merged, in the order of reading."""
+
+    keys: npt.NDArray[np.int64]
+    versions: npt.NDArray[np.uint64]
+    events: npt.NDArray[np.int64]
+
+
+def page_sql(tables: Tables, ask: Ask, *, limit: str = "{limit:UInt32}") -> str:
+    """Rows of offers beyond `after`, not merged."""
+    beyond, order = ("<", "DESC") if tables.spec.newest_first else (">", "ASC")
+    where = [] if ask.after is None else [f"key {beyond} {{after:Int64}}"]
+    if ask.participants:
+        concerned = f"SELECT key FROM {quoted(tables.participants)} WHERE participant IN {{participants:Array(Int64)}}"
+        where.append(f"key IN ({concerned})")
+    return (
+        f"SELECT key, offer, event, {', '.join(tables.registers)} FROM {quoted(tables.offers)}"
+        f" WHERE {' AND '.join(where) or '1'} ORDER BY key {order} LIMIT {limit}"
+    )
+
+
+def values(ask: Ask) -> dict[str, Any]:
+    """What a statement of an ask is bound to."""
+    bound: dict[str, Any] = {}
+    if ask.after is not None:
+        bound["after"] = ask.after
+    if ask.settled is not None:
+        bound["settled"] = micros(ask.settled)
+    if ask.participants:
+        bound["participants"] = list(ask.participants)
+    return bound
+
+
+def touched_sql(tables: Tables) -> str:
+    return f"SELECT key, latest FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}}"
+
+
+def read(session: Session, tables: Tables, ask: Ask) -> list[Offer]:
+    found: list[Offer] = []
+    for candidates in _pages(session, tables, ask):
+        start = 0
+        while start < len(candidates.keys) and len(found) < ask.limit:
+            stop = min(start + min(ask.limit - len(found), LOOKED_UP), len(candidates.keys))
+            found += _confirmed(session, tables, candidates, slice(start, stop), ask.settled)
+            start = stop
+        if len(found) == ask.limit:
+            break
+    return found
+
+
+def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
+    rows = max(_ROWS, 2 * ask.limit)
+    settled = None if ask.settled is None else micros(ask.settled)
+    while True:
+        page = session.arrow(page_sql(tables, ask), limit=rows, **values(ask))
+        full = page.num_rows == rows
+        if full:
+            # Rows of its last key may be beyond it.
+            keys = page["key"].to_numpy()
+            page = page.slice(0, int((keys != keys[-1]).sum()))
+        if page.num_rows:
+            ask = replace(ask, after=page["key"][-1].as_py())
+            yield _offered(tables, page, settled)
+        if not full:
+            return
+        rows = min(2 * rows, _MOST_ROWS)
+
+
+def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates:
+    import numpy as np
+
+    keys = page["key"].to_numpy()
+    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    offers = np.maximum.reduceat(page["offer"].to_numpy(), first)
+    events = np.minimum.reduceat(page["event"].to_numpy(), first)
+    taken = offered(offers, [np.maximum.reduceat(page[name].to_numpy(), first) for name in tables.registers])
+    if settled is not None:
+        taken &= events <= settled
+    return _Candidates(keys[first][taken], offers[taken] >> np.uint64(1), events[taken])
+
+
+def _confirmed(
+    session: Session, tables: Tables, candidates: _Candidates, part: slice, settled: datetime | None
+) -> list[Offer]:
+    """Most keys never had an event of a cover, and what the source said of them is in the offer."""
+    keys, versions, events = candidates.keys[part], candidates.versions[part], candidates.events[part]
+    rows = session.arrow(touched_sql(tables), keys=keys.tolist()).to_pylist()
+    doubtful = {row["key"] for row in rows if row["latest"]} | set(keys[events == UNKNOWN_EVENT].tolist())
+    truth = looked_up(session, tables, doubtful) if doubtful else {}
+    withdraw_covered(session, tables, [each for each in truth.values() if each.covered])
+    found = []
+    for key, version, at in zip(keys.tolist(), versions.tolist(), events.tolist(), strict=True):
+        event = at
+        if key in doubtful:
+            known = truth.get(key)
+            if known is None or not known.pending:
+                continue
+            event = known.event
+            if settled is not None and event > micros(settled):
+                continue
+        found.append(Offer(key, version, _moment(event) if tables.spec.source.event_time else None))
+    return found
+
+
+def _moment(event: int) -> datetime | None:
+    return None if event in (NO_EVENT, UNKNOWN_EVENT) else _EPOCH + timedelta(microseconds=event)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Of one key, merged."""
+
+    key: int
+    seen: bool
+    event: int
+    registers: tuple[int, ...]
+
+    @property
+    def covered(self) -> bool:
+        return any(each & 1 for each in self.registers)
+
+    @property
+    def pending(self) -> bool:
+        return self.seen and not self.covered
+
+
+def looked_up(session: Session, tables: Tables, keys: Collection[int]) -> dict[int, Truth]:
+    found: dict[int, Truth] = {}
+    sql = (
+        f"SELECT key, seen, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)}"
+        " WHERE key IN {keys:Array(Int64)}"
+    )
+    for some in batches(keys):
+        for row in session.arrow(sql, keys=some).to_pylist():
+            one = Truth(row["key"], row["seen"] > 0, row["event"], tuple(row[name] for name in tables.registers))
+            found[one.key] = _merged(found[one.key], one) if one.key in found else one
+    return found
+
+
+def _merged(one: Truth, other: Truth) -> Truth:
+    registers = tuple(map(max, one.registers, other.registers))
+    return Truth(one.key, one.seen or other.seen, min(one.event, other.event), registers)
+
+
+def withdraw_covered(session: Session, tables: Tables, covered: Sequence[Truth]) -> None:
+    """Their offers get the registers by which they are covered: true, whatever else arrives."""
+    if not covered:
+        return
+    rows: dict[str, Any] = {
+        "key": [each.key for each in covered],
+        "offer": [0] * len(covered),
+        "event": [NO_EVENT] * len(covered),
+    }
+    for number, name in enumerate(tables.registers):
+        rows[name] = [each.registers[number] * (each.registers[number] & 1) for each in covered]
+    insert_offers(session, tables, rows)
+
+
+def insert_offers(session: Session, tables: Tables, values: dict[str, Any]) -> None:
+    """Registers that are not given are 0."""
+    import pyarrow as pa
+
+    rows = len(values["key"])
+    types = {"key": pa.int64(), "offer": pa.uint64(), "event": pa.int64()}
+    names = ["key", "offer", "event", *tables.registers]
+    columns = [pa.array(values.get(name, [0] * rows), types.get(name, pa.uint64())) for name in names]
+    session.insert(quoted(tables.offers), pa.table(columns, names=names))

@@ -1,0 +1,189 @@
+"""A queue in ClickHouse, as the port wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from instep.clickhouse.place import Place
+from instep.clickhouse.session import Session, quoted, records
+from instep.domain.pending import KeyRange, QueueSpec
+from instep.errors import UserError
+from instep.pending.clickhouse import checking, history, layout, reading
+from instep.pending.clickhouse.cleaning import clean
+from instep.pending.clickhouse.observing import observe
+from instep.pending.clickhouse.offers import offered_sql
+from instep.pending.clickhouse.tables import NO_EVENT, UNKNOWN_EVENT, VERSION, Tables
+from instep.pending.port import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
+
+
+class ClickHousePending:
+    """See `PendingStore`. `uri` is a folder of chdb, or `http://user:password@host:8123/database`."""
+
+    def __init__(self, uri: str, spec: QueueSpec) -> None:
+        self._place = Place.of(uri)
+        self._tables = Tables(spec)
+
+    @property
+    def spec(self) -> QueueSpec:
+        return self._tables.spec
+
+    def statements(self) -> tuple[str, ...]:
+        return tuple(layout.statements(self._tables))
+
+    def create(self) -> None:
+        with self._place.session() as session:
+            self._demand_same(session)
+            checking.check(session, self._tables, self._place.database)
+            for sql in self.statements():
+                session.command(sql)
+
+    def drop(self) -> None:
+        with self._place.session() as session:
+            for sql in layout.dropping(self._tables):
+                session.command(sql)
+
+    def exists(self) -> bool:
+        with self._place.session() as session:
+            return self._declared(session) is not None
+
+    def bounds(self) -> KeyRange | None:
+        with self._place.session() as session:
+            (row,) = records(session, history.bounds_sql(self._tables))
+        return KeyRange(row["lowest"], row["highest"] + 1) if row["rows"] else None
+
+    def backfill(self, keys: KeyRange) -> Backfilled:
+        with self._place.session() as session:
+            for sql in self.backfill_statements(keys):
+                session.under(history.BACKFILL_SETTINGS).command(sql)
+            (row,) = records(session, history.backfilled_sql(self._tables, keys))
+        return Backfilled(row["keys"], row["pending"])
+
+    def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]:
+        return tuple(history.backfill_sql(self._tables, keys))
+
+    def read(self, ask: Ask) -> list[Offer]:
+        with self._place.session() as session:
+            return reading.read(session.under({**reading.SETTINGS, **self._comment()}), self._tables, ask)
+
+    def anti_join(self, ask: Ask) -> list[int]:
+        with self._place.session() as session:
+            asked = session.under(self._comment(legacy=True))
+            found = records(asked, history.anti_join_sql(self._tables, ask), **reading.values(ask))
+        return [row["key"] for row in found]
+
+    def read_statement(self, ask: Ask) -> str:
+        page = reading.page_sql(self._tables, ask, limit=f"{ask.limit:d}")
+        return f"{page}; {reading.touched_sql(self._tables)}"
+
+    def anti_join_statement(self, ask: Ask) -> str:
+        return history.anti_join_sql(self._tables, ask)
+
+    def confirm(self, keys: Collection[int]) -> set[int]:
+        with self._place.session() as session:
+            truth = reading.looked_up(session.under(self._comment()), self._tables, keys)
+        return {key for key, each in truth.items() if each.pending}
+
+    def withdraw(self, offers: Sequence[Offer]) -> None:
+        if not offers:
+            return
+        values = {
+            "key": [each.key for each in offers],
+            "offer": [each.version * 2 + 1 for each in offers],
+            "event": [NO_EVENT] * len(offers),
+        }
+        with self._place.session() as session:
+            reading.insert_offers(session, self._tables, values)
+
+    def offer(self, keys: Collection[int]) -> None:
+        """With what the truth knows of their covers, and under a version of now."""
+        names = ", ".join(self._tables.registers)
+        merged = ", ".join(f"max({name})" for name in self._tables.registers)
+        sql = (
+            f"INSERT INTO {quoted(self._tables.offers)} (key, offer, event, {names})"
+            f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1),"
+            f" toInt64({UNKNOWN_EVENT:d}), {merged} FROM {quoted(self._tables.truth)}"
+            " WHERE key IN {keys:Array(Int64)} GROUP BY key"
+        )
+        self._for_each_batch(sql, keys)
+
+    def acknowledge(self, keys: Collection[int]) -> None:
+        self._say(keys, covered=True)
+
+    def reopen(self, keys: Collection[int]) -> None:
+        self._say(keys, covered=False)
+
+    def compare(self, keys: KeyRange) -> Comparison:
+        with self._place.session() as session:
+            row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
+        missing, surplus = tuple(row["missing"]), tuple(row["surplus"])
+        return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
+
+    def counts(self) -> QueueCounts:
+        tables = self._tables
+        names = [f"max({name})" for name in tables.registers]
+        merged = f"SELECT {offered_sql('max(offer)', names)} AS taken FROM {quoted(tables.offers)} GROUP BY key"
+        counted = f"SELECT countIf(taken) AS offered, countIf(NOT taken) AS withdrawn FROM ({merged})"
+        sizes = (
+            "SELECT sum(bytes_on_disk) AS bytes FROM system.parts"
+            " WHERE active AND database = {database:String} AND table IN {names:Array(String)}"
+        )
+        of = [self.spec.source.table, *(each.table for each in self.spec.covers)]
+        garbage = dict.fromkeys(of, 0)
+        with self._place.session() as session:
+            (row,) = records(session, counted)
+            (size,) = records(session, sizes, database=self._place.database, names=tables.all())
+            for each in records(session, history.garbage_sql(tables)):
+                garbage[of[each["number"]]] += each["garbage"]
+        return QueueCounts(row["offered"], row["withdrawn"], garbage, size["bytes"])
+
+    def clean(self) -> int:
+        with self._place.session() as session:
+            return clean(session, self._tables)
+
+    def remember(self, name: str, value: str) -> None:
+        sql = f"INSERT INTO {quoted(self._tables.marks)} (name, value) SELECT {{name:String}}, {{value:String}}"
+        with self._place.session() as session:
+            session.command(sql, name=name, value=value)
+
+    def recall(self) -> dict[str, str]:
+        with self._place.session() as session:
+            rows = records(session, f"SELECT name, value FROM {quoted(self._tables.marks)} FINAL ORDER BY name")
+        return {row["name"]: row["value"] for row in rows}
+
+    def observe(self, since: datetime) -> list[Observation]:
+        comments = [str(self._comment(legacy=legacy)["log_comment"]) for legacy in (False, True)]
+        return observe(self._place, comments, since)
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
+
+    def _comment(self, *, legacy: bool = False) -> Mapping[str, str | int]:
+        return {"log_comment": f"instep:queue:{self.spec.name}{':legacy' if legacy else ''}"}
+
+    def _declared(self, session: Session) -> str | None:
+        """By which declaration the queue was made."""
+        sql = "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+        rows = records(session, sql, database=self._place.database, name=self._tables.truth)
+        return str(rows[0]["comment"]) if rows else None
+
+    def _demand_same(self, session: Session) -> None:
+        declared = self._declared(session)
+        if declared not in (None, self._tables.declaration()):
+            raise UserError(
+                f"the queue {self.spec.name!r} was made by another declaration",
+                where=self._place.shown,
+                hint="Drop it and create it again, or give the new declaration another name.",
+            )
+
+    def _say(self, keys: Collection[int], *, covered: bool) -> None:
+        sql = (
+            f"INSERT INTO {quoted(self._tables.acknowledged)} ({quoted(self.spec.key)}, covered)"
+            f" SELECT arrayJoin({{keys:Array(Int64)}}), {covered:d}"
+        )
+        self._for_each_batch(sql, keys)
+
+    def _for_each_batch(self, sql: str, keys: Collection[int]) -> None:
+        with self._place.session() as session:
+            for some in reading.batches(keys):
+                session.command(sql, keys=some)

@@ -62,6 +62,26 @@ def test_what_changed_is_known_from_footers(tmp_path: Path) -> None:
     assert not source.changed(session, ROWS, GLOBAL, latest)
 
 
+def test_a_window_is_asked_for_unless_the_footers_prove_it(tmp_path: Path) -> None:
+    """A filter with constants of its own is compiled in every run."""
+    source = written(tmp_path / "t", table_of([a_row(1), a_row(2)]), table_of([a_row(5), a_row(6)]))
+
+    def read(first: int, last: int) -> tuple[bool, list[int]]:
+        window = Window(micros(START) + first - 1, micros(START) + last)
+        frame = source.frame(session, ROWS, Selection(window=window))
+        return "Filter" in explained(frame), sorted(row["id"] for row in frame.toArrow().to_pylist())
+
+    assert read(5, 6) == read(3, 9) == (False, [5, 6])
+    assert read(6, 9) == (True, [6])
+    assert read(5, 5) == (True, [5])
+    assert read(7, 9) == (True, [])
+    more = tmp_path / "t" / "more.parquet"
+    pq.write_table(table_of([a_row(7)]), more, write_statistics=["id"])
+    assert read(5, 9) == (True, [5, 6, 7])
+    pq.write_table(table_of([a_row(7), a_row(8, updated=None)]), more)
+    assert read(5, 9) == (True, [5, 6, 7])
+
+
 def test_a_file_that_is_added_is_seen_and_hidden_ones_are_not(tmp_path: Path) -> None:
     source = written(tmp_path / "t", table_of([a_row(1)]))
     before = source.state()

@@ -30,6 +30,7 @@ from instep.domain.columns import (
 )
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns
+from instep.domain.windows import Window
 from instep.sources.tables.folders import Folder, Listed
 from instep.sources.tables.spark_types import quoted
 
@@ -150,6 +151,24 @@ def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor
             elif latest > floor:
                 return True
     return None if unknown else False
+
+
+def within(footers: Sequence[FileMetaData], watermark: str, window: Window) -> bool:
+    """Whether the statistics prove that all rows are in a window that has a floor."""
+    for footer in footers:
+        places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+        unit = _unit(footer.schema.column(places[watermark])) if watermark in places else None
+        if unit is None or window.floor is None:
+            return False
+        times, parts = unit
+        for at in range(footer.num_row_groups):
+            found: Any = footer.row_group(at).column(places[watermark]).statistics
+            if found is None or not (found.has_min_max and found.has_null_count) or found.null_count:
+                return False
+            least, most = found.min_raw * times // parts, -(-found.max_raw * times // parts)
+            if least <= window.floor or most > window.target:
+                return False
+    return True
 
 
 def _groups(footer: FileMetaData, column: int | None, scope: Scope) -> Iterator[pq.RowGroupMetaData]:

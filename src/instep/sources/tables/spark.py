@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyarrow.parquet import FileMetaData
@@ -148,7 +148,8 @@ class SparkTable:
             read = _by_bytes(table.frame(session, asked.parts(share)))
             share = 1 if asked.exact else share
         else:
-            read = _by_bytes(self._files_or_table(session, self._changed_files(rows, selection)))
+            paths, selection = self._narrowed(rows, selection)
+            read = _by_bytes(self._files_or_table(session, paths))
             if rows is None:
                 return read
             self._demand(read, rows, columns)
@@ -173,19 +174,26 @@ class SparkTable:
         number, keyed = found.collect()[0]
         return number, keyed
 
-    def _changed_files(self, rows: RowColumns | None, selection: Selection) -> Sequence[str]:
-        """All that is read; of files on this machine only those that may have rows above the floor, since each one that
-        Spark has to look into costs it a task.
+    def _narrowed(self, rows: RowColumns | None, selection: Selection) -> tuple[Sequence[str], Selection]:
+        """All that is read, and what is to be asked of its rows. Of files on this machine only those are read that may
+        have rows above the floor, since each one that Spark has to look into costs it a task. Where all of their rows
+        are in the window, it is not asked for: a condition with constants that it had not before is compiled.
         """
-        floor = selection.window.floor if selection.window else None
-        plain = None if rows is None or floor is None or any(map(is_url, self.path)) else self._plain()
-        if rows is None or floor is None or plain is None:
-            return self.path
-        files = plain[0]
+        window = selection.window
+        known = None if rows is None or window is None or any(map(is_url, self.path)) else self._plain()
+        if rows is None or window is None or window.floor is None or rows.watermark is None or known is None:
+            return self.path, selection
+        files = known[0]
         later = [
-            each.path for _, each, footer in files if parquet.later([footer], rows, selection.scope, floor) is not False
+            (each.path, footer)
+            for _, each, footer in files
+            if parquet.later([footer], rows, selection.scope, window.floor) is not False
         ]
-        return later or [files[0][1].path]
+        if not later:
+            return [files[0][1].path], selection
+        if parquet.within([footer for _, footer in later], rows.watermark, window):
+            selection = replace(selection, window=None)
+        return [path for path, _ in later], selection
 
     def _files_or_table(self, session: SparkSession, paths: Sequence[str]) -> DataFrame:
         reader = session.read.options(**self.options)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +100,11 @@ def archive(artifact: str) -> Jars:
 
     def fetch() -> str:
         with tempfile.TemporaryDirectory(dir=cache()) as folder:
-            made = Path(folder) / "made"
-            problem = _maven("dependency:unpack", f"-Dartifact={artifact}", f"-DoutputDirectory={made}")
+            packed, made = Path(folder) / "packed", Path(folder) / "made"
+            problem = _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={packed}")
             if not problem:
+                with zipfile.ZipFile(next(packed.iterdir())) as found:
+                    found.extractall(made)
                 made.rename(path)
             return problem
 

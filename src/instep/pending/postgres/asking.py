@@ -33,7 +33,7 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
     unsettled = f" WHEN {layout.present('_page.key')} THEN 'unsettled'" if until and layout.event_time else ""
     return (
         f"SELECT {layout.comment} key, version, event_time,\n"
-        f"  CASE WHEN NOT ({layout.uncovered('_page.key')}) THEN 'covered'\n"
+        f"  CASE WHEN NOT ({layout.uncovered_each('_page.key')}) THEN 'covered'\n"
         f"  WHEN {layout.present('_page.key', until)} THEN 'pending'{unsettled}\n"
         "  WHEN absent_since IS NULL THEN 'absent'"
         " WHEN absent_since <= pg_snapshot_xmin(pg_current_snapshot()) THEN 'gone' ELSE 'watched' END\n"
@@ -62,7 +62,8 @@ def anti_join(layout: Layout, ask: Ask) -> str:
 def confirmed(layout: Layout, keys: list[int]) -> str:
     return (
         f"SELECT key FROM unnest({numbers(keys)}) AS _asked (key)\n"
-        f"WHERE {layout.between('key')} AND {layout.present('_asked.key')}\n    AND {layout.uncovered('_asked.key')}"
+        f"WHERE {layout.between('key')} AND {layout.present('_asked.key')}\n"
+        f"    AND {layout.uncovered_each('_asked.key')}"
     )
 
 
@@ -79,8 +80,9 @@ def bounds(layout: Layout) -> str:
 def backfill(layout: Layout, keys: KeyRange) -> str:
     """Keys are locked by nobody and waited for by nobody: each offer is a row of its own."""
     columns, values = gathered(layout)
+    rows = source_keys(layout, layout.table(layout.spec.source.table), keys)
     return (
-        f"WITH _present AS (SELECT {values} FROM (\n  {source_keys(layout, layout.table(layout.spec.source.table), keys)}) AS _row GROUP BY key),\n"
+        f"WITH _present AS (SELECT {values} FROM (\n  {rows}) AS _row GROUP BY key),\n"
         f"_pending AS (SELECT * FROM _present WHERE {layout.uncovered('_present.key')}),\n"
         f"_added AS (INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {', '.join(columns)} FROM _pending\n"
         f"  WHERE NOT {offered_already(layout, '_pending')})\n"

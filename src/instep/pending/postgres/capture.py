@@ -45,34 +45,32 @@ def tables(layout: Layout) -> list[str]:
 
 
 def capture(layout: Layout) -> list[str]:
-    source = layout.spec.source.table
+    source, acks = layout.spec.source.table, layout.covers[-1]
     return [
         *_trigger(layout, "source_insert", source, _offered(layout, source_keys(layout, "_fresh"))),
         *_trigger(layout, "source_update", source, _offered(layout, _changed_keys(layout))),
         *_trigger(layout, "source_truncate", source, _withdrawn(layout, f"SELECT key FROM {layout.offers}")),
-        *(each for number, cover in enumerate(layout.covers, 1) for each in _covering(layout, f"cover{number}", cover)),
+        *(each for number, cover in enumerate(layout.spec.covers, 1) for each in _covering(layout, number, cover)),
+        *_trigger(layout, "ack_insert", acks.table, _withdrawn(layout, _cover_keys(layout, acks, "_fresh"))),
+        *_trigger(layout, "ack_delete", acks.table, _reoffered(layout, _cover_keys(layout, acks, "_stale"))),
     ]
 
 
 def functions(layout: Layout, covers: int) -> list[str]:
-    """Of all triggers, with so many covers besides the word of consumers."""
-    names = ["source_insert", "source_update", "source_truncate"]
-    names += [
-        f"cover{number}_{event}"
-        for number in range(1, covers + 2)
-        for event in ("insert", "update", "delete", "truncate")
-    ]
-    return [layout.placed(name) for name in names]
+    """Of all triggers, with so many covers."""
+    events = {"source": ("insert", "update", "truncate"), "ack": ("insert", "delete")}
+    events |= {f"cover{number}": ("insert", "update", "delete", "truncate") for number in range(1, covers + 1)}
+    return [layout.placed(f"{part}_{event}") for part, each in events.items() for event in each]
 
 
-def _covering(layout: Layout, name: str, cover: QueueCover) -> list[str]:
+def _covering(layout: Layout, number: int, cover: QueueCover) -> list[str]:
     fresh, stale = (_cover_keys(layout, cover, rows) for rows in ("_fresh", "_stale"))
     withdrawn, offered = _withdrawn(layout, f"{fresh} EXCEPT {stale}"), _reoffered(layout, f"{stale} EXCEPT {fresh}")
     return [
-        *_trigger(layout, f"{name}_insert", cover.table, _withdrawn(layout, fresh)),
-        *_trigger(layout, f"{name}_update", cover.table, f"{withdrawn}\n  {offered}"),
-        *_trigger(layout, f"{name}_delete", cover.table, _reoffered(layout, stale)),
-        *_trigger(layout, f"{name}_truncate", cover.table, _all_offered(layout)),
+        *_trigger(layout, f"cover{number}_insert", cover.table, _withdrawn(layout, fresh)),
+        *_trigger(layout, f"cover{number}_update", cover.table, f"{withdrawn}\n  {offered}"),
+        *_trigger(layout, f"cover{number}_delete", cover.table, _reoffered(layout, stale)),
+        *_trigger(layout, f"cover{number}_truncate", cover.table, _all_offered(layout)),
     ]
 
 
@@ -108,7 +106,7 @@ def _offered(layout: Layout, keys: str) -> str:
         f"INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {arrived}\n"
         f"  FROM (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key) AS _arrived\n"
         f"  WHERE {_SNAPSHOT}\n  OR (NOT {offered_already(layout, '_arrived')}\n"
-        f"    AND {layout.uncovered('_arrived.key')});"
+        f"    AND {layout.uncovered_each('_arrived.key')});"
     )
 
 

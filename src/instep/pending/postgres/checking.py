@@ -35,17 +35,17 @@ def demand_usable(session: Session, layout: Layout) -> None:
 def _demand_table(session: Session, layout: Layout, table: str) -> None:
     schema, name = map(literal, layout.parts(table))
     found = session.ask(
-        "SELECT c.relkind, c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        "SELECT c.relkind::text, c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = {schema} AND c.relname = {name}"
     )
     if not found:
         raise UserError(f"there is no table {table} in the schema {layout.parts(table)[0]}", where=session.place.shown)
     ((kind, oid),) = found
-    if kind not in (b"r", b"p"):
+    if kind not in ("r", "p"):
         raise UserError(f"{table} is no table", where=session.place.shown, hint="Only tables have triggers of rows.")
     _demand_whole(session, layout, table, layout.spec.key)
     indexed = session.ask(
-        "SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
+        "SELECT 1 FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
         f" WHERE i.indrelid = {oid} AND i.indisvalid AND i.indpred IS NULL AND a.attname = {literal(layout.spec.key)}"
     )
     if not indexed:

@@ -109,11 +109,19 @@ class Layout:
         return f"EXISTS (SELECT {self.source_rows(key, *early)})"
 
     def uncovered(self, key: str) -> str:
-        return "\n    AND ".join(
-            f"NOT EXISTS (SELECT FROM {self.table(each.table)} AS {self.called(each.table)}"
-            f" WHERE {self.called(each.table)}.{self.key_of(each)} = {key} AND {held(each.where)})"
+        """Whether no cover holds: for many keys, as joins."""
+        return "\n    AND ".join(f"NOT EXISTS ({each})" for each in self._covering(key))
+
+    def uncovered_each(self, key: str) -> str:
+        """The same for a few keys, or an unknown number: by the index for each, and by no other plan."""
+        return "\n    AND ".join(f"({each} LIMIT 1) IS NULL" for each in self._covering(key))
+
+    def _covering(self, key: str) -> list[str]:
+        return [
+            f"SELECT 1 FROM {self.table(each.table)} AS {self.called(each.table)}"
+            f" WHERE {self.called(each.table)}.{self.key_of(each)} = {key} AND {held(each.where)}"
             for each in self.covers
-        )
+        ]
 
     def declared(self) -> str:
         """What live capture was made from. How a queue is read may change at any time."""

@@ -48,6 +48,7 @@ def finish(
         _serve_all(setup, part, ledger)
         rows = status.counts.read
         context.standing.tell(part.ref, IndexState.INDEXED, epoch=part.epoch, job=job_id, rows=rows)
+        _settle(setup, part, ledger, job_id, notes)
         _sweep(setup, ledger)
         _refine(setup, part, context, notes)
         return notes
@@ -58,10 +59,19 @@ def finish(
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
     ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    _settle(setup, part, ledger, job_id, notes)
     context.standing.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
         target.drop(part.physical)
     return notes
+
+
+def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:
+    """The part has ended by now, however this ends: the next run catches up."""
+    try:
+        setup.settle(part, ledger, job_id)
+    except InstepError as error:
+        notes.append(f"what is done is not acknowledged yet: {error}")
 
 
 def _seal(setup: EntitySetup, lease: Lease, context: Context, keeper: Keeper) -> tuple[Lease, JobPart]:
@@ -164,6 +174,7 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
             ledger.start_job(job_id)
             whole = setup.reads_all(part)
             ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+            _settle(setup, part, ledger, job_id, [])
             return
     # Whoever gives it up begins anew: wants go on waiting.
     _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
@@ -188,6 +199,7 @@ def _end_failed(
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
+    _settle(setup, part, ledger, job_id, [])
     if staged:
         setup.target.drop(part.physical)
 

@@ -76,7 +76,7 @@ class Found:
     `counts` are for people, by what becomes of the units (each a `unit`); `state` is all that the plan rests on, for
     its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though
     something is to be built: it would fail as it did before. `target` is the watermark (ms) that the slices reach, if
-    they have one.
+    they have one. `left` is about how many units are there for jobs after this one, if it does not take all.
     """
 
     kind: Kind
@@ -90,6 +90,7 @@ class Found:
     blocked: str | None = None
     held_back: str | None = None
     target: int | None = None
+    left: int = 0
 
 
 def wanted_as_of_now(question: Question, ref: PartitionRef, *, now: int) -> list[str]:

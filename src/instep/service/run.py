@@ -17,7 +17,6 @@ from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.prerequisites import Prerequisites
 from instep.service.question import PlanOptions
-from instep.service.recovery import recover
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
 from instep.service.start import Start
@@ -128,6 +127,7 @@ def _in_turn(
     try:
         for setup in setups:
             settle(setup, planner.context)
+            setup.catch_up(planner.context.ledger)
         plans = planner.plan_all(setup.ref for setup in setups)
         todo = {plan.ref: plan for plan in plans if plan.pending}
         if todo:
@@ -151,6 +151,7 @@ class _Run:
         self._started = self._context.clock.monotonic()
         self._deadline = self._started + wait_seconds
         self._prerequisites = Prerequisites(planner)
+        self._left: dict[PartitionRef, int] = {}
         self.results: dict[PartitionRef, EntityResult] = {}
 
     def nothing(self, plan: EntityPlan, problem: InstepError | None = None) -> EntityResult:
@@ -169,7 +170,7 @@ class _Run:
             self._planner.setups[ref].rehearse()
         worker = Worker(self._planner.setups, self._context, "run")
         try:
-            recover(self._context)
+            worker.recover()
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:
@@ -190,9 +191,18 @@ class _Run:
             return self._planned_anew(todo)
         self._work(start, worker)
         # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
-        left = [ref for ref in todo if ref not in start.created and ref not in start.settled]
+        done = {ref for ref in start.created if not self._goes_on(start.todo[ref])} | start.settled
+        left = [ref for ref in todo if ref not in done]
         plans = [self._planner.plan(ref, todo[ref].generation, again=ref in start.taken) for ref in left]
         return {plan.ref: plan for plan in plans if plan.pending}
+
+    def _goes_on(self, plan: EntityPlan) -> bool:
+        """Whether the job left some of what was there when this run first looked. What comes meanwhile is not counted,
+        or a run might never end.
+        """
+        left = self._left.get(plan.ref)
+        self._left[plan.ref] = plan.found.left if left is None else left - plan.units
+        return self._left[plan.ref] > 0
 
     def _planned_anew(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
         """Others took this run for dead while it planned; they may have done its work."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instep.domain.jobs import Claim, Job, JobPart, JobState
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
@@ -116,8 +116,24 @@ class EntitySetup(ABC):
         """A claimed slice with its work decoded."""
 
     @abstractmethod
-    def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> WaveProgram | TableProgram:
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:
         """What a wave of this part runs."""
+
+    def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
+        """Take for a job that is about to be stored what others could take too. Returns its slices, of what was got."""
+        return slices
+
+    def release(self, ledger: Ledger, job_id: str) -> None:
+        """Give back what was reserved for a job that is not stored."""
+        return
+
+    def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
+        """Say that it is done to whoever keeps what needs work, as far as it is durable. Safe to repeat, by anybody."""
+        return
+
+    def catch_up(self, ledger: Ledger) -> None:
+        """Settle the last job, if its process died when it had ended it and not yet settled it."""
+        return
 
     @abstractmethod
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:

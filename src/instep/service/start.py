@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.events import InstanceExpired
@@ -89,6 +89,7 @@ class Start:
             self._plan_job()
         except BaseException:
             with suppress(InstepError):
+                self._release()
                 self._ledger.discard_job(self._job_id)
             raise
 
@@ -191,6 +192,7 @@ class Start:
                 self._ledger.discard_job(self._job_id)
                 return
             try:
+                self._reserve()
                 self._store_job()
             except Conflict as error:
                 if not any(self._world_moved(ref) for ref in self._leases):
@@ -204,7 +206,22 @@ class Start:
             hint="Somebody goes on tainting, expiring or rebuilding: see `instep history`, and run again.",
         )
 
+    def _reserve(self) -> None:
+        """Take what others could take too. Where nothing is left of what was planned, there is nothing to do."""
+        for ref, lease in list(self._leases.items()):
+            plan = self.todo[ref]
+            slices = self._planner.setups[ref].reserve(plan.slices, self._ledger, self._job_id)
+            self.todo[ref] = replace(plan, found=replace(plan.found, slices=slices))
+            if plan.slices and not slices and plan.kind is Kind.REFRESH:
+                del self._leases[ref]
+                self._settle(lease)
+
+    def _release(self) -> None:
+        for ref in self._leases:
+            self._planner.setups[ref].release(self._ledger, self._job_id)
+
     def _plan_again(self) -> None:
+        self._release()
         for ref, lease in list(self._leases.items()):
             self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
             if not self.todo[ref].pending:
@@ -212,6 +229,9 @@ class Start:
                 self._settle(lease)
 
     def _store_job(self) -> None:
+        if not self._leases:
+            self._ledger.discard_job(self._job_id)
+            return
         try:
             check_limits(len(self.todo[ref].slices) for ref in self._leases)
         except PlanTooLarge as error:
@@ -221,7 +241,8 @@ class Start:
         self._ledger.plan_job(self._job_id, parts, stagger=others)
         self._ledger.start_job(self._job_id)
         for new in parts:
-            self._worker.take(new.part, self._leases[new.part.ref])
+            # What is fresh may have an index of its own, which is not made yet.
+            self._worker.take(new.part, self._leases[new.part.ref], fenced=not new.part.fresh)
             self._tell(new.part)
             self.taken[new.part.ref] = self._job_id
             self.created.add(new.part.ref)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from instep.documents.reasons import cleaned
@@ -12,7 +13,7 @@ from instep.domain.planning import fair_share, is_giant, learned_pace, too_long,
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
-from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Ledger
 from instep.outcomes import decode_outcome, encode_outcome
 from instep.service.context import Context
@@ -33,13 +34,16 @@ class Outage(Transient):
 
 
 class WaveRunner:
-    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know."""
+    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know. `base`: the version
+    in which the target has seen the epoch, if it has.
+    """
 
     def __init__(
         self,
         setup: EntitySetup,
         part: JobPart,
         *,
+        base: int | None = None,
         job_id: str,
         worker_id: str,
         engine: Engine,
@@ -63,7 +67,7 @@ class WaveRunner:
         self._failed_in_a_row = 0
         self._after = 0
         self._done = 0
-        self._base = -1
+        self._base = -1 if base is None else base
         self._notes = notes
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
@@ -84,6 +88,8 @@ class WaveRunner:
                 self._run_or_halve(some, progress)
         finally:
             self._keeper.end(ids)
+        with suppress(InstepError):  # Who finishes the part does it again.
+            self._setup.settle(self._part, self._ledger, self._job_id)
         self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
         return True
 
@@ -181,7 +187,7 @@ class WaveRunner:
             told += units
             progress(units)
 
-        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger), tell)
+        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger, self._job_id), tell)
         outcomes = [outcome for task in tasks for outcome in task.slices]
         _check_complete(wave, outcomes)
         self._demand(claims)

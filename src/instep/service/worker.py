@@ -13,7 +13,7 @@ from instep.documents.reasons import cleaned
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
-from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.ledger.port import Lease
 from instep.service.begin import Beginner
 from instep.service.context import Context
@@ -81,11 +81,19 @@ class Worker:
         try:
             with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
                 for job_id in sorted(self._jobs):
-                    self._context.ledger.leave_job(job_id, self.id, stop=stop)
+                    if self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
+                        self._settle(job_id)
                 self._context.ledger.retire_worker(self.id)
                 self._context.liveness.forget(self.id)
         finally:
             self._end_proof()
+
+    def _settle(self, job_id: str) -> None:
+        """What was reserved for a job that was stopped goes back; if not now, then when its time is over."""
+        for (job, _), desk in self._desks.items():
+            if job == job_id:
+                with suppress(InstepError):
+                    desk.setup.settle(desk.part, self._context.ledger, job_id)
 
     # Taking part.
 
@@ -94,13 +102,13 @@ class Worker:
         """What it takes part in."""
         return frozenset(self._desks)
 
-    def take(self, part: JobPart, lease: Lease) -> None:
-        """Work on a part whose lease this worker has got for its job."""
+    def take(self, part: JobPart, lease: Lease, *, fenced: bool = False) -> None:
+        """Work on a part whose lease this worker has got for its job. `fenced`: see `Desk`."""
         self._jobs.add(lease.job_id)
         setup = self._setups[part.ref]
         if part.fresh:
             setup.create(part.physical)
-        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease)
+        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease, fenced)
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
@@ -194,16 +202,19 @@ class Worker:
                     self._context.progress.say("ledger", f"{error}; trying again")
                 clock.sleep(self._pauses.pause(tried))
 
+    def recover(self) -> None:
+        recover(self._context)
+        self._swept = self._context.clock.monotonic()
+
     def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
         now, context = self._context.clock.monotonic(), self._context
         if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
             return
-        recover(context)
+        self.recover()
         if isinstance(self._setups, LatestSetups):
             self._setups.renew()
         if self._kind == "worker":
             fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
-        self._swept = now
 
     def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
         """Work on the first of these parts that needs something now."""
@@ -292,6 +303,7 @@ class Worker:
             desk.runner = WaveRunner(
                 desk.setup,
                 desk.part,
+                base=desk.part.base if desk.fenced else None,
                 job_id=each.job_id,
                 worker_id=self.id,
                 engine=engine,

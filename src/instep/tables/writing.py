@@ -41,7 +41,7 @@ class RowWriter:
     when the wave began: the version of rows when there is no watermark, since it grows with all that is written there,
     whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
     `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
-    ones that are written (none: all).
+    ones that are written (None: all).
     """
 
     tables: tuple[GraphTable, ...]
@@ -57,7 +57,7 @@ class RowWriter:
     batch_rows: int
     failing: frozenset[str] = frozenset()
     first: bool = False
-    keys: tuple[int, ...] = ()
+    keys: tuple[int, ...] | None = None
 
     def write(self, batches: Batches) -> Batches:
         """Stage the rows of one task; one row of `OUTCOME_SCHEMA`, or none when there was nothing to read."""
@@ -111,7 +111,7 @@ class _Task:
         ]
         self._keys = [writer.column(name) for name in writer.rows.key]
         self._wanted = list(dict.fromkeys([*self._keys, *wanted, *self._marks()]))
-        self._only = pa.array(writer.keys, arrow_type(self._keys[0].type)) if writer.keys else None
+        self._only = pa.array(writer.keys, arrow_type(self._keys[0].type)) if writer.keys is not None else None
         self._repeated: list[Values] = []
         self._longest = 0
 

@@ -56,7 +56,7 @@ class DocumentSetup(EntitySetup):
     def wave_slice(self, claim: Claim) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
 
-    def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> WaveProgram:
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
         return self.programs(part, wave.base)
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:

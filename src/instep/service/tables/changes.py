@@ -23,6 +23,8 @@ from instep.domain.rows import RowSlice, Selection, encode_row_slice
 from instep.domain.windows import window_of
 from instep.ledger.port import Checkpoint
 from instep.service.question import Found, Kind, Question, wanted_as_of_now
+from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queued import find_pending
 
 if TYPE_CHECKING:
     from instep.service.tables.setup import TableSetup
@@ -43,30 +45,44 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     asked = question.options.watermark or question.ledger.now()
     # What is built anew is never older than what it replaces, whatever is asked for.
     anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
+    if setup.feed and kind is Kind.FIRST_BUILD:
+        return find_pending(setup, setup.feed, question)
     if kind is not Kind.REFRESH or checkpoint is None:
         return _whole(setup, kind, question.why, anew)
     if why := _why_whole(setup, question, checkpoint):
         return _whole(setup, Kind.REBUILD, [why], anew)
-    if setup.rows.watermark is None:
-        return _unchanged(setup, question, asked)
+    if setup.feed:
+        return _queued(setup, setup.feed, question, checkpoint, anew)
     return _newer(setup, question, checkpoint, asked)
+
+
+def _queued(setup: TableSetup, feed: QueueFeed, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
+    found = find_pending(setup, feed, question)
+    differences = drift_of(setup, checkpoint.physical) if found.slices else []
+    return _whole(setup, Kind.REBUILD, differences, asked) if differences else found
 
 
 def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> str | None:
     """Why all rows are read again though the entity is declared as it was, if they are."""
-    if question.options.retry_failures and question.ledger.count_failures(setup.ref, question.generation):
+    if (
+        question.options.retry_failures
+        and setup.feed is None
+        and question.ledger.count_failures(setup.ref, question.generation)
+    ):
         return "rows that failed are to be tried again"
     if not setup.target.exists(checkpoint.physical):
         return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
     if _left_behind(setup, question, checkpoint):
         return "its other namespaces are in another index by now"
-    if setup.rows.watermark is None and setup.source.state() is None:
+    if setup.feed is None and setup.rows.watermark is None and setup.source.state() is None:
         return "it has no watermark, so all rows are read"
     return None
 
 
 def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
     """Rows that have changed since the checkpoint."""
+    if setup.rows.watermark is None:
+        return _unchanged(setup, question, asked)
     floor = checkpoint.watermark * MICROS
     window = window_of(floor, asked * MICROS, lag=setup.lag * MICROS)
     if window is None:
@@ -107,7 +123,9 @@ def drift_of(setup: TableSetup, physical: str) -> list[str]:
 def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Found:
     """All rows, cut into slices."""
     setup.tables()  # What is wrong with the declaration is said before anything is read.
-    window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if setup.rows.watermark else None
+    # Of rows that a queue says none may be left to a later window: there is none.
+    windows = setup.rows.watermark and setup.feed is None
+    window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
     selection = Selection(setup.ref.scope, window)
     cut_by, slices, warnings = _cut(setup, selection)
     factor, counted = setup.slicing.work_factor, setup.slicing.slices != 1

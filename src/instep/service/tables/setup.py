@@ -9,7 +9,7 @@ from functools import partial
 
 from instep.domain.columns import Column
 from instep.domain.graph import GraphTable
-from instep.domain.jobs import Claim, Job, JobPart, JobState
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
@@ -17,8 +17,10 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
 from instep.service.setup import EntitySetup, Size
-from instep.service.tables import changes, checks, judgement, provenance
+from instep.service.tables import changes, checks, judgement, provenance, queued
+from instep.service.tables.feed import QueueFeed
 from instep.sources.tables.port import Sessions, TableSource
+from instep.tables.ids import id_of
 from instep.tables.program import TableWave
 from instep.tables.routing import WaveRows
 from instep.tables.writing import RowWriter, needed_columns
@@ -41,7 +43,9 @@ class Slicing:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSetup(EntitySetup):
-    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds."""
+    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds. `feed`
+    is the queue that says what needs work, if one does.
+    """
 
     target: PartitionTarget
     source: TableSource
@@ -53,6 +57,7 @@ class TableSetup(EntitySetup):
     guard: DeleteGuard
     columns: Callable[[], tuple[Column, ...]]
     tables: Callable[[], tuple[GraphTable, ...]]
+    feed: QueueFeed | None = None
 
     @property
     def in_place(self) -> bool:
@@ -90,6 +95,28 @@ class TableSetup(EntitySetup):
         differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []
         return f"the table has changed: {'; '.join(differences)}" if differences else None
 
+    def reads_all(self, part: JobPart) -> bool:
+        """Nobody knows any more whether a queue has led to a new instance, or all rows."""
+        return self.feed is None and super().reads_all(part)
+
+    def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
+        if self.feed is None or not queued.has_keys(slices):
+            return slices
+        return queued.cut_keys(self, self.feed.take(ledger, job_id))
+
+    def release(self, ledger: Ledger, job_id: str) -> None:
+        if self.feed:
+            self.feed.release(ledger, job_id)
+
+    def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
+        if self.feed:
+            self.feed.settle(ledger, part, job_id)
+
+    def catch_up(self, ledger: Ledger) -> None:
+        latest = ledger.latest_job(self.ref) if self.feed else None
+        if latest and (status := latest.part(self.ref)).state is not None:
+            self.settle(status.part, ledger, latest.id)
+
     def create(self, physical: str) -> None:
         self.target.tables.create(physical, self.specs)
 
@@ -98,12 +125,16 @@ class TableSetup(EntitySetup):
         assert rows is not None, "a job on a table has slices of rows"
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
 
-    def program(self, part: JobPart, wave: Wave, ledger: Ledger) -> TableWave:
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
         first: RowSlice = slices[0][1]
         selection = Selection(
             self.ref.scope, first.window, first.cut_by, tuple(rows.range for _, rows in slices) if first.cut_by else ()
         )
+        keys = None
+        if self.feed and first.keys:
+            keys = self.feed.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
+            selection = queued.selection(self, keys or first.keys[:1])
         tables = self.tables()
         writer = RowWriter(
             tables=tables,
@@ -118,8 +149,9 @@ class TableSetup(EntitySetup):
             ref=str(part.ref),
             instance=part.instance,
             batch_rows=self.batch_rows,
-            failing=frozenset(ledger.failed_versions(part.ref, part.generation)),
+            failing=frozenset(id_of(part.ref.entity, uri) for uri in ledger.failed_versions(part.ref, part.generation)),
             first=self.staged(part),
+            keys=None if keys is None else tuple(keys),
         )
         return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
 

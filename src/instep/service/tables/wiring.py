@@ -16,8 +16,10 @@ from instep.project.graph import row_columns
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
 from instep.service.partitions import upstream_refs
+from instep.service.queues.opening import open_queue
 from instep.service.revision import revision_of
 from instep.service.tables.catalog import Catalog
+from instep.service.tables.feed import QueueFeed
 from instep.service.tables.setup import ROWS, Slicing, TableSetup
 from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.urls import is_url
@@ -69,7 +71,14 @@ class TableEntities:
             guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
             columns=partial(catalog.columns, name),
             tables=partial(catalog.tables, name),
+            feed=self._feed(entity),
         )
+
+    def _feed(self, entity: TableEntity) -> QueueFeed | None:
+        if entity.changes is None:
+            return None
+        queue = entity.changes.queue
+        return QueueFeed(queue, partial(open_queue, self.project, queue))
 
 
 def table_source(project: Project, name: str) -> TableSource:
@@ -106,7 +115,9 @@ def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
     made = {part: digest(value) for part, value in parts.items()}
     if entity.transform:
         made["transform"] = loaded_fingerprint(load_transform(entity.transform))
-    if entity.watermark is None:
+    if entity.changes:
+        made["changes"] = digest(entity.changes.queue)
+    elif entity.watermark is None:
         made[ROWS] = source.state() or ""
     return made
 

@@ -26,6 +26,7 @@ READS = frozenset(
         *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
         *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
+        *("held_keys", "due_keys", "parked_keys", "count_holds", "read", "confirm"),
     )
 )
 

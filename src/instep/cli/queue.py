@@ -56,7 +56,7 @@ def create(
         found.create()
     out.result(
         {"name": name, "created": True},
-        lambda: out.line(f"{name}: live writes are captured.{next_step(name, 'backfill')}"),
+        lambda: out.line(f"{name}: live writes are captured. {next_step(name, 'backfill')}"),
     )
 
 

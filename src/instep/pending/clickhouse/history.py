@@ -21,6 +21,13 @@ def bounds_sql(tables: Tables) -> str:
     return f"SELECT {BOUNDS_COLUMNS} FROM ({source_sql(tables, tables.within())})"
 
 
+def looked_at_sql(tables: Tables) -> list[str]:
+    """Nothing is read by these, and ClickHouse says what it does not understand of the user's conditions."""
+    within = tables.within()
+    parts = [source_sql(tables, within), *(covered_sql(tables, each, within) for each in _declared(tables))]
+    return [f"SELECT instep_key FROM ({each}) LIMIT 0" for each in parts]
+
+
 def garbage_sql(tables: Tables) -> str:
     """Rows out of the range, by table."""
     key = quoted(tables.spec.key)

@@ -28,6 +28,12 @@ class ClickHousePending:
     def spec(self) -> QueueSpec:
         return self._tables.spec
 
+    def check(self) -> None:
+        with self._place.session() as session:
+            checking.check(session, self._tables, self._place.database)
+            for sql in history.looked_at_sql(self._tables):
+                records(session, sql)
+
     def statements(self) -> tuple[str, ...]:
         return tuple(layout.statements(self._tables))
 

@@ -50,6 +50,10 @@ class PostgresPending:
     def statements(self) -> tuple[str, ...]:
         return (*capture.tables(self._layout), *capture.capture(self._layout))
 
+    def check(self) -> None:
+        with self._session() as session:
+            demand_usable(session, self._layout)
+
     def create(self) -> None:
         with self._session() as session:
             demand_usable(session, self._layout)

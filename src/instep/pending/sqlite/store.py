@@ -47,6 +47,10 @@ class SqlitePending:
     def statements(self) -> tuple[str, ...]:
         return (*capture.tables(self._layout), *capture.capture(self._layout))
 
+    def check(self) -> None:
+        with self._connected() as connection, transaction(connection, writes=False):
+            demand_usable(connection, self._layout, self._path)
+
     def create(self) -> None:
         with self._connected() as connection, transaction(connection, writes=True):
             demand_usable(connection, self._layout, self._path)

@@ -43,10 +43,6 @@ class PostgresPending:
 
     # -- being there ---------------------------------------------------------------------------
 
-    def check(self) -> None:
-        with self._session() as session:
-            demand_usable(session, self._layout)
-
     def statements(self) -> tuple[str, ...]:
         return (*capture.tables(self._layout), *capture.capture(self._layout))
 

@@ -1,0 +1,47 @@
+"""A key's state is merged by maximum: no order of events, and no repetition, makes another queue of them."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.domain.pending import covers, pending, register
+
+#: Cover (or None: the source), version, covered.
+Event = tuple[int | None, int, bool]
+COVERS = 2
+EVENTS = st.lists(
+    st.tuples(st.sampled_from([None, *range(COVERS)]), st.integers(1, 4), st.booleans()), min_size=1, max_size=8
+)
+
+
+def merged(events: Iterable[Event]) -> tuple[bool, list[int]]:
+    seen, registers = False, [0] * COVERS
+    for cover, version, covered in events:
+        if cover is None:
+            seen = True
+        else:
+            registers[cover] = max(registers[cover], register(version, covered=covered))
+    return seen, registers
+
+
+def expected(events: list[Event]) -> bool:
+    """By the latest event of each cover; of two with one version (a tie), the one that covers."""
+    latest = [
+        max(((v, c) for cover, v, c in events if cover == number), default=(0, False)) for number in range(COVERS)
+    ]
+    return any(cover is None for cover, _, _ in events) and not any(covered for _, covered in latest)
+
+
+@given(EVENTS, st.data())
+def test_every_order_and_repetition_gives_the_same_queue(events: list[Event], data: st.DataObject) -> None:
+    replayed = data.draw(st.permutations(events + data.draw(st.lists(st.sampled_from(events), max_size=4))))
+    seen, registers = merged(replayed)
+    assert (seen, registers) == merged(events)
+    assert pending(seen=seen, registers=registers) == expected(events)
+
+
+def test_a_cover_is_taken_back_by_a_later_event_and_not_by_an_earlier_one() -> None:
+    assert covers(max(register(1, covered=False), register(2, covered=True)))
+    assert not covers(max(register(3, covered=False), register(2, covered=True)))
+    assert not covers(0)

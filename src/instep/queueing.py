@@ -115,6 +115,13 @@ class PendingQueue:
         with closing(self._workshop.ledger(read_only=True)) as ledger:
             return switch(self._store, ledger.now())
 
+    @property
+    def switched(self) -> bool:
+        """Whether the queue is read, and not its anti-join. Asked each time: another process may switch."""
+        from instep.service.queues.words import recall
+
+        return self._store.exists() and recall(self._store).switched
+
     def observe(self, *, since: timedelta = WEEK) -> list[Observation]:
         """What reading cost, by the database's own log: the queue, and its anti-join."""
         return self._store.observe(datetime.now(UTC) - since)
@@ -147,9 +154,11 @@ class PendingQueue:
         """What `next` reads by."""
         from instep.pending.port import Ask
 
-        ask = Ask(limit, participants=tuple(participants))
         store = self._store
-        return store.anti_join_statement(ask) if self._legacy(legacy) else store.read_statement(ask)
+        has_times = store.spec.source.event_time is not None
+        settled = datetime.now(UTC) - store.spec.settle if has_times else None
+        ask = Ask(limit, settled, participants=tuple(participants))
+        return store.anti_join_statement(ask) if legacy or not self.switched else store.read_statement(ask)
 
     def next(
         self,
@@ -172,7 +181,7 @@ class PendingQueue:
             None if lease is None else by or f"{socket.gethostname()}/{os.getpid()}",
             lease or timedelta(0),
             tuple(participants),
-            self._legacy(legacy),
+            legacy or not self.switched,
         )
         return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
 
@@ -206,12 +215,6 @@ class PendingQueue:
         while page := self.parked(after=max(done, default=None)):
             done |= unpark(self._store, self._ledger, page) | page.keys()
         return done
-
-    def _legacy(self, asked: bool) -> bool:
-        """Whether the anti-join is read. Asked for each time: another process may switch."""
-        from instep.service.queues.words import recall
-
-        return asked or not recall(self._store).switched
 
     @cached_property
     def _ledger(self) -> Ledger:

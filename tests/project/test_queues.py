@@ -21,7 +21,7 @@ queues:
     keys: {from: 31247321, below: 4294967295}
     source: {table: history, where: "mode IN ('Ranked', 'Unranked')", event_time: start_time}
     covered_by:
-      - {table: match_salts, uncovered: failed = 1}
+      - {table: match_salts, where: failed = 0, uncovered: failed = 1}
       - {table: match_player}
     settle: 2h
     participants: account_id
@@ -41,7 +41,7 @@ def test_a_queue_says_what_the_domain_wants_to_know(load: Load) -> None:
         "salts",
         "match_id",
         QueueSource("history", "mode IN ('Ranked', 'Unranked')", "start_time"),
-        (QueueCover("match_salts", None, "failed = 1"), QueueCover("match_player", None, None)),
+        (QueueCover("match_salts", "failed = 0", "failed = 1"), QueueCover("match_player", None, None)),
         KeyRange(31247321, 4294967295),
         timedelta(hours=2),
         newest_first=True,
@@ -62,7 +62,8 @@ def test_a_queue_says_what_the_domain_wants_to_know(load: Load) -> None:
     ],
 )
 def test_where_a_queue_is(load: Load, on: str, engine: str, address: str) -> None:
-    project = load(QUEUES.replace("clickhouse://app:${SECRET}@db:8123/game", on))
+    plain = QUEUES.replace(", uncovered: failed = 1", "")
+    project = load(plain.replace("clickhouse://app:${SECRET}@db:8123/game", on))
     assert project.queues["salts"].engine == engine
     assert project.queue_address("salts") == address.format(root=project.root)
 
@@ -110,6 +111,12 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
         ("from: 31247321", "start: 31247321", "6 queues.salts.keys.start: unknown key"),
         ("below: 4294967295", "below: 9223372036854775808", "6 queues.salts.keys.below: must be at most"),
         ("table: match_player", "where: x", "10 queues.salts.covered_by[1].table: is missing"),
+        ("where: failed = 0, ", "", "9 queues.salts.covered_by[0].uncovered: needs `where`"),
+        (
+            "clickhouse://app:${SECRET}@db:8123/game",
+            "sqlite:///x",
+            "9 queues.salts.covered_by[0].uncovered: is for Click",
+        ),
         ("  salts:", "  my-salts:", "3 queues.my-salts: a queue's name is letters, digits and underscores"),
     ],
 )

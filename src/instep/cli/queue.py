@@ -114,7 +114,7 @@ def verify(
 
     out = Output(as_json=as_json, quiet=quiet)
     with load(project).queue(name) as found, out.progress() as progress:
-        seen = found.verify(repair=repair, progress=progress)
+        seen, switched = found.verify(repair=repair, progress=progress), found.switched
     equal = seen.verdict.equal
 
     def show() -> None:
@@ -123,7 +123,10 @@ def verify(
         for what, keys in (("missing", seen.missing), ("surplus", seen.surplus)):
             if keys:
                 out.line(f"{what}: {', '.join(map(str, keys[:20]))}{' …' if len(keys) > 20 else ''}")
-        out.line(next_step(name, "switch") if equal else next_step(name, "verify", "--repair"))
+        if not equal:
+            out.line(next_step(name, "verify", "--repair"))
+        elif not switched:
+            out.line(next_step(name, "switch"))
 
     verdict = {**_verdict_dict(seen.verdict), "missing_keys": seen.missing, "surplus_keys": seen.surplus}
     out.result({"name": name, **verdict}, show)
@@ -277,6 +280,9 @@ def _backfill_dict(name: str, done: Backfill) -> dict[str, Any]:
 
 def _show_backfill(out: Output, name: str, done: Backfill) -> None:
     filling = done.filling
+    if not filling.keys:
+        out.line(f"{name}: the source has no key of the queue. Look at `where` and `keys` if it should.")
+        return
     resumed = "" if done.began_at is None else f" (the last part from key {done.began_at} on)"
     out.line(
         f"{name}: {amount(filling.keys, 'key')} in {seconds_text(filling.took / 1000)}{resumed}, "

@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,6 +86,8 @@ def next_keys(
             participants=whom,
             legacy=legacy,
         )
+        if not legacy and not found.switched:
+            out.note(f"{name} is not switched: these keys are from the anti-join. See: instep queue status {name}")
     out.result([_given_dict(each) for each in given], lambda: _write_lines(given))
 
 
@@ -202,7 +204,7 @@ def _given_dict(given: Given) -> dict[str, Any]:
     found = {
         "key": given.key,
         "fence": given.fence,
-        "until": given.until,
+        "until": None if given.until is None else datetime.fromtimestamp(given.until / 1000, UTC).isoformat(),
         "event_time": None if given.event_time is None else given.event_time.isoformat(),
         "attempts": given.attempts or None,
         # Not `error`: that is for who gives the line back.

@@ -72,8 +72,15 @@ class QueueCoverRows(Model):
     where: Text | None = None
     """Which of its rows cover: a condition in the database's own SQL."""
     uncovered: Text | None = None
-    """Which of its rows take the cover back, where rows are only ever inserted (ClickHouse): a condition. PostgreSQL
-    and SQLite see a row that is deleted or changed, too."""
+    """Which of its rows take the cover back, where rows are only ever inserted (ClickHouse): a condition beside
+    `where`, which wins where both hold. PostgreSQL and SQLite see by themselves that a row was deleted or changed."""
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if self.uncovered is not None and self.where is None:
+            message = "needs `where`: without it every row covers, these too"
+            raise problem("required", message, path=("uncovered",))
+        return self
 
 
 class Queue(Model):
@@ -101,12 +108,16 @@ class Queue(Model):
     """A column of the source, of integers: whom a key concerns. `next --participants` offers those of some first."""
 
     @model_validator(mode="after")
-    def _settles_by_something(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.settle and self.source.event_time is None:
             message = "needs `event_time` in `source`: it counts from then"
             raise problem("required", message, path=("settle",))
         if self.schema_ != "public" and self.engine != "postgresql":
             raise problem("conflict", "is for PostgreSQL", path=("schema",))
+        for index, each in enumerate(self.covered_by):
+            if each.uncovered is not None and self.engine in ("postgresql", "sqlite"):
+                message = "is for ClickHouse: here a row that is deleted, or for which `where` holds no more, does that"
+                raise problem("conflict", message, path=("covered_by", index, "uncovered"))
         if not is_schema(self.schema_):
             message = "must be letters, digits and underscores, at most 63, and not begin with pg_"
             raise problem("schema", message, path=("schema",))

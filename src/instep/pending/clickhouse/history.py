@@ -24,8 +24,11 @@ def bounds_sql(tables: Tables) -> str:
 def looked_at_sql(tables: Tables) -> list[str]:
     """Nothing is read by these, and ClickHouse says what it does not understand of the user's conditions."""
     within = tables.within()
-    parts = [source_sql(tables, within), *(covered_sql(tables, each, within) for each in _declared(tables))]
-    return [f"SELECT instep_key FROM ({each}) LIMIT 0" for each in parts]
+    asked = [f"SELECT instep_key FROM ({source_sql(tables, within)}) LIMIT 0"]
+    for each in _declared(tables):
+        where = conditions(within, each.where, each.uncovered)
+        asked.append(f"SELECT {tables.key_sql()} FROM {user_table(each.table)} WHERE {where} LIMIT 0")
+    return asked
 
 
 def garbage_sql(tables: Tables) -> str:

@@ -30,6 +30,7 @@ class ClickHousePending:
 
     def check(self) -> None:
         with self._place.session() as session:
+            self._demand_same(session)
             checking.check(session, self._tables, self._place.database)
             for sql in history.looked_at_sql(self._tables):
                 records(session, sql)

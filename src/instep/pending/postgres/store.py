@@ -49,18 +49,15 @@ class PostgresPending:
     def check(self) -> None:
         with self._session() as session:
             demand_usable(session, self._layout)
+            if self._there(session):
+                self._demand_same(session)
 
     def create(self) -> None:
         with self._session() as session:
             demand_usable(session, self._layout)
             for statement in capture.tables(self._layout):
                 session.ask(statement)
-            if json.loads(self._words(session)[_DECLARED]) != json.loads(self._layout.declared()):
-                raise UserError(
-                    f"the queue {self._spec.name} was made from another declaration",
-                    where=self._place.shown,
-                    hint="Drop it and create it anew, or give this one another name.",
-                )
+            self._demand_same(session)
             # One by one: each waits for those who write to its table, and would keep others waiting for the next.
             for statement in capture.capture(self._layout):
                 session.ask(statement)
@@ -224,6 +221,14 @@ class PostgresPending:
 
     def _there(self, session: Session) -> bool:
         return bool(session.ask(f"SELECT to_regclass({literal(self._layout.words)}) IS NOT NULL")[0][0])
+
+    def _demand_same(self, session: Session) -> None:
+        if json.loads(self._words(session)[_DECLARED]) != json.loads(self._layout.declared()):
+            raise UserError(
+                f"the queue {self._spec.name} was made from another declaration",
+                where=self._place.shown,
+                hint="Drop it and create it anew, or give this one another name.",
+            )
 
     def _words(self, session: Session) -> dict[str, str]:
         return dict(session.ask(f"SELECT name, value FROM {self._layout.words}"))

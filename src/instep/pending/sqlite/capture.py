@@ -111,21 +111,17 @@ def _participation(layout: Layout) -> list[str]:
     """Of the keys that are offered: with their offer they come and go."""
     column, source = quoted(layout.spec.participants or ""), layout.spec.source
     who = f"{layout.source}.{column}"
-    concerned = f"INSERT OR IGNORE INTO {layout.participants} SELECT {who}, {layout.source}.{layout.key}"
-    offered = f"{layout.source}.{layout.key} IN (SELECT key FROM {layout.offers})"
-    rows = f"FROM {layout.source} WHERE {layout.source}.{layout.key} = NEW.{{}} AND {held(source.where)}"
-    also = [f"{concerned} {rows.format(layout.key)} AND {offered} AND {who} = NEW.{column}"]
-    offer = layout.spec.name
+    key = f"{layout.source}.{layout.key}"
+    concerned = (
+        f"INSERT OR IGNORE INTO {layout.participants} SELECT {who}, {key} FROM {layout.source}"
+        f" WHERE {held(source.where)} AND {who} NOTNULL AND {key} ="
+    )
+    offered = f"{key} IN (SELECT key FROM {layout.offers})"
+    also = [f"{concerned} NEW.{layout.key} AND {offered} AND {who} = NEW.{column}"]
+    offers, gone = f"pending_offers_{layout.spec.name}", f"DELETE FROM {layout.participants} WHERE key = OLD.key"
     return [
-        _trigger(
-            layout, "offer_insert", f"pending_offers_{offer}", [f"{concerned} {rows.format('key')} AND {who} NOTNULL"]
-        ),
-        _trigger(
-            layout,
-            "offer_delete",
-            f"pending_offers_{offer}",
-            [f"DELETE FROM {layout.participants} WHERE key = OLD.key"],
-        ),
+        _trigger(layout, "offer_insert", offers, [f"{concerned} NEW.key"]),
+        _trigger(layout, "offer_delete", offers, [gone]),
         _trigger(layout, "participant_insert", source.table, also),
         _trigger(layout, "participant_update", source.table, also),
     ]

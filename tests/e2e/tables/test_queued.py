@@ -1,0 +1,225 @@
+"""A pending queue says what is indexed: exactly that, once, and acknowledged when it is durable; whatever dies when."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.domain.consuming import ATTEMPTS, HoldState
+from instep.domain.jobs import JobState
+from instep.errors import UserError
+from instep.service.question import Kind
+from instep.service.queues.consuming import Wanted, next_keys, unpark
+from instep.service.queues.words import remember_reader
+from instep.service.tables import feed
+from tests.doubles.clock import VirtualClock
+
+from .queued import POISON, QueuedShop, with_queue
+from .quick import Crash, Fault, meanwhile
+
+DAY = 24 * 60 * 60
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> QueuedShop:
+    made = QueuedShop(tmp_path / "shop", "type: lance, uri: index")
+    made.begin()
+    return made
+
+
+def test_what_is_pending_is_indexed_and_nothing_else(shop: QueuedShop) -> None:
+    shop.add(*range(10))
+    shop.cover(3, 4)
+    first = shop.run("Person")["Person"]
+    assert (first.plan.kind, first.state, first.counts.written) == (Kind.FIRST_BUILD, JobState.COMPLETED, 8)
+    assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9]
+    assert (shop.pending(), shop.held()) == ([], {})
+    assert shop.step() is None
+    shop.put("people", id=5, name="changed, and nobody said so")
+    shop.put("people", id=12, gone=True)
+    shop.add(11, 12, 13)
+    shop.put("people", id=12, gone=True)
+    shop.remove("people", 13)
+    shop.save()
+    second = shop.run("Person")["Person"]
+    assert (second.plan.kind, second.counts.read, second.counts.written, second.counts.deleted) == (
+        Kind.REFRESH,
+        2,
+        1,
+        1,
+    )
+    (asked,) = shop.sources["Person"].asked
+    assert [each.values for each in asked.keys] == [(11,), (12,), (13,)]
+    assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9, 11]
+    assert {"changed, and nobody said so"}.isdisjoint(row["name"] for row in shop.stored("Person"))
+    assert (shop.pending(), shop.held(), shop.step()) == ([], {}, None)
+
+
+def test_a_row_that_fails_is_tried_again_later_and_parked_at_last(shop: QueuedShop) -> None:
+    shop.add(1, 2, 3)
+    shop.add(2, name=POISON)
+    assert shop.step() is JobState.COMPLETED_WITH_ERRORS
+    assert (shop.indexed(), shop.pending(), list(shop.held())) == ([1, 3], [2], [2])
+    assert shop.step() is None  # It is not due yet.
+    for _ in range(ATTEMPTS - 1):
+        shop.clock.sleep(DAY)
+        assert shop.step() is JobState.FAILED
+    (hold,) = shop.held().values()
+    assert (hold.state, hold.attempts) == (HoldState.PARKED, ATTEMPTS)
+    assert "poison" in (hold.error or "")
+    assert [(each.document_id, each.attempts) for each in shop.failures()] == [("2", ATTEMPTS)]
+    shop.clock.sleep(DAY)
+    assert shop.step() is None
+    shop.add(2, name="mended")
+    assert shop.step() is None
+    with shop.store() as store, shop.asked() as ledger:
+        assert unpark(store, ledger, [2]) == {2}
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.pending(), shop.held(), shop.failures()) == ([1, 2, 3], [], {}, [])
+
+
+def test_keys_that_another_consumer_has_are_left_to_it(shop: QueuedShop) -> None:
+    shop.add(*range(10))
+    with shop.store() as store, shop.asked() as ledger:
+        given = next_keys(store, ledger, Wanted(3, "other", timedelta(minutes=5)), draw=0)
+    theirs = sorted(each.key for each in given)
+    assert shop.step() is JobState.COMPLETED
+    assert shop.pending() == theirs
+    assert set(shop.indexed()) == set(range(10)) - set(theirs)
+    assert shop.step() is None
+    shop.clock.sleep(6 * 60)
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.pending()) == (list(range(10)), [])
+
+
+def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
+    shop.add(1)
+    shop.step()
+    shop.add(*range(2, 12))
+    others: list[Any] = []
+    first = shop.run("Person", around=lambda context: meanwhile(context, "claim", lambda: others.append(shop.step())))
+    assert (first["Person"].state, others) == (JobState.COMPLETED, [JobState.COMPLETED])
+    assert (shop.indexed(), shop.pending(), shop.written()) == (list(range(1, 12)), [], 11)
+
+
+def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "MOST_KEYS", 4)
+    shop.add(*range(10))
+    coming: Iterator[int] = iter(range(100, 200))
+
+    def arrives() -> None:
+        shop.add(next(coming), next(coming), next(coming))
+
+    class Busy:
+        """Whenever a job is stored three people come."""
+
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "plan_job":
+                arrives()
+            return getattr(self._inner, name)
+
+    result = shop.run("Person", around=lambda context: replace(context, ledger=Busy(context.ledger)))["Person"]
+    assert result.state is JobState.COMPLETED
+    assert result.counts.written == 12
+    with shop.asked() as ledger:
+        assert len(ledger.jobs()) == 3
+    shop.step()
+    assert shop.pending() == []
+    assert shop.indexed() == [*range(10), *range(100, 109)]
+
+
+def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody_took(shop: QueuedShop) -> None:
+    shop.add(1)
+    shop.step()
+    shop.add(*range(2, 8))
+
+    def ctrl_c() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shop.run("Person", around=lambda context: meanwhile(context, "complete", ctrl_c))
+    assert shop.held() == {}
+    with shop.store() as store, shop.asked() as ledger:
+        given = next_keys(store, ledger, Wanted(2, "other", timedelta(minutes=5)), draw=0)
+    result = shop.run("Person")["Person"]
+    assert result.state is JobState.COMPLETED
+    assert shop.pending() == sorted(each.key for each in given)
+
+
+def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: QueuedShop) -> None:
+    shop.add(*range(5))
+    shop.cover(4)
+    shop.step()
+    shop.add(7)
+    result = shop.run("Person", full_refresh=True)["Person"]
+    assert (result.plan.kind, result.counts.written) == (Kind.REBUILD, 6)
+    assert shop.pending() == [7]
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.pending()) == ([0, 1, 2, 3, 4, 7], [])
+
+
+def test_what_a_queue_cannot_do_is_said(shop: QueuedShop) -> None:
+    with pytest.raises(UserError, match="there are no generations"):
+        shop.run("Person", generation="next")
+    with shop.store() as store:
+        remember_reader(store, switched=False)
+    with pytest.raises(UserError, match="is not read from yet"):
+        shop.run("Person")
+
+
+#: What a crash is put before and after.
+WRITES = {
+    *("plan_job", "claim", "complete", "finish_part", "lease_keys", "extend_held_by", "extend_keys", "forget_keys"),
+    *("fail_keys", "release_held_by", "release_keys", "target.commit", "target.promote", "queue.acknowledge"),
+}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["refresh", "first build"])
+def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
+    shop: QueuedShop, tmp_path: Path, first: bool
+) -> None:
+    if not first:
+        shop.add(1)
+        shop.step()
+    shop.add(*range(2, 7))
+    shop.add(4, name=POISON)
+    good = [2, 3, 5, 6] if first else [1, 2, 3, 5, 6]
+    clean, now = tmp_path / "clean", shop.clock.now()
+    shutil.copytree(shop.root, clean)
+    crashed: set[str] = set()
+    fault = Fault(1, counts=WRITES.__contains__)
+    while True:
+        shutil.rmtree(shop.root)
+        shutil.copytree(clean, shop.root)
+        shop.clock = VirtualClock(now)
+        try:
+            shop.run("Person", setups=with_queue(fault), around=fault.context)
+        except Crash:
+            crashed.add(fault.crashed_in)
+        else:  # Past the last write: once more, with a crash after that.
+            fault = Fault(fault.at - 1, after=True, counts=WRITES.__contains__)
+            continue
+        shop.clock = VirtualClock(shop.clock.milliseconds + 60_000)
+        where = f"{'after' if fault.after else 'before'} write {fault.at}, {fault.crashed_in}"
+        shop.step()
+        if set(shop.held()) > {4}:
+            assert fault.crashed_in in ("lease_keys", "forget_keys", "plan_job"), where
+            shop.clock.sleep(feed.LEASE.total_seconds())
+            shop.step()
+        assert (shop.indexed(), shop.pending(), list(shop.held())) == (good, [4], [4]), where
+        assert [each.document_id for each in shop.failures()] == ["4"], where
+        assert shop.written() == len(good), where
+        if fault.after:
+            break
+        fault = Fault(fault.at + 1, counts=WRITES.__contains__)
+    expected = {"plan_job", "complete", "lease_keys", "forget_keys", "fail_keys", "target.commit", "queue.acknowledge"}
+    assert expected <= crashed

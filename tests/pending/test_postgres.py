@@ -1,69 +1,162 @@
-"""Pending queues in PostgreSQL."""
+"""Pending queues in PostgreSQL: what is special there."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
-from instep.domain.pending import QueueSpec
-from instep.pending.port import PendingStore
-from instep.pending.postgres import PostgresPending
+from instep.errors import Transient, UserError
+from instep.pending.port import Ask
 from tests.contracts.pending import PendingContract
-from tests.contracts.pending_tables import UserTables
-from tests.servers.postgres import PostgresServer, running_postgres
-
-DATABASE = "pending"
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
+from tests.pending.postgres_tables import DATABASE, PostgresTables
 
 _numbers = itertools.count(1)
 
 
-class PostgresTables(UserTables):
-    def __init__(self, server: PostgresServer, schema: str) -> None:
-        self.server = server
-        self.schema = schema
-        self.run(f"CREATE SCHEMA {self.quoted(schema)}")
-        self.create()
-
-    def run(self, statement: str) -> None:
-        self.server.execute(f"SET search_path = {self.quoted(self.schema)}; {statement}", database=DATABASE)
-
-    def quoted(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
-
-    def create(self) -> None:
-        names = self.names
-        key, kind, happened, account, state = map(
-            self.quoted, (names.key, names.kind, names.happened, names.account, names.state)
-        )
-        self.run(
-            f"CREATE TABLE {self.quoted(names.history)}"
-            f" ({key} bigint, {kind} text, {happened} timestamp, {account} integer)"
-        )
-        for table in (names.salts, names.players):
-            self.run(f"CREATE TABLE {self.quoted(table)} ({key} bigint, {state} text)")
-        for table in (names.history, names.salts, names.players):
-            self.run(f"CREATE INDEX ON {self.quoted(table)} ({key})")
-
-    def open(self, spec: QueueSpec) -> PendingStore:
-        return PostgresPending(self.server.url(DATABASE), self.schema, spec)
-
-
-@pytest.fixture(scope="module")
-def server() -> PostgresServer:
-    server = running_postgres()
-    server.execute(f"CREATE DATABASE {DATABASE}")
-    return server
-
-
 @pytest.fixture
-def tables(server: PostgresServer) -> Iterator[PostgresTables]:
-    schema = f'sche"ma {next(_numbers)}%s'
-    made = PostgresTables(server, schema)
+def tables() -> Iterator[PostgresTables]:
+    made = PostgresTables(f'sche"ma {next(_numbers)}%s')
     yield made
-    made.run(f"DROP SCHEMA {made.quoted(schema)} CASCADE")
+    made.drop()
 
 
 class TestContract(PendingContract):
     pass
+
+
+def test_rows_that_are_changed_take_their_covers_along(tables: PostgresTables) -> None:
+    store = created(tables)
+    tables.played(range(1, 9))
+    tables.cover([1, 2, 3])
+    tables.run("UPDATE salts SET match_id = match_id + 1")
+    assert read(store) == [8, 7, 6, 5, 1]
+    tables.run("UPDATE salts SET state = CASE match_id WHEN 2 THEN 'bad' ELSE state END")
+    assert read(store) == [8, 7, 6, 5, 2, 1]
+    tables.run("UPDATE history SET match_id = match_id + 10, kind = CASE match_id WHEN 5 THEN 'private' ELSE kind END")
+    assert read(store) == [18, 17, 16, 14, 13, 12, 11]
+    tables.run("UPDATE history SET kind = 'ranked'")
+    demand_equal(store)
+    tables.run("DELETE FROM history WHERE match_id > 12")
+    assert read(store) == [12, 11]
+    assert store.clean() > 0
+    assert store.counts().offered == 2
+
+
+def test_truncating_covers_and_source(tables: PostgresTables) -> None:
+    store = created(tables)
+    tables.played(range(1, 6))
+    tables.cover([1, 2, 3])
+    tables.cover([3, 4], by="players")
+    tables.run("TRUNCATE salts")
+    assert read(store) == [5, 2, 1]
+    tables.run("TRUNCATE players, history")
+    assert read(store) == []
+    assert store.counts().offered == 0
+    old = tables.connect("repeatable read")
+    with pytest.raises(psycopg.errors.RaiseException, match="READ COMMITTED"):
+        old.execute("TRUNCATE salts")
+    old.close()
+
+
+def test_copies_are_captured(tables: PostgresTables) -> None:
+    store = created(tables)
+    with tables.connect() as writer:
+        with writer.cursor().copy("COPY history FROM STDIN") as copy:
+            for key in range(1, 2001):
+                copy.write_row((key, "ranked", START.replace(tzinfo=None), 1))
+        with writer.cursor().copy("COPY salts FROM STDIN") as copy:
+            for key in range(3, 2001):
+                copy.write_row((key, "good"))
+    writer.close()
+    assert read(store) == [2, 1]
+    demand_equal(store)
+
+
+def test_an_event_time_that_changes_is_seen(tables: PostgresTables) -> None:
+    store = created(tables)
+    tables.played([1, 2])
+    tables.run("UPDATE history SET happened = happened + interval '1 day' WHERE match_id = 1")
+    tables.run("UPDATE history SET happened = happened - interval '1 day' WHERE match_id = 2")
+    for ask in (Ask(5, START), Ask(5, START.replace(day=2)), Ask(5, START.replace(year=2025, month=12, day=31))):
+        assert read(store, ask) == store.anti_join(ask)
+    tables.run("UPDATE history SET happened = NULL WHERE match_id = 1")
+    tables.run("INSERT INTO history VALUES (3, 'ranked', 'infinity', 1), (4, 'ranked', '-infinity', 1)")
+    assert read(store) == [4, 3, 2, 1]
+    assert read(store, Ask(5, START)) == [4, 2] == store.anti_join(Ask(5, START))
+
+
+def test_whoever_writes_the_tables_needs_no_rights_to_the_queue(tables: PostgresTables) -> None:
+    store = created(tables)
+    schema = tables.quoted(tables.schema)
+    tables.run("CREATE ROLE writer; CREATE TEMP TABLE salts (x int)")
+    try:
+        tables.run(
+            f"GRANT USAGE ON SCHEMA {schema} TO writer; GRANT INSERT ON history, salts TO writer;"
+            "SET ROLE writer; INSERT INTO history VALUES (1, 'ranked', now(), 1), (2, 'ranked', now(), 1)"
+        )
+        tables.run("SET ROLE writer; INSERT INTO salts VALUES (1, 'good')")
+        assert read(store) == [2]
+    finally:
+        tables.run("DROP OWNED BY writer; DROP ROLE writer")
+
+
+def test_nothing_is_promised_without_an_index(tables: PostgresTables) -> None:
+    tables.run("DROP INDEX players_match_id_idx")
+    with pytest.raises(UserError, match="no index that begins with match_id") as refused:
+        tables.open(tables.spec()).create()
+    assert str(refused.value.hint).startswith("CREATE INDEX CONCURRENTLY")
+    tables.run("CREATE VIEW seen AS SELECT * FROM history")
+    spec = tables.spec()
+    with pytest.raises(UserError, match="is no table"):
+        tables.open(tables.spec(covers=(type(spec.covers[0])("seen", None, None),))).check()
+    with pytest.raises(UserError, match="only ever inserted"):
+        tables.open(tables.spec(covers=(type(spec.covers[0])("salts", None, "true"),))).check()
+
+
+def test_times_are_of_the_engine(tables: PostgresTables) -> None:
+    """The view that the extension makes, as far as it is asked."""
+    store = created(tables)
+    tables.run(
+        "CREATE TABLE pg_stat_statements AS SELECT '/* x */ ' || q AS query, c::bigint AS calls, t AS total_exec_time,"
+        " (SELECT oid FROM pg_database WHERE datname = current_database()) AS dbid FROM (VALUES"
+        " ('SELECT /* instep:queue:salts */ 1', 3, 30.0), ('SELECT /* instep:queue:salts */ 2', 1, 10.0),"
+        " ('SELECT /* instep:queue:salts:legacy */ 1', 2, 9000.0), ('SELECT 1', 9, 9.0)) AS seen (q, c, t)"
+    )
+    assert [(each.comment, each.queries, each.mean.total_seconds()) for each in store.observe(START)] == [
+        ("instep:queue:salts", 4, 0.01),
+        ("instep:queue:salts:legacy", 2, 4.5),
+    ]
+
+
+def test_readers_and_writers_do_not_wait_for_a_backfill_or_each_other(tables: PostgresTables) -> None:
+    """Two writers of the same keys, in opposite order, and everything else between their steps."""
+    tables.played(range(1, 6))
+    store = created(tables)
+    one, other = tables.connect(), tables.connect()
+    for connection in (one, other):
+        connection.execute("SET lock_timeout = '5s'")
+    one.execute("INSERT INTO history VALUES (10, 'ranked', now(), 1); INSERT INTO salts VALUES (1, 'good')")
+    other.execute("INSERT INTO history VALUES (11, 'ranked', now(), 1); INSERT INTO players VALUES (2, 'good')")
+    store.backfill(KEYS)
+    one.execute("INSERT INTO history VALUES (11, 'ranked', now(), 1); INSERT INTO salts VALUES (2, 'good')")
+    other.execute("INSERT INTO history VALUES (10, 'ranked', now(), 1); INSERT INTO players VALUES (1, 'good')")
+    assert read(store) == [5, 4, 3, 2, 1]
+    one.commit()
+    assert read(store) == [11, 10, 5, 4, 3]
+    other.commit()
+    assert read(store) == [11, 10, 5, 4, 3]
+    store.withdraw(store.read(EVERYTHING))
+    one.close()
+    other.close()
+
+
+def test_a_server_that_is_away_is_no_fault_of_the_user(tables: PostgresTables) -> None:
+    uri = tables.server.url(DATABASE).replace(str(tables.server.port), "1")
+    store = type(tables.open(tables.spec()))(uri, "public", tables.spec())
+    with pytest.raises(Transient) as away:
+        store.exists()
+    assert tables.server.password not in str(away.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import pytest
 
@@ -27,6 +28,9 @@ HOSTILE = Names(
 
 
 class PendingContract(EventsContract):
+    #: What tables and columns of the engine may be called.
+    hostile: ClassVar[Names] = HOSTILE
+
     # -- being there ---------------------------------------------------------------------------
 
     def test_create_is_idempotent_and_drop_leaves_the_tables_of_the_user(self, tables: UserTables) -> None:
@@ -111,20 +115,20 @@ class PendingContract(EventsContract):
         assert not store.exists()
 
     def test_names_may_be_hostile(self, tables: UserTables) -> None:
-        tables.names = HOSTILE
+        names = tables.names = self.hostile
         tables.create()
-        store = created(tables, tables.spec(participants=HOSTILE.account))
+        store = created(tables, tables.spec(participants=names.account))
         tables.played([1, 2, 3, 4, 5])
         tables.cover([4])
-        tables.cover([5], by=HOSTILE.players)
+        tables.cover([5], by=names.players)
         assert read(store) == [3, 2, 1]
         assert read(store, replace(EVERYTHING, participants=(1,))) == [3, 2, 1]
-        tables.uncover([5], by=HOSTILE.players)
+        tables.uncover([5], by=names.players)
         store.acknowledge([1])
         assert read(store) == [5, 3, 2]
         store.backfill(KEYS)
         demand_equal(store)
-        assert set(store.counts().garbage) == {HOSTILE.history, HOSTILE.salts, HOSTILE.players}
+        assert set(store.counts().garbage) == {names.history, names.salts, names.players}
         store.drop()
 
     def test_conditions_may_end_in_a_comment(self, tables: UserTables) -> None:

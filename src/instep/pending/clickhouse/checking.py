@@ -7,7 +7,9 @@ import re
 from instep.clickhouse.session import Absent, Session, records
 from instep.domain.pending import LARGEST_KEY
 from instep.errors import UserError
-from instep.pending.clickhouse.tables import Tables, user_table
+from instep.pending.clickhouse.history import covered_sql
+from instep.pending.clickhouse.layout import source_sql
+from instep.pending.clickhouse.tables import Tables, conditions, user_table
 
 _INTEGER = re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z")
 _REPLACING = re.compile(r"(?:Shared|Replicated)?ReplacingMergeTree\Z")
@@ -21,7 +23,9 @@ def check(session: Session, tables: Tables, database: str) -> None:
         _key(session, table, spec.key)
     if spec.participants:
         _key(session, spec.source.table, spec.participants)
+    _runs(session, spec.source.table, source_sql(tables, tables.within()))
     for cover in spec.covers:
+        _runs(session, cover.table, covered_sql(tables, cover, conditions(tables.within(), cover.uncovered)))
         if cover.uncovered is not None:
             _replacing(session, cover.table, database)
 
@@ -36,6 +40,14 @@ def _key(session: Session, table: str, name: str) -> None:
             where=table,
             hint="Declare a column of type Int64, UInt64 or less.",
         )
+
+
+def _runs(session: Session, table: str, sql: str) -> None:
+    """What a condition says is only known to ClickHouse."""
+    try:
+        session.arrow(f"SELECT * FROM ({sql}) LIMIT 0")
+    except UserError as error:
+        raise UserError(error.what, where=table, hint="See its `where`, `uncovered` and event time.") from None
 
 
 def _described(session: Session, table: str) -> list[dict[str, str]]:

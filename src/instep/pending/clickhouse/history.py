@@ -6,7 +6,15 @@ from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover
 from instep.pending.clickhouse.layout import participants_sql, source_sql
 from instep.pending.clickhouse.offers import offered_sql
-from instep.pending.clickhouse.tables import BACKFILLED, NO_EVENT, Tables, conditions, user_table
+from instep.pending.clickhouse.tables import (
+    BACKFILLED,
+    NO_EVENT,
+    UNKNOWN_EVENT,
+    VERSION,
+    Tables,
+    conditions,
+    user_table,
+)
 from instep.pending.port import Ask
 
 #: What the keys of one range may take in memory before they are put on disk.
@@ -55,7 +63,15 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
     A cover's register is lower than that of any event, and that of a key that was offered meanwhile is above it: both
     arrive in any order and any number of times.
     """
-    within = tables.within(keys)
+    return _backfill(tables, tables.within(keys))
+
+
+def backfill_keys_sql(tables: Tables) -> list[str]:
+    """For the parameter `keys`."""
+    return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} IN {{keys:Array(Int64)}}"))
+
+
+def _backfill(tables: Tables, within: str) -> list[str]:
     parts = [
         f"SELECT instep_key, toUInt8(1) AS seen, min(instep_event) AS event, {_flags(tables, None)}"
         f" FROM ({source_sql(tables, within)}) GROUP BY instep_key"
@@ -75,6 +91,17 @@ def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
     if tables.spec.participants:
         made.insert(0, f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
     return made
+
+
+def offer_sql(tables: Tables) -> str:
+    """For the parameter `keys`, those that were seen."""
+    names = ", ".join(tables.registers)
+    merged = ", ".join(f"max({name})" for name in tables.registers)
+    return (
+        f"INSERT INTO {quoted(tables.offers)} (key, offer, event, {names})"
+        f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1), toInt64({UNKNOWN_EVENT:d}), {merged}"
+        f" FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} GROUP BY key HAVING max(seen) > 0"
+    )
 
 
 #: Tables that are sorted by the key are collapsed as they are read.
@@ -138,16 +165,30 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     sides = [f"SELECT instep_key AS key, 1 AS side FROM ({source_sql(tables, within)}) GROUP BY instep_key"]
     covers = " UNION ALL ".join(covered_sql(tables, cover, within) for cover in tables.covers)
     sides.append(f"SELECT instep_key AS key, 2 AS side FROM ({covers}) GROUP BY instep_key")
-    sides.append(f"SELECT key, 4 AS side FROM ({truth_sql(tables, _range('key', tables, keys))}) WHERE is_pending")
-    sides.append(f"SELECT key, 8 AS side FROM ({_offered_keys(tables, keys)})")
-    wanted, read = "bitAnd(sides, 3) = 1", "bitAnd(sides, 12) = 12"
-    missing, surplus = f"{wanted} AND NOT {read}", f"bitAnd(sides, 8) = 8 AND NOT {wanted}"
+    truth = truth_sql(tables, _range("key", tables, keys))
+    sides.append(f"SELECT key, if(is_pending, 12, 8) AS side FROM ({truth}) WHERE was_seen")
+    sides.append(f"SELECT key, 16 AS side FROM ({_offered_keys(tables, keys)})")
+    wanted, read, found = "bitAnd(sides, 3) = 1", "bitAnd(sides, 20) = 20", "bitAnd(sides, 24) = 24"
+    missing, surplus = f"{wanted} AND NOT {read}", f"{found} AND NOT {wanted}"
     counted = f"countIf({missing}) AS missing_count, countIf({surplus}) AS surplus_count"
     return (
         f"SELECT countIf({wanted}) AS pending, {counted},"
         f" groupArrayIf({_NAMED:d})(key, {missing}) AS missing, groupArrayIf({_NAMED:d})(key, {surplus}) AS surplus"
         f" FROM (SELECT key, groupBitOr(toUInt8(side)) AS sides FROM ({' UNION ALL '.join(sides)}) GROUP BY key)"
     )
+
+
+def counted_sql(tables: Tables) -> str:
+    """An event may take back the cover of a key that the source never had: that is no offer."""
+    names = [f"max({name})" for name in tables.registers]
+    merged = (
+        f"SELECT key, {offered_sql('max(offer)', names)} AS taken, taken AND min(event) = {UNKNOWN_EVENT:d} AS unsure"
+        f" FROM {quoted(tables.offers)} GROUP BY key"
+    )
+    unsure = f"SELECT key FROM ({merged}) WHERE unsure"
+    seen = f"SELECT key FROM {quoted(tables.truth)} WHERE seen > 0 AND key IN ({unsure})"
+    offered = f"taken AND (NOT unsure OR key IN ({seen}))"
+    return f"SELECT countIf({offered}) AS offered, countIf(NOT taken) AS withdrawn FROM ({merged})"
 
 
 def _offered_keys(tables: Tables, keys: KeyRange) -> str:

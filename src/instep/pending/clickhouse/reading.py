@@ -133,7 +133,7 @@ def _confirmed(
     rows = session.arrow(touched_sql(tables), keys=keys.tolist()).to_pylist()
     doubtful = {row["key"] for row in rows if row["latest"]} | set(keys[events == UNKNOWN_EVENT].tolist())
     truth = looked_up(session, tables, doubtful) if doubtful else {}
-    withdraw_covered(session, tables, [each for each in truth.values() if each.covered])
+    _withdraw(session, tables, [each for each in truth.values() if each.covered])
     found = []
     for key, version, at in zip(keys.tolist(), versions.tolist(), events.tolist(), strict=True):
         event = at
@@ -188,18 +188,14 @@ def _merged(one: Truth, other: Truth) -> Truth:
     return Truth(one.key, one.seen or other.seen, min(one.event, other.event), registers)
 
 
-def withdraw_covered(session: Session, tables: Tables, covered: Sequence[Truth]) -> None:
+def _withdraw(session: Session, tables: Tables, covered: Sequence[Truth]) -> None:
     """Their offers get the registers by which they are covered: true, whatever else arrives."""
     if not covered:
         return
-    rows: dict[str, Any] = {
-        "key": [each.key for each in covered],
-        "offer": [0] * len(covered),
-        "event": [NO_EVENT] * len(covered),
-    }
+    values: dict[str, Any] = {"key": [each.key for each in covered], "event": [NO_EVENT] * len(covered)}
     for number, name in enumerate(tables.registers):
-        rows[name] = [each.registers[number] * (each.registers[number] & 1) for each in covered]
-    insert_offers(session, tables, rows)
+        values[name] = [each.registers[number] * (each.registers[number] & 1) for each in covered]
+    insert_offers(session, tables, values)
 
 
 def insert_offers(session: Session, tables: Tables, values: dict[str, Any]) -> None:
@@ -207,7 +203,7 @@ def insert_offers(session: Session, tables: Tables, values: dict[str, Any]) -> N
     import pyarrow as pa
 
     rows = len(values["key"])
-    types = {"key": pa.int64(), "offer": pa.uint64(), "event": pa.int64()}
+    types = {"key": pa.int64(), "event": pa.int64()}
     names = ["key", "offer", "event", *tables.registers]
     columns = [pa.array(values.get(name, [0] * rows), types.get(name, pa.uint64())) for name in names]
     session.insert(quoted(tables.offers), pa.table(columns, names=names))

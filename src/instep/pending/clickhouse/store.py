@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from instep.clickhouse.place import Place
-from instep.clickhouse.session import Session, quoted, records
+from instep.clickhouse.session import Session, literal, quoted, records
 from instep.domain.pending import KeyRange, QueueSpec
 from instep.errors import UserError
 from instep.pending.clickhouse import checking, history, layout, reading
 from instep.pending.clickhouse.cleaning import clean
 from instep.pending.clickhouse.observing import observe
-from instep.pending.clickhouse.offers import offered_sql
-from instep.pending.clickhouse.tables import NO_EVENT, UNKNOWN_EVENT, VERSION, Tables
+from instep.pending.clickhouse.tables import NO_EVENT, Tables
 from instep.pending.port import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 
 
@@ -28,20 +27,16 @@ class ClickHousePending:
     def spec(self) -> QueueSpec:
         return self._tables.spec
 
-    def check(self) -> None:
-        with self._place.session() as session:
-            self._demand_same(session)
-            checking.check(session, self._tables, self._place.database)
-            for sql in history.looked_at_sql(self._tables):
-                records(session, sql)
-
     def statements(self) -> tuple[str, ...]:
         return tuple(layout.statements(self._tables))
 
+    def check(self) -> None:
+        with self._place.session() as session:
+            self._check(session)
+
     def create(self) -> None:
         with self._place.session() as session:
-            self._demand_same(session)
-            checking.check(session, self._tables, self._place.database)
+            self._check(session)
             for sql in self.statements():
                 session.command(sql)
 
@@ -81,10 +76,10 @@ class ClickHousePending:
 
     def read_statement(self, ask: Ask) -> str:
         page = reading.page_sql(self._tables, ask, limit=f"{ask.limit:d}")
-        return f"{page}; {reading.touched_sql(self._tables)}"
+        return f"{self._commented(page)};\n{self._commented(reading.touched_sql(self._tables))}"
 
     def anti_join_statement(self, ask: Ask) -> str:
-        return history.anti_join_sql(self._tables, ask)
+        return self._commented(history.anti_join_sql(self._tables, ask), legacy=True)
 
     def confirm(self, keys: Collection[int]) -> set[int]:
         with self._place.session() as session:
@@ -103,16 +98,16 @@ class ClickHousePending:
             reading.insert_offers(session, self._tables, values)
 
     def offer(self, keys: Collection[int]) -> None:
-        """With what the truth knows of their covers, and under a version of now."""
-        names = ", ".join(self._tables.registers)
-        merged = ", ".join(f"max({name})" for name in self._tables.registers)
-        sql = (
-            f"INSERT INTO {quoted(self._tables.offers)} (key, offer, event, {names})"
-            f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1),"
-            f" toInt64({UNKNOWN_EVENT:d}), {merged} FROM {quoted(self._tables.truth)}"
-            " WHERE key IN {keys:Array(Int64)} GROUP BY key"
-        )
-        self._for_each_batch(sql, keys)
+        """With what the truth knows of covers, under a version of now. What it never heard of is looked for in the tables
+        of the user.
+        """
+        with self._place.session() as session:
+            for some in reading.batches(keys):
+                known = reading.looked_up(session, self._tables, some)
+                if unknown := [key for key in some if key not in known or not known[key].seen]:
+                    for sql in history.backfill_keys_sql(self._tables):
+                        session.command(sql, keys=unknown)
+                session.command(history.offer_sql(self._tables), keys=some)
 
     def acknowledge(self, keys: Collection[int]) -> None:
         self._say(keys, covered=True)
@@ -123,14 +118,12 @@ class ClickHousePending:
     def compare(self, keys: KeyRange) -> Comparison:
         with self._place.session() as session:
             row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
-        missing, surplus = tuple(row["missing"]), tuple(row["surplus"])
+        missing, surplus = tuple(sorted(row["missing"])), tuple(sorted(row["surplus"]))
         return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
 
     def counts(self) -> QueueCounts:
         tables = self._tables
-        names = [f"max({name})" for name in tables.registers]
-        merged = f"SELECT {offered_sql('max(offer)', names)} AS taken FROM {quoted(tables.offers)} GROUP BY key"
-        counted = f"SELECT countIf(taken) AS offered, countIf(NOT taken) AS withdrawn FROM ({merged})"
+        counted = history.counted_sql(tables)
         sizes = (
             "SELECT sum(bytes_on_disk) AS bytes FROM system.parts"
             " WHERE active AND database = {database:String} AND table IN {names:Array(String)}"
@@ -168,11 +161,18 @@ class ClickHousePending:
     def _comment(self, *, legacy: bool = False) -> Mapping[str, str | int]:
         return {"log_comment": f"instep:queue:{self.spec.name}{':legacy' if legacy else ''}"}
 
+    def _commented(self, sql: str, *, legacy: bool = False) -> str:
+        return f"{sql} SETTINGS log_comment = {literal(str(self._comment(legacy=legacy)['log_comment']))}"
+
     def _declared(self, session: Session) -> str | None:
         """By which declaration the queue was made."""
         sql = "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String}"
         rows = records(session, sql, database=self._place.database, name=self._tables.truth)
         return str(rows[0]["comment"]) if rows else None
+
+    def _check(self, session: Session) -> None:
+        self._demand_same(session)
+        checking.check(session, self._tables, self._place.database)
 
     def _demand_same(self, session: Session) -> None:
         declared = self._declared(session)

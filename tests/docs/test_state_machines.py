@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from instep.domain.consuming import HOLD_MOVES, HoldState
 from instep.domain.instances import INSTANCE_MOVES
 from instep.domain.jobs import JOB_MOVES, SLICE_MOVES
 from instep.domain.wants import WANT_MOVES
@@ -16,11 +17,26 @@ from instep.domain.wants import WANT_MOVES
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "state-machines.md").read_text()
 
 
+def _name(state: HoldState | None) -> str:
+    return str(state) if state is not None else "FREE"
+
+
+_KEY_MOVES = {_name(state): frozenset(map(_name, after)) for state, after in HOLD_MOVES.items()}
+
+
 @pytest.mark.parametrize(
     ("heading", "moves"),
-    [("Jobs", JOB_MOVES), ("Slices", SLICE_MOVES), ("Instances", INSTANCE_MOVES), ("Wants", WANT_MOVES)],
+    [
+        ("Jobs", JOB_MOVES),
+        ("Slices", SLICE_MOVES),
+        ("Instances", INSTANCE_MOVES),
+        ("Wants", WANT_MOVES),
+        ("Keys of a queue", _KEY_MOVES),
+    ],
 )
-def test_the_documented_moves_are_the_allowed_ones(heading: str, moves: Mapping[StrEnum, frozenset[StrEnum]]) -> None:
+def test_the_documented_moves_are_the_allowed_ones(
+    heading: str, moves: Mapping[str, frozenset[str]] | Mapping[StrEnum, frozenset[StrEnum]]
+) -> None:
     section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| ([A-Z][A-Za-z_]+) \| ?([A-Za-z_, ]*?) ?\|$", section, flags=re.MULTILINE))
     assert rows == {str(state): ", ".join(sorted(map(str, after))) for state, after in moves.items()}

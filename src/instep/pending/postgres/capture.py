@@ -9,7 +9,8 @@
 
 So writers of the user's tables never wait for each other because of the queue, and it brings them no deadlock.
 
-Transactions with one snapshot (REPEATABLE READ and above) may see covers that are long gone: they offer always.
+Transactions with one snapshot (REPEATABLE READ and above) may see covers that are long gone: they offer always, and
+withdraw nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from instep.pending.postgres.offering import gathered, offered_already, reoffer,
 #: plan is good for both.
 _PLANNING = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
-_SNAPSHOT = "current_setting('transaction_isolation') <> 'read committed'"
+_SNAPSHOT = "(current_setting('transaction_isolation') <> 'read committed')"
 
 
 def tables(layout: Layout) -> list[str]:
@@ -117,12 +118,14 @@ def _cover_keys(layout: Layout, cover: QueueCover, rows: str) -> str:
 
 
 def _withdrawn(layout: Layout, keys: str) -> str:
+    """Not with an old snapshot: it would be refused what others have taken since, and the writer with it."""
     return (
-        "WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version\n"
+        f"IF NOT {_SNAPSHOT} THEN\n"
+        "  WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version\n"
         f"    FROM (SELECT DISTINCT key FROM ({keys}) AS _row) AS _covered\n"
         f"    JOIN {layout.offers} AS _offer ON _offer.key = _covered.key FOR UPDATE OF _offer SKIP LOCKED)\n"
         f"  DELETE FROM {layout.offers} AS _offer USING _held"
-        " WHERE _offer.key = _held.key AND _offer.version = _held.version;"
+        " WHERE _offer.key = _held.key AND _offer.version = _held.version;\n  END IF;"
     )
 
 

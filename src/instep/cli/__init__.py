@@ -100,8 +100,9 @@ def instep(
       0    it worked
       1    an error; the message says what to do
       2    `instep plan`: changes are pending; `instep diff`: a target differs;
-           `instep queue verify`: the queue differs
-      3    `instep run`: finished, but some documents failed; `instep queue ack`: some lines were refused
+           `instep queue verify`: a queue differs
+      3    `instep run`: finished, but some documents failed;
+           `instep queue ack`: some lines were refused
       64   wrong use of the command line
       75   another run holds the entity, or ledger or target are away: try later
       130  interrupted; run again to resume

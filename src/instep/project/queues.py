@@ -105,7 +105,7 @@ class Queue(Model):
     order: Literal["newest", "oldest"] = "newest"
     """Whether the highest keys are offered first, or the lowest."""
     participants: Text | None = None
-    """A column of the source, of integers: whom a key concerns. `next --participants` offers those of some first."""
+    """A column of the source, of integers: whom a key concerns, for `next --participants`."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -20,10 +20,11 @@ from tests.servers.process import Server
 
 
 class _Kept:
-    """A server with one engine, which outlives the ledgers that use it one after the other."""
+    """A server with one engine, which outlives the ledgers that use it one after the other, with its connections."""
 
     def __init__(self, server: LedgerServer) -> None:
         self._engine = server.engine(read_only=False)
+        self._engine.dispose = self._stay  # type: ignore[method-assign]  # what a ledger that is closed calls
         self.dialect = server.dialect
         self.demand_version = server.demand_version
         self.lock = server.lock
@@ -32,6 +33,9 @@ class _Kept:
     def engine(self, *, read_only: bool) -> Engine:
         assert not read_only
         return self._engine
+
+    def _stay(self, close: bool = True) -> None:
+        """Nothing is closed: connecting costs more than most tests do."""
 
 
 class LedgerDatabase:

@@ -1,0 +1,38 @@
+"""What makes tests of all folders quick: memory instead of a disk, and nothing compiled again that is there already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_MEMORY: Final = Path("/dev/shm")
+#: Servers and folders of two workers take less than half of it.
+_ENOUGH_BYTES: Final = 4 << 30
+
+
+def _use_memory() -> None:
+    """Databases of tests wait for a disk at every commit; where there is room in memory, temporary files go there."""
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _ENOUGH_BYTES:
+        return
+    folder = _MEMORY / f"instep-tests-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Processes that tests start get it, too.
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+
+
+_use_memory()
+# Programs that tests start would compile all that they import each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements() -> None:
+    from tests.servers.sqlite import share_what_is_compiled
+
+    share_what_is_compiled()

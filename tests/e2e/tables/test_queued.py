@@ -146,13 +146,28 @@ def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shop.run("Person", around=lambda context: meanwhile(context, "complete", ctrl_c))
-    assert shop.held() == {}
+        shop.run("Person", around=lambda context: meanwhile(context, "holds", ctrl_c))
+    assert (shop.pending(), shop.held()) == (list(range(2, 8)), {})
     with shop.store() as store, shop.asked() as ledger:
         given = next_keys(store, ledger, Wanted(2, "other", timedelta(minutes=5)), draw=0)
+    theirs = sorted(each.key for each in given)
     result = shop.run("Person")["Person"]
-    assert result.state is JobState.COMPLETED
-    assert shop.pending() == sorted(each.key for each in given)
+    assert (result.plan.kind, result.state) == (Kind.RESUME, JobState.COMPLETED)
+    assert (shop.pending(), shop.indexed()) == (theirs, [each for each in range(1, 8) if each not in theirs])
+
+
+def test_a_first_build_that_is_not_served_acknowledges_nothing(shop: QueuedShop) -> None:
+    shop.add(*range(6))
+    for number in range(6):
+        shop.rows["people"][("again", number)] = shop.rows["people"][(number % 2,)]
+    shop.save()
+    assert shop.step() is JobState.FAILED
+    assert (shop.pending(), shop.held(), shop.indexed()) == (list(range(6)), {}, [])
+    for number in range(6):
+        shop.remove("people", "again", number)
+    shop.save()
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.pending(), shop.held(), shop.indexed()) == ([], {}, list(range(6)))
 
 
 def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: QueuedShop) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import instep
 from instep.domain.consuming import ATTEMPTS, HoldState
 from instep.domain.jobs import JobState
 from instep.errors import UserError
@@ -18,6 +19,7 @@ from instep.service.question import Kind
 from instep.service.queues.consuming import Wanted, next_keys, unpark
 from instep.service.queues.words import remember_reader
 from instep.service.tables import feed
+from instep.service.tables.provenance import RowProvenance
 from tests.doubles.clock import VirtualClock
 
 from .queued import POISON, QueuedShop, with_queue
@@ -59,6 +61,15 @@ def test_what_is_pending_is_indexed_and_nothing_else(shop: QueuedShop) -> None:
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9, 11]
     assert {"changed, and nobody said so"}.isdisjoint(row["name"] for row in shop.stored("Person"))
     assert (shop.pending(), shop.held(), shop.step()) == ([], {}, None)
+    assert [_writer(shop, key) for key in ("9", "11")] == [first.job_id, second.job_id]
+
+
+def _writer(shop: QueuedShop, key: str) -> str | None:
+    found = instep.load(shop.root).why("Person", key)
+    assert isinstance(found, RowProvenance)
+    assert found.slice is not None
+    assert int(key) in found.slice.keys
+    return found.job.id if found.job else None
 
 
 def test_a_row_that_fails_is_tried_again_later_and_parked_at_last(shop: QueuedShop) -> None:

@@ -16,6 +16,7 @@ from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.ledger.port import Ledger
+from instep.service.jobs import SEARCHED_JOBS
 from instep.service.provenance import Provenance, Window, background
 from instep.service.tables.changes import MICROS
 from instep.targets.tables import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
@@ -92,8 +93,12 @@ def _provenance(
 ) -> RowProvenance:
     ref, uuid = PartitionRef.parse(row[REF]), str(row[INSTANCE])
     watermark = int(row[VERSION]) if setup.rows.watermark else None
-    job, part = _job_of(ledger, ref, uuid, watermark)
-    slices = _slices(ledger, job, part) if job and part else []
+    values = _by_source(setup, spec, row)
+    if setup.feed:
+        job, part, slices = _job_with(ledger, ref, uuid, values)
+    else:
+        job, part = _job_of(ledger, ref, uuid, watermark)
+        slices = _slices(ledger, job, part) if job and part else []
     window = slices[0].window if slices else None
     return RowProvenance(
         key={name: row[name] for name in spec.key},
@@ -105,7 +110,7 @@ def _provenance(
         job=job,
         part=part,
         window=Window((window.floor or 0) // MICROS, window.target // MICROS) if window else None,
-        slice=_slice_of(slices, _by_source(setup, spec, row)),
+        slice=_slice_of(slices, values),
         behind=background(ledger, ref, uuid, part),
     )
 
@@ -122,6 +127,19 @@ def _job_of(
         job_id = instance.job if instance else None
     job = ledger.job(job_id) if job_id else None
     return (job, job.part(ref).part) if job else (None, None)
+
+
+def _job_with(
+    ledger: Ledger, ref: PartitionRef, uuid: str, values: Mapping[str, Any]
+) -> tuple[Job, JobPart, list[RowSlice]] | tuple[None, None, list[RowSlice]]:
+    """Keys come from a queue in any order: the last job that had this one wrote the row. Of old jobs nobody knows."""
+    for job in ledger.jobs(limit=SEARCHED_JOBS):
+        part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
+        slices = _slices(ledger, job, part) if part else []
+        found = _slice_of(slices, values)
+        if part and found and (not found.keys or int(next(iter(values.values()))) in found.keys):
+            return job, part, slices
+    return None, None, []
 
 
 def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:

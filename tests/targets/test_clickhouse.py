@@ -189,6 +189,29 @@ def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHou
     assert nodes(target, "Node__1") == {n % 7: f"{n}" for n in range(33, 40)}
 
 
+def test_large_parts_are_merged_in_one_go_and_not_along_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an engine that is open for a moment only, they would be begun again and again."""
+    monkeypatch.setattr(layout, "_MERGED_ALONG", 1)
+    target = ClickHouseTarget(str(tmp_path / "index"))
+    target.create("Node__1", SPECS)
+    for number in range(12):
+        put(target, "Node__1", Node(number, "x", 1), epoch=1, attempt=f"{number}")
+    target.maintain("Node__1")
+    with target.session(alone=True) as session:
+        session.command("OPTIMIZE TABLE instep.Node__1")  # as the engine by itself would
+    assert parts(target) == 12
+    put(target, "Node__1", Node(12, "x", 1), epoch=1, attempt="12")
+    target.maintain("Node__1")
+    assert parts(target) < 12
+    before = parts(target)
+    put(target, "Node__1", Node(13, "x", 1), epoch=1, attempt="13")
+    with target.session(alone=True) as session:
+        session.command("OPTIMIZE TABLE instep.Node__1")
+    assert parts(target) == before + 1
+
+
 # -- readers -----------------------------------------------------------------------------------
 
 

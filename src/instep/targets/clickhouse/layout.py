@@ -50,6 +50,12 @@ _TYPES: Mapping[TypeName, str] = {
     TypeName.TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
+#: In process the engine is open only while somebody works with it, and a second longer. A merge of millions of rows
+#: would be begun by every run, on a core that the run needs, and be cut off at its end. So it leaves large parts alone,
+#: and they are merged in one go when they are many.
+_MERGED_ALONG = 8 * 1024 * 1024
+_LIMIT = "max_bytes_to_merge_at_max_space_in_pool"
+
 #: Tokens of so many inserts are remembered: a commit that is sent again is recognised.
 _REMEMBERED = 10_000
 
@@ -82,11 +88,13 @@ def journal(physical: str) -> str:
     return f"{physical}__{JOURNAL}"
 
 
-def create(session: Session, database: str, physical: str, specs: Sequence[TableSpec]) -> None:
+def create(session: Session, database: str, physical: str, specs: Sequence[TableSpec], *, alone: bool) -> None:
+    """`alone`: by an engine that is open only while it is worked with."""
     specs = checked_specs(specs)
+    limit = f", {_LIMIT} = {_MERGED_ALONG}" if alone else ""
     session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(database)} ENGINE = Atomic")
     for spec in specs:
-        session.command(_table(database, physical, spec))
+        session.command(_table(database, physical, spec) + limit)
     session.command(
         f"CREATE TABLE IF NOT EXISTS {quoted(database, journal(physical))} ("
         "seq UInt64, entry Enum8('specs' = 1, 'fence' = 2, 'commit' = 3), scope String, epoch UInt64, attempt String, "
@@ -110,6 +118,16 @@ def _table(database: str, physical: str, spec: TableSpec) -> str:
         f"ENGINE = ReplacingMergeTree({RANK}, {DELETED}) ORDER BY ({key}) "
         f"SETTINGS non_replicated_deduplication_window = {_REMEMBERED}"
     )
+
+
+def merge(session: Session, database: str, table: str) -> None:
+    """Merge parts of any size, which the engine by itself leaves alone."""
+    name = quoted(database, table)
+    session.command(f"ALTER TABLE {name} RESET SETTING {_LIMIT}")
+    try:
+        session.command(f"OPTIMIZE TABLE {name}")
+    finally:
+        session.command(f"ALTER TABLE {name} MODIFY SETTING {_LIMIT} = {_MERGED_ALONG}")
 
 
 def stored_specs(session: Session, database: str, physical: str) -> tuple[TableSpec, ...] | None:

@@ -13,7 +13,7 @@ from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.journal import Journal
 from instep.targets.clickhouse.layout import stored_specs
-from instep.targets.tables import OWN
+from instep.targets.tables import OWN, TableSpec
 
 _ALIASES = "instep_aliases"
 
@@ -34,8 +34,8 @@ class _Known(NamedTuple):
     own: Promotion | None
 
 
-def promote(session: Session, database: str, alias: str, promotion: Promotion) -> None:
-    """See `TableTarget.promote`."""
+def promote(session: Session, database: str, alias: str, promotion: Promotion, specs: Sequence[TableSpec] = ()) -> None:
+    """See `TableTarget.promote`. `specs` are those of what is promoted."""
     epoch, physical = promotion.epoch, promotion.physical
     # Asked before anything is checked: what comes in meanwhile has the same number, and came first.
     known = _known(session, database, alias, promotion.scope)
@@ -45,8 +45,9 @@ def promote(session: Session, database: str, alias: str, promotion: Promotion) -
     _refuse_older(alias, promotion, known.own)
     if new := known.own is None or known.own.epoch < epoch:
         _refuse_superseded(session, database, alias, promotion, known.newest)
-        _record(session, database, alias, promotion, _next_number(promotion, known.number))
-    known = _show_newest(session, database, alias, promotion.scope)
+        number, kinds = _next_number(promotion, known.number), [each.kind for each in specs]
+        _record(session, database, alias, promotion, number=number, kinds=kinds)
+    known = _show_newest(session, database, alias, promotion, specs)
     _refuse_older(alias, promotion, known.own)
     serves = known.newest if new else known.own
     if serves is not None and serves.physical != physical:
@@ -85,17 +86,21 @@ def served(session: Session, database: str, alias: str) -> str | None:
     return known.newest.physical if known and known.newest else None
 
 
-def _show_newest(session: Session, database: str, alias: str, scope: str) -> _Known:
+def _show_newest(
+    session: Session, database: str, alias: str, promotion: Promotion, specs: Sequence[TableSpec]
+) -> _Known:
     """Bring the views to what was promoted last. Of several that do so at once, the last one to look sees it all."""
     shown = None
     while True:
-        known = _known(session, database, alias, scope)
+        known = _known(session, database, alias, promotion.scope)
         assert known is not None
         assert known.newest is not None
         if known.newest == shown:
             return known
         shown = known.newest
-        _show(session, database, alias, shown.physical)
+        if shown.physical not in (None, promotion.physical):
+            specs = stored_specs(session, database, shown.physical) or ()
+        _show(session, database, alias, shown.physical, specs)
 
 
 def _known(session: Session, database: str, alias: str, scope: str) -> _Known | None:
@@ -120,9 +125,9 @@ def _next_number(promotion: Promotion, last: int) -> int:
     return last + 1 if promotion.scope else max(last + 1, promotion.epoch)
 
 
-def _record(session: Session, database: str, alias: str, promotion: Promotion, number: int) -> None:
-    physical = promotion.physical
-    kinds = [each.kind for each in stored_specs(session, database, physical) or ()] if physical else []
+def _record(
+    session: Session, database: str, alias: str, promotion: Promotion, *, number: int, kinds: Sequence[str]
+) -> None:
     session.command(
         f"INSERT INTO {quoted(database, _ALIASES)} (alias, number, scope, epoch, physical, kinds) "
         "SELECT {alias:String}, {number:UInt64}, {scope:String}, {epoch:UInt64}, {physical:Nullable(String)}, "
@@ -131,13 +136,13 @@ def _record(session: Session, database: str, alias: str, promotion: Promotion, n
         number=number,
         scope=promotion.scope,
         epoch=promotion.epoch,
-        physical=physical,
+        physical=promotion.physical,
         kinds=kinds,
     )
 
 
-def _show(session: Session, database: str, alias: str, physical: str | None) -> None:
-    specs = (stored_specs(session, database, physical) or ()) if physical else ()
+def _show(session: Session, database: str, alias: str, physical: str | None, specs: Sequence[TableSpec]) -> None:
+    specs = specs if physical else ()
     for spec in sorted(specs, key=lambda each: each.kind == OWN):
         view = quoted(database, spec.table(alias))
         session.command(f"CREATE OR REPLACE VIEW {view} AS {reading.select(database, str(physical), spec)}")

@@ -108,7 +108,7 @@ class ClickHouseTarget:
     def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
         checked_name(physical)
         with self.session(alone=True) as session:
-            layout.create(session, self.database, physical, specs)
+            layout.create(session, self.database, physical, specs, alone=not is_server(self.uri))
             differing = layout.drift(session, self.database, physical, specs)
         if differing:
             raise UserError(
@@ -208,7 +208,7 @@ class ClickHouseTarget:
                 if full and parts > 1:
                     session.command(f"OPTIMIZE TABLE {quoted(self.database, table)} FINAL")
                 elif parts > _PARTS and not is_server(self.uri):
-                    session.command(f"OPTIMIZE TABLE {quoted(self.database, table)}")
+                    layout.merge(session, self.database, table)
             self._journal(session, physical).forget(self.keep_seconds)
         staging.sweep(self._folder(physical), time.time() - self.keep_seconds)
 
@@ -225,11 +225,10 @@ class ClickHouseTarget:
     def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
         checked_name(alias)
         with self.session(alone=True) as session:
-            if physical is not None:
-                self._specs(session, physical)
+            specs = self._specs(session, physical) if physical is not None else ()
             if alias in layout.tables(session, self.database, alias):
                 raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
-            serving.promote(session, self.database, alias, serving.Promotion(scope, epoch, physical))
+            serving.promote(session, self.database, alias, serving.Promotion(scope, epoch, physical), specs)
 
     def served(self, alias: str) -> str | None:
         checked_name(alias)
@@ -311,7 +310,7 @@ class ClickHouseTarget:
         return spec_of(self._specs(session, physical), kind)
 
     def _journal(self, session: Session, physical: str) -> Journal:
-        return Journal(session, self.database, checked_name(physical))
+        return Journal(session, self.database, checked_name(physical), shared=is_server(self.uri))
 
     def _folder(self, physical: str) -> str:
         return f"{self.staging or self.uri + '/staging'}/{checked_name(physical)}"

@@ -85,3 +85,13 @@ def build_elsewhere(world: Quiet) -> None:
             InstanceLive(instance=uuid, job=job, watermark=1, physical="elsewhere", counts=counts),
         ]
     )
+
+
+def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wave() -> None:
+    world = built()
+    world.edit(1)
+    fences: list[int] = []
+    world.before(world.target, "fence", lambda: fences.append(len(world.parts())), times=9)
+    world.run_once()
+    assert len(fences) == 2, "when it was planned, and for its last steps"
+    world.sound()

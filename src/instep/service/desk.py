@@ -12,11 +12,15 @@ from instep.service.wave import WaveRunner
 
 @dataclass
 class Desk:
-    """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed."""
+    """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed.
+
+    `fenced`: the target has seen the part's epoch, in the version that is its base.
+    """
 
     setup: EntitySetup
     part: JobPart
     lease: Lease
+    fenced: bool = False
     ready: bool = False
     runner: WaveRunner | None = None
 

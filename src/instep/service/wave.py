@@ -34,8 +34,8 @@ class Outage(Transient):
 
 
 class WaveRunner:
-    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know. `base`: the version
-    in which the target has seen the epoch, if it has.
+    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know. `base`: the
+    version in which the target has seen the epoch, if it has.
     """
 
     def __init__(

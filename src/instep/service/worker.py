@@ -203,6 +203,7 @@ class Worker:
                 clock.sleep(self._pauses.pause(tried))
 
     def recover(self) -> None:
+        """Before the first look, which does so too unless it is done."""
         recover(self._context)
         self._swept = self._context.clock.monotonic()
 
@@ -210,11 +211,12 @@ class Worker:
         now, context = self._context.clock.monotonic(), self._context
         if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
             return
-        self.recover()
+        recover(context)
         if isinstance(self._setups, LatestSetups):
             self._setups.renew()
         if self._kind == "worker":
             fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
+        self._swept = now
 
     def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
         """Work on the first of these parts that needs something now."""

@@ -301,5 +301,17 @@ def check_selected(source: TableSource, sessions: Sessions, rows: list[Row], *wa
         assert sorted(came) == sorted(row["id"] for row in selected(rows, ROWS, selection)), selection
 
 
+def check_in_short(source: TableSource, sessions: Sessions, rows: list[Row]) -> None:
+    """The heart of the contract: columns, rows, a window, and ranges in it."""
+    assert source.columns(sessions) == COLUMNS
+    assert listed(source.frame(sessions, ROWS, Selection())) == comparable(rows)
+    window = Window(micros(START) + 20, NOW)
+    check_selected(source, sessions, rows, Selection(SCOPE, window))
+    wanted = [Selection(SCOPE, window, ("id",), (one,)) for one in cuts([key_of(60), key_of(120)])]
+    for selection, came in zip(wanted, ids(source, sessions, wanted), strict=True):
+        assert {row["id"] for row in selected(rows, ROWS, selection)} <= set(came)
+        assert len(came) == len(set(came))
+
+
 def true_rows(one: KeyRange, values: Sequence[int]) -> int:
     return sum(in_range([value], one) for value in values)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from instep.cli import app
+from instep.cli import app, main
 from instep.project import json_schema
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -59,14 +58,12 @@ def commands_page() -> str:
 
 
 def shown_help(command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "instep", *command.split(), "--help"],
-        env={**os.environ, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    """As in a terminal of 100 columns. In this process: fifty starts of Python would take twenty times as long."""
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
+        patch.setenv("COLUMNS", "100")
+        assert main([*command.split(), "--help"]) == 0
+    return shown.getvalue().strip()
 
 
 def test_the_page_of_commands_shows_their_help() -> None:

@@ -17,7 +17,7 @@ from instep.errors import UserError
 from instep.failures import unpacked
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.port import Sessions, TableSource
-from tests.contracts.table_source import Make, TableSourceContract
+from tests.contracts.table_source import Make, TableSourceContract, check_in_short
 from tests.contracts.table_source_rows import COLUMNS, ROWS, Row, some_rows, table_of
 from tests.servers import clickhouse
 from tests.sources.tables import clickhouse_tables
@@ -41,6 +41,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address.replace("://", "://default:@")
 
 
+def padded_rows() -> list[Row]:
+    """Bytes have one length in ClickHouse: what is shorter ends with zeros."""
+    return [
+        row | {"data": row["data"].ljust(DATA_BYTES, b"\0") if row["data"] is not None else None} for row in some_rows()
+    ]
+
+
 class ClickHouseContract(TableSourceContract):
     @pytest.fixture
     def uri(self) -> str:
@@ -52,11 +59,7 @@ class ClickHouseContract(TableSourceContract):
 
     @pytest.fixture
     def rows(self) -> list[Row]:
-        """Bytes have one length in ClickHouse: what is shorter ends with zeros."""
-        return [
-            row | {"data": row["data"].ljust(DATA_BYTES, b"\0") if row["data"] is not None else None}
-            for row in some_rows()
-        ]
+        return padded_rows()
 
     @pytest.fixture
     def make(self, uri: str) -> Make:
@@ -67,13 +70,18 @@ class ClickHouseContract(TableSourceContract):
         return made
 
 
+def test_in_process_in_short(folder: str) -> None:
+    rows = padded_rows()
+    check_in_short(clickhouse_tables.made(folder, table_of(rows), order="(path, id)"), session, rows)
+
+
+@pytest.mark.long  # Each task starts the engine anew; how rows are asked for is the same on a server.
 class TestInProcess(ClickHouseContract):
     @pytest.fixture
     def uri(self, folder: str) -> str:
         return folder
 
 
-@pytest.mark.long
 class TestServer(ClickHouseContract):
     @pytest.fixture
     def uri(self, server: str) -> str:

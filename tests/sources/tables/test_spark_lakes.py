@@ -19,22 +19,14 @@ from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.tables.spark import SparkTable
 from tests.contracts.table_source import (
     NOW,
-    SCOPE,
     Make,
     TableSourceContract,
-    check_selected,
-    comparable,
-    ids,
-    listed,
+    check_in_short,
 )
 from tests.contracts.table_source_rows import (
-    COLUMNS,
     ROWS,
-    START,
     a_row,
     cuts,
-    micros,
-    selected,
     some_rows,
     table_of,
 )
@@ -91,17 +83,8 @@ class TestIceberg(LakeContract):
 
 @pytest.mark.parametrize("written", [delta, iceberg])
 def test_columns_rows_windows_and_ranges(written: Callable[..., TableSource], tmp_path: Path) -> None:
-    """The contract in short."""
     rows = some_rows()
-    source = written(table_of(rows), tmp_path)
-    assert source.columns(lake_session) == COLUMNS
-    assert listed(source.frame(lake_session, ROWS, Selection())) == comparable(rows)
-    window = Window(micros(START) + 20, NOW)
-    wanted = [Selection(SCOPE, window, ("id",), (one,)) for one in cuts([key_of(60), key_of(120)])]
-    check_selected(source, lake_session, rows, Selection(SCOPE, window))
-    for selection, came in zip(wanted, ids(source, lake_session, wanted), strict=True):
-        assert {row["id"] for row in selected(rows, ROWS, selection)} <= set(came)
-        assert len(came) == len(set(came))
+    check_in_short(written(table_of(rows), tmp_path), lake_session, rows)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -20,7 +20,8 @@ def _use_memory() -> None:
     if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _ENOUGH_BYTES:
         return
     folder = _MEMORY / f"instep-tests-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    # Servers that run as another user, because this one is root, go through it to their own folder.
+    folder.mkdir(mode=0o711, exist_ok=True)
     # Processes that tests start get it, too.
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None

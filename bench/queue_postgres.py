@@ -1,0 +1,201 @@
+"""A pending queue in PostgreSQL beside the anti-join that it replaces.
+
+    python -m bench.queue_postgres [--rows 5000000]
+
+Matches of twelve players each; a thousandth of them is covered by neither table. Costs of writing are CPU time of the
+server's process, of pairs in alternation: the same COPY with live capture and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psutil
+import psycopg
+
+from bench.servers import DurablePostgres
+from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.pending.port import Ask
+from instep.pending.postgres import PostgresPending
+
+PLAYERS = 12
+#: One match in so many is pending.
+PENDING = 1000
+FIRST = 31_247_321
+SPEC = QueueSpec(
+    "salts",
+    "match_id",
+    QueueSource("history", "match_mode IN ('Ranked', 'Unranked')", "start_time"),
+    (QueueCover("salts", None, None), QueueCover("players", None, None)),
+    KeyRange(FIRST, 2**32),
+    timedelta(0),
+    newest_first=True,
+    participants=None,
+)
+_NUMBERS = ", ".join(f"n{number} integer" for number in range(8))
+_TABLES = f"""
+CREATE TABLE history (account_id bigint, match_id bigint, match_mode text, start_time timestamp, {_NUMBERS});
+CREATE TABLE players (match_id bigint, account_id bigint, hero text, {_NUMBERS});
+CREATE TABLE salts (match_id bigint PRIMARY KEY, salt integer, created_at timestamp);
+"""
+_INDEXES = "CREATE INDEX ON history (match_id); CREATE INDEX ON players (match_id);"
+_ROW = ", ".join(f"(m * {number + 3} % 1000)::integer" for number in range(8))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    what: str
+    value: float
+    unit: str
+    goal: str = ""
+
+
+def measure(rows: int) -> Iterator[Result]:
+    """`rows` of the source, as many of the table that covers most."""
+    server = DurablePostgres()
+    try:
+        server.start()
+        url = server.create("queue")
+        store = PostgresPending(url, "public", SPEC)
+        with psycopg.connect(url, autocommit=True) as connection:
+            newest = FIRST + rows // PLAYERS
+            _fill(connection, newest)
+            store.create()
+            yield from _backfill(store)
+            yield from _reading(store, "next 100", "p99 under 50 ms")
+            yield from _anti_join(store)
+            newest = _all_newest_done(connection, newest)
+            yield from _reading(store, "next 100, 100,000 newest done", "as before")
+            yield from _writing(connection, newest)
+    finally:
+        server.stop()
+
+
+def _fill(connection: psycopg.Connection[tuple[object, ...]], below: int) -> None:
+    connection.execute(_TABLES)
+    matches = f"generate_series({FIRST}, {below - 1}) AS m"
+    players = f"{matches}, generate_series(1, {PLAYERS}) AS p"
+    connection.execute(
+        f"INSERT INTO history SELECT m * 7 + p, m, CASE m % 2 WHEN 0 THEN 'Ranked' ELSE 'Unranked' END,"
+        f" '2025-01-01'::timestamp + m * interval '1 second', {_ROW} FROM {players}"
+    )
+    covered = f"m % {PENDING} <> 0"
+    connection.execute(
+        f"INSERT INTO players SELECT m, m * 7 + p, 'hero', {_ROW} FROM {players} WHERE {covered} AND m % 10 <> 1"
+    )
+    connection.execute(f"INSERT INTO salts SELECT m, m % 1000, now() FROM {matches} WHERE {covered} AND m % 10 = 1")
+    connection.execute(_INDEXES)
+    connection.execute("VACUUM ANALYZE")
+
+
+def _backfill(store: PostgresPending, keys: int = 100_000) -> Iterator[Result]:
+    bounds = store.bounds()
+    assert bounds is not None
+    started, done = time.perf_counter(), 0
+    for lowest in range(bounds.lowest, bounds.below, keys):
+        done += store.backfill(KeyRange(lowest, min(lowest + keys, bounds.below))).keys
+    seconds = time.perf_counter() - started
+    compared = store.compare(SPEC.keys)
+    assert (compared.missing_count, compared.surplus_count) == (0, 0)
+    assert compared.pending == done // PENDING
+    yield Result("backfill", done / seconds, "keys/s")
+    yield Result("backfill", done * PLAYERS / seconds, "rows of the source/s")
+
+
+def _reading(store: PostgresPending, what: str, goal: str) -> Iterator[Result]:
+    store.read(Ask(100))
+    seconds = sorted(_timed(lambda: store.read(Ask(100))) for _ in range(300))
+    yield Result(f"{what}: p50", 1000 * statistics.median(seconds), "ms")
+    yield Result(f"{what}: p99", 1000 * seconds[int(len(seconds) * 0.99)], "ms", goal)
+
+
+def _anti_join(store: PostgresPending) -> Iterator[Result]:
+    assert [offer.key for offer in store.read(Ask(100))] == store.anti_join(Ask(100))
+    slow = statistics.median(_timed(lambda: store.anti_join(Ask(100))) for _ in range(3))
+    quick = statistics.median(_timed(lambda: store.read(Ask(100))) for _ in range(30))
+    yield Result("anti-join, next 100", 1000 * slow, "ms")
+    yield Result("anti-join / queue", slow / quick, "x", "at least 100")
+
+
+def _all_newest_done(connection: psycopg.Connection[tuple[object, ...]], newest: int, matches: int = 100_000) -> int:
+    """Live, a thousand at a time: each is offered, and then covered."""
+    for first in range(newest, newest + matches, 10_000):
+        for table in ("history", "players"):
+            _copy(connection, table, _rows(table, first, 10_000))
+    return newest + matches
+
+
+def _writing(connection: psycopg.Connection[tuple[object, ...]], newest: int, pairs: int = 6) -> Iterator[Result]:
+    (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    process = psutil.Process(int(str(backend)))
+    for matches in (10_000, 10):
+        spent: dict[tuple[str, bool], float] = {}
+        for number in range(pairs):
+            for captured in (number % 2 == 0, number % 2 == 1):
+                with _captured(connection, captured):
+                    for table in ("history", "players"):
+                        first = newest if captured else newest + 50_000_000
+                        blocks = [_rows(table, first + some, matches) for some in range(0, 10_000, matches)]
+                        before = process.cpu_times()
+                        for block in blocks:
+                            _copy(connection, table, block)
+                        after = process.cpu_times()
+                        used = after.user + after.system - before.user - before.system
+                        spent[table, captured] = spent.get((table, captured), 0.0) + used
+            newest += 10_000
+        for table in ("history", "players"):
+            ratio = spent[table, True] / spent[table, False]
+            yield Result(f"COPY of {matches * PLAYERS:,} rows into {table}", ratio, "x of plain", "under 1.3")
+        both = [sum(spent[table, captured] for table in ("history", "players")) for captured in (True, False)]
+        yield Result(f"COPY of {matches * PLAYERS:,} rows, both tables", both[0] / both[1], "x of plain", "under 1.3")
+
+
+@contextmanager
+def _captured(connection: psycopg.Connection[tuple[object, ...]], captured: bool) -> Iterator[None]:
+    for table in ("history", "players"):
+        connection.execute(f"ALTER TABLE {table} {'ENABLE' if captured else 'DISABLE'} TRIGGER USER")
+    yield
+    for table in ("history", "players"):
+        connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def _rows(table: str, first: int, matches: int) -> str:
+    text = io.StringIO()
+    for match in range(first, first + matches):
+        for player in range(PLAYERS):
+            numbers = "\t".join(str(match * (number + 3) % 1000) for number in range(8))
+            account = match * 7 + player
+            if table == "history":
+                text.write(f"{account}\t{match}\tRanked\t2026-01-01 00:00:00\t{numbers}\n")
+            else:
+                text.write(f"{match}\t{account}\thero\t{numbers}\n")
+    return text.getvalue()
+
+
+def _copy(connection: psycopg.Connection[tuple[object, ...]], table: str, rows: str) -> None:
+    with connection.cursor().copy(f"COPY {table} FROM STDIN") as copy:
+        copy.write(rows)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    for result in measure(parser.parse_args().rows):
+        print(f"{result.what:45} {result.value:14,.2f} {result.unit:22} {result.goal}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -26,9 +26,9 @@ _PARTITION_KEYS = 10_000_000
 
 #: Confirming a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
 _TRUTH = "index_granularity = 256, min_compress_block_size = 1024"
-#: Withdrawn rows meet what they withdraw within a minute or two, and are dropped ten minutes after their event.
+#: Withdrawn rows meet what they withdraw within a minute or two, and are dropped three minutes after their event.
 _OFFERS = "index_granularity = 256, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
-_SPENT_AFTER = "INTERVAL 10 MINUTE"
+_SPENT_AFTER = "INTERVAL 3 MINUTE"
 
 _MAX, _MIN = "SimpleAggregateFunction(max, UInt64) CODEC(Delta, LZ4)", "SimpleAggregateFunction(min, Int64)"
 

@@ -12,7 +12,7 @@ of a cover, no row of the source's offers is spent, unless somebody withdrew the
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ def is_spent(offer: int, covers: Sequence[int]) -> bool:
 def offered(offers: "npt.NDArray[np.uint64]", covers: Sequence["npt.NDArray[np.uint64]"]) -> Any:
     """`is_offered`, of many merged rows."""
     return (offers > 0) & (reduce(or_, covers, offers) & 1 == 0)
+
+
+def spent(offers: "npt.NDArray[np.uint64]", covers: Sequence["npt.NDArray[np.uint64]"]) -> Any:
+    """`is_spent`, of many merged rows."""
+    none_even = reduce(and_, ((each == 0) | (each & 1 == 1) for each in covers))
+    return ~offered(offers, covers) & none_even
 
 
 def offered_sql(offer: str, covers: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import Session, quoted
-from instep.pending.clickhouse.offers import offered
+from instep.pending.clickhouse.offers import offered, spent
 from instep.pending.clickhouse.tables import NO_EVENT, UNKNOWN_EVENT, Tables
 from instep.pending.port import Ask, Offer
 
@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 #: So many rows of offers at first, and twice as many each time that they were not enough, up to the most.
 _ROWS, _MOST_ROWS = 256, 2**18
+#: Behind an insert of very many keys and their covers, a read would pass over all of them until ClickHouse merges.
+_PASSED_OVER = 50_000
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
 
 #: One thread reads a hundred rows sooner than several; a read of the page cache needs no thread of its own.
-SETTINGS: dict[str, str | int] = {"max_threads": 1, "local_filesystem_read_method": "pread"}
+SETTINGS: dict[str, str | int] = {
+    "max_threads": 1,
+    "local_filesystem_read_method": "pread",
+    "output_format_arrow_compression_method": "none",
+}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,6 +56,8 @@ class _Candidates:
     keys: npt.NDArray[np.int64]
     versions: npt.NDArray[np.uint64]
     events: npt.NDArray[np.int64]
+    spent: int
+    """So many keys were passed over that could be dropped."""
 
 
 def page_sql(tables: Tables, ask: Ask, *, limit: str = "{limit:UInt32}") -> str:
@@ -78,20 +86,23 @@ def values(ask: Ask) -> dict[str, Any]:
 
 
 def touched_sql(tables: Tables) -> str:
-    return f"SELECT key, latest FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}}"
+    """Those of some keys that any cover ever had an event of."""
+    return f"SELECT key FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} AND latest > 0"
 
 
-def read(session: Session, tables: Tables, ask: Ask) -> list[Offer]:
+def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], bool]:
+    """And whether there was so much to pass over that cleaning pays."""
     found: list[Offer] = []
+    passed = 0
     for candidates in _pages(session, tables, ask):
-        start = 0
+        start, passed = 0, passed + candidates.spent
         while start < len(candidates.keys) and len(found) < ask.limit:
             stop = min(start + min(ask.limit - len(found), LOOKED_UP), len(candidates.keys))
             found += _confirmed(session, tables, candidates, slice(start, stop), ask.settled)
             start = stop
         if len(found) == ask.limit:
             break
-    return found
+    return found, passed > _PASSED_OVER
 
 
 def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
@@ -119,10 +130,11 @@ def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates
     first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
     offers = np.maximum.reduceat(page["offer"].to_numpy(), first)
     events = np.minimum.reduceat(page["event"].to_numpy(), first)
-    taken = offered(offers, [np.maximum.reduceat(page[name].to_numpy(), first) for name in tables.registers])
+    registers = [np.maximum.reduceat(page[name].to_numpy(), first) for name in tables.registers]
+    taken, dropped = offered(offers, registers), int(spent(offers, registers).sum())
     if settled is not None:
         taken &= events <= settled
-    return _Candidates(keys[first][taken], offers[taken] >> np.uint64(1), events[taken])
+    return _Candidates(keys[first][taken], offers[taken] >> np.uint64(1), events[taken], dropped)
 
 
 def _confirmed(
@@ -130,8 +142,8 @@ def _confirmed(
 ) -> list[Offer]:
     """Most keys never had an event of a cover, and what the source said of them is in the offer."""
     keys, versions, events = candidates.keys[part], candidates.versions[part], candidates.events[part]
-    rows = session.arrow(touched_sql(tables), keys=keys.tolist()).to_pylist()
-    doubtful = {row["key"] for row in rows if row["latest"]} | set(keys[events == UNKNOWN_EVENT].tolist())
+    touched = session.arrow(touched_sql(tables), keys=keys.tolist())["key"].to_numpy()
+    doubtful = {*touched.tolist(), *keys[events == UNKNOWN_EVENT].tolist()}
     truth = looked_up(session, tables, doubtful) if doubtful else {}
     _withdraw(session, tables, [each for each in truth.values() if each.covered])
     found = []

@@ -66,7 +66,11 @@ class ClickHousePending:
 
     def read(self, ask: Ask) -> list[Offer]:
         with self._place.session() as session:
-            return reading.read(session.under({**reading.SETTINGS, **self._comment()}), self._tables, ask)
+            asked = session.under({**reading.SETTINGS, **self._comment()})
+            found, untidy = reading.read(asked, self._tables, ask)
+            if untidy:
+                clean(session, self._tables)
+        return found
 
     def anti_join(self, ask: Ask) -> list[int]:
         with self._place.session() as session:
@@ -98,8 +102,8 @@ class ClickHousePending:
             reading.insert_offers(session, self._tables, values)
 
     def offer(self, keys: Collection[int]) -> None:
-        """With what the truth knows of covers, under a version of now. What it never heard of is looked for in the tables
-        of the user.
+        """With what the truth knows of covers, under a version of now. What it never heard
+        of is looked for in the tables of the user.
         """
         with self._place.session() as session:
             for some in reading.batches(keys):

@@ -1,0 +1,169 @@
+"""A pending queue beside the anti-join that it replaces.
+
+    python -m bench.queue [--rows 100000000] [--rows-per-key 12] [--reads 300]
+
+A history of wide rows, of which 0.1 % of the keys are pending, is there before the queue. Then: the backfill; reading
+the next 100 in process; the same by the anti-join; live writes beside the same writes into tables without a queue, in
+alternation; and reading again behind them, and once everything is covered but the oldest 1,000. `--rows` of 1,000,000
+come first: what a read costs must not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+
+from bench.environment import WORK, describe_machine
+from bench.queue_clickhouse import MEMORY, Matches, Reads, batches, cpu
+from bench.report import show
+
+SMALL = 1_000_000
+#: Keys of one range of the backfill.
+STRIDE = 10_000_000
+#: Goals.
+P99_SECONDS, ROWS_READ, FLAT, FASTER, WRITES, BACKFILLED = 0.005, 100_000, 1.5, 100, 1.3, 1_000_000
+
+
+@dataclass
+class Measured:
+    rows: int
+    keys: int
+    backfilled: float
+    first: Reads
+    live: Reads
+    done: Reads
+    anti_join: Reads
+    writes: tuple[float, float]
+    writes_cpu: tuple[float, float]
+    sizes: tuple[int, int]
+    clean: float
+
+
+def measure(rows: int, each: int, *, batch: int, live: int, reads: int) -> Measured:
+    matches = Matches(WORK / "queue" / str(rows), rows, each)
+    matches.fill(min(rows, 5_000_000))
+    store = matches.open()
+    store.create()
+    bounds = store.bounds()
+    assert bounds is not None
+    began, keys = time.perf_counter(), 0
+    for lowest in range(bounds.lowest, bounds.below, STRIDE):
+        keys += store.backfill(type(bounds)(lowest, min(lowest + STRIDE, bounds.below))).keys
+    backfilled = time.perf_counter() - began
+    first = matches.reads(store, reads)
+    plain = queued = plain_cpu = queued_cpu = 0.0
+    for number, (start, some) in enumerate(batches(rows, live, batch)):
+        matches.stage(start, some)
+        for prefix in ("plain_", "") if number % 2 else ("", "plain_"):
+            began, used = time.perf_counter(), cpu()
+            matches.insert(prefix)
+            took, used = time.perf_counter() - began, cpu() - used
+            if prefix:
+                plain, plain_cpu = plain + took, plain_cpu + used
+            else:
+                queued, queued_cpu = queued + took, queued_cpu + used
+    began = time.perf_counter()
+    store.read(matches.ask())
+    clean = time.perf_counter() - began
+    after = matches.reads(store, reads)
+    anti_join = matches.anti_joins(store, 3)
+    compared = store.compare(matches.spec.keys)
+    if compared.missing_count or compared.surplus_count or store.anti_join(matches.ask()) != keys_of(matches, store):
+        raise SystemExit(f"the queue is not equal to the anti-join: {compared}")
+    matches.cover_newest(1_000)
+    done = matches.reads(store, reads)
+    if store.anti_join(matches.ask()) != keys_of(matches, store):
+        raise SystemExit("the queue is not equal to the anti-join once the newest are done")
+    sizes = matches.bytes("instep_queue%"), sum(map(matches.bytes, ("history", "players", "salts")))
+    return Measured(
+        rows, keys, backfilled, first, after, done, anti_join, (plain, queued), (plain_cpu, queued_cpu), sizes, clean
+    )
+
+
+def keys_of(matches: Matches, store: object) -> list[int]:
+    return [offer.key for offer in matches.open().read(matches.ask())]
+
+
+def tell(small: Measured, large: Measured) -> None:
+    heads = ["rows", "keys", "backfill, keys/s", "case", "p50", "p99", "CPU", "rows read"]
+    lines = []
+    for each in (small, large):
+        speed = f"{each.keys / each.backfilled:,.0f}"
+        cases = {"after the backfill": each.first, "behind live writes": each.live, "all newest done": each.done}
+        for name, reads in cases.items():
+            lines.append([f"{each.rows:,}", f"{each.keys:,}", speed, name, *_times(reads), f"{reads.rows:,}"])
+        lines.append([f"{each.rows:,}", "", "", "anti-join", *_times(each.anti_join), ""])
+    show("Reading the next 100, 0.1 % pending", heads, lines)
+    rows = [
+        [f"{each.rows:,}", *(f"{one:.1f} s" for one in (*each.writes, *each.writes_cpu)), f"{each.clean * 1e3:.0f} ms"]
+        + [f"{one / 1e6:,.0f} MB" for one in each.sizes]
+        for each in (small, large)
+    ]
+    heads = ["rows", "plain", "with a queue", "plain, CPU", "with a queue, CPU", "first read behind", "queue", "tables"]
+    show("Live writes", heads, rows)
+    worst = max((large.first, large.live, large.done), key=lambda each: each.p99)
+    flat = max(
+        one.p50 / other.p50
+        for one, other in ((large.first, small.first), (large.live, small.live), (large.done, small.done))
+    )
+    goals = [
+        ["next 100, p99", f"< {P99_SECONDS * 1e3:g} ms", f"{worst.p99 * 1e3:.2f} ms", worst.p99 < P99_SECONDS],
+        [
+            "rows read",
+            f"< {ROWS_READ:,}",
+            f"{max(large.first.rows, large.live.rows, large.done.rows):,}",
+            max(large.first.rows, large.live.rows, large.done.rows) < ROWS_READ,
+        ],
+        ["memory of each read", f"< {MEMORY // 10**6} MB", "none failed", True],
+        [f"p50 at {large.rows:,} rows against {small.rows:,}", f"< {FLAT} x", f"{flat:.2f} x", flat < FLAT],
+        [
+            "against the anti-join, p50",
+            f">= {FASTER} x",
+            f"{large.anti_join.p50 / worst.p50:.0f} x",
+            large.anti_join.p50 / worst.p50 >= FASTER,
+        ],
+        [
+            "writes, CPU",
+            f"< {WRITES} x",
+            f"{large.writes_cpu[1] / large.writes_cpu[0]:.2f} x",
+            large.writes_cpu[1] / large.writes_cpu[0] < WRITES,
+        ],
+        [
+            "writes, wall",
+            f"< {WRITES} x",
+            f"{large.writes[1] / large.writes[0]:.2f} x",
+            large.writes[1] / large.writes[0] < WRITES,
+        ],
+        [
+            "backfill",
+            f">= {BACKFILLED:,} keys/s",
+            f"{large.keys / large.backfilled:,.0f}",
+            large.keys / large.backfilled >= BACKFILLED,
+        ],
+    ]
+    show(
+        "Goals", ["", "goal", "measured", ""], [[*map(str, each[:3]), "met" if each[3] else "MISSED"] for each in goals]
+    )
+
+
+def _times(reads: Reads) -> list[str]:
+    return [f"{1e3 * each:,.2f} ms" if each else "" for each in (reads.p50, reads.p99, reads.cpu)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.queue", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", type=int, default=100_000_000)
+    parser.add_argument("--rows-per-key", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=500_000, help="rows of one insert")
+    parser.add_argument("--live", type=int, default=4_000_000, help="rows that are written beside a queue")
+    parser.add_argument("--reads", type=int, default=300)
+    options = parser.parse_args()
+    print(", ".join(f"{name} {value}" for name, value in describe_machine().items()) + "\n")
+    said = {"batch": options.batch, "live": options.live, "reads": options.reads}
+    small = measure(min(SMALL, options.rows), options.rows_per_key, **said)
+    tell(small, measure(options.rows, options.rows_per_key, **said))
+
+
+if __name__ == "__main__":
+    main()

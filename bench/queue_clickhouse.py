@@ -1,0 +1,178 @@
+"""Matches in ClickHouse (chdb): a wide history with several rows a match, and two tables that cover it."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from instep.clickhouse.place import Place
+from instep.clickhouse.session import records
+from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.pending.clickhouse import reading
+from instep.pending.clickhouse.store import ClickHousePending
+from instep.pending.port import Ask, PendingStore
+
+#: The first match, when it began, and what is out of the range of keys.
+FIRST, BEGAN, GARBAGE = 31_247_321, 1_700_000_000, 4_294_967_295
+#: One match of so many is pending.
+PENDING = 1_000
+#: No read may take more.
+MEMORY = 50_000_000
+
+_HISTORY = """match_id UInt64 CODEC(Delta, ZSTD), account_id UInt32, start_time DateTime CODEC(Delta, ZSTD),
+match_mode LowCardinality(String), game_mode LowCardinality(String), hero_id UInt8, hero_level UInt8, player_team UInt8,
+kills UInt8, deaths UInt8, assists UInt8, denies UInt8, net_worth UInt32, last_hits UInt16, match_duration_s UInt16,
+match_result UInt8, abandoned_time_s UInt32, team_abandoned UInt8, brawl_score UInt16, source LowCardinality(String)"""
+_ROW = """{first} + intDiv(number, {each}) AS match_id, cityHash64(number) % 2000000 AS account_id,
+toDateTime({began} + intDiv(number, {each}) % 60000000) AS start_time,
+if(cityHash64(match_id) % 10 = 0, 'Ranked', 'Unranked') AS match_mode, 'Normal', cityHash64(number, 1) % 32, number % 36,
+number % 2, cityHash64(number, 2) % 20, cityHash64(number, 3) % 20, cityHash64(number, 4) % 30, number % 25,
+cityHash64(number, 5) % 60000, cityHash64(number, 6) % 400, 1200 + cityHash64(match_id) % 1800, number % 2, 0, 0,
+cityHash64(number, 7) % 1000, 'steam'"""
+_TABLES = {
+    "history": f"({_HISTORY}) ENGINE = MergeTree ORDER BY (account_id, match_id)",
+    "players": f"({_HISTORY}) ENGINE = MergeTree ORDER BY (match_id, account_id)",
+    "salts": "(match_id UInt64, cluster_id UInt16, metadata_salt UInt32, replay_salt UInt32, created_at DateTime,"
+    " username LowCardinality(String)) ENGINE = ReplacingMergeTree ORDER BY match_id",
+}
+_SALTS = (
+    "match_id, cityHash64(match_id) % 500, cityHash64(match_id, 1), cityHash64(match_id, 2), start_time, 'somebody'"
+)
+
+
+@dataclass
+class Reads:
+    """Seconds of each, and rows that were read by all."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+    rows: int = 0
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.seconds)[max(0, -(-len(self.seconds) * 99 // 100) - 1)]
+
+
+def cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Matches:
+    """`rows` of history before there is a queue."""
+
+    name = "chdb"
+
+    def __init__(self, folder: Path, rows: int, each: int) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder, self.rows, self.each = folder, rows, each
+        covers = QueueCover("salts", None, None), QueueCover("players", None, None)
+        source = QueueSource("history", "match_mode IN ('Ranked', 'Unranked')", "start_time")
+        keys = KeyRange(FIRST, GARBAGE)
+        self.spec = QueueSpec("bench", "match_id", source, covers, keys, timedelta(hours=2), True, None)
+        self.place = Place.of(str(folder))
+
+    def open(self) -> PendingStore:
+        return ClickHousePending(str(self.folder), self.spec)
+
+    def run(self, *statements: str) -> None:
+        with self.place.session() as session:
+            for each in statements:
+                session.command(each)
+
+    def asked(self, sql: str) -> int:
+        with self.place.session() as session:
+            (row,) = records(session, sql)
+        return int(row["value"] or 0)
+
+    def fill(self, batch: int) -> None:
+        """The history as it was; merged, as it would be by now."""
+        for name, columns in _TABLES.items():
+            self.run(f"CREATE TABLE {name} {columns}", f"CREATE TABLE plain_{name} {columns}")
+        for start in range(0, self.rows, batch):
+            self.stage(start, min(batch, self.rows - start))
+            self.insert("")
+        for name in _TABLES:
+            self.run(f"OPTIMIZE TABLE {name} FINAL")
+
+    def stage(self, start: int, rows: int) -> None:
+        """The next rows, in memory, so that making them costs nothing of what is measured."""
+        row = _ROW.format(first=FIRST, each=self.each, began=BEGAN)
+        done = f"match_id % {PENDING} != 0"
+        self.run("DROP TABLE IF EXISTS staged_history SYNC", "DROP TABLE IF EXISTS staged_players SYNC")
+        self.run("DROP TABLE IF EXISTS staged_salts SYNC")
+        self.run(
+            f"CREATE TABLE staged_history ({_HISTORY.replace(' CODEC(Delta, ZSTD)', '')}) ENGINE = Memory",
+            f"INSERT INTO staged_history SELECT {row} FROM numbers({start}, {rows})",
+            f"CREATE TABLE staged_players ENGINE = Memory AS SELECT * FROM staged_history WHERE {done}",
+            f"CREATE TABLE staged_salts ENGINE = Memory AS SELECT DISTINCT {_SALTS} FROM staged_history"
+            f" WHERE {done} AND match_id % 5 != 0",
+        )
+
+    def insert(self, prefix: str) -> None:
+        self.run(*(f"INSERT INTO {prefix}{name} SELECT * FROM staged_{name}" for name in _TABLES))
+
+    def cover_newest(self, but: int) -> None:
+        """All that is pending, but the oldest."""
+        pending = f"SELECT DISTINCT match_id, start_time FROM history WHERE match_id % {PENDING} = 0"
+        self.run(
+            f"INSERT INTO salts SELECT {_SALTS} FROM ({pending}) ORDER BY match_id DESC LIMIT"
+            f" greatest(0, toInt64((SELECT uniqExact(match_id) FROM ({pending}))) - {but}, 0)"
+        )
+
+    def ask(self) -> Ask:
+        return Ask(100, settled=datetime.now(UTC) - self.spec.settle)
+
+    def reads(self, store: PendingStore, times: int) -> Reads:
+        """Each under the limit of memory: one that took more would fail."""
+        done = Reads()
+        with _limited():
+            for _ in range(5):
+                store.read(self.ask())
+            before, used = self._rows_read(), cpu()
+            for _ in range(times):
+                began = time.perf_counter()
+                store.read(self.ask())
+                done.seconds.append(time.perf_counter() - began)
+            done.cpu, done.rows = (cpu() - used) / times, (self._rows_read() - before) // times
+        return done
+
+    def anti_joins(self, store: PendingStore, times: int) -> Reads:
+        done = Reads()
+        for _ in range(times):
+            began = time.perf_counter()
+            store.anti_join(self.ask())
+            done.seconds.append(time.perf_counter() - began)
+        return done
+
+    def bytes(self, like: str) -> int:
+        return self.asked(f"SELECT sum(bytes_on_disk) AS value FROM system.parts WHERE active AND table LIKE '{like}'")
+
+    def _rows_read(self) -> int:
+        return self.asked("SELECT value FROM system.events WHERE event = 'SelectedRows'")
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    reading.SETTINGS["max_memory_usage"] = MEMORY
+    try:
+        yield
+    finally:
+        del reading.SETTINGS["max_memory_usage"]
+
+
+def batches(start: int, rows: int, batch: int) -> Iterator[tuple[int, int]]:
+    return ((at, batch) for at in itertools.islice(itertools.count(start, batch), rows // batch))

@@ -26,8 +26,8 @@ MOMENT_SECONDS: Final = 1.0
 
 #: More keys than these are not told apart: they count as differences.
 MOST_SUSPECTS: Final = 10_000
-#: In so many ranges they are looked at again.
-_CLUSTERS: Final = 50
+#: In so many ranges they are looked at again, at most.
+_CLUSTERS: Final = 20
 
 #: Those of some keys that the ledger holds.
 Held = Callable[[Collection[int]], Collection[int]]
@@ -124,9 +124,11 @@ class _Looking:
         """The first look: every key that the source has."""
         suspects, name = _Suspects(), self._store.spec.name
         progress.begin(name, None, "pending key")
-        for stride, part in self._strides(lambda keys: self._store.compare(self._open(keys)), self._expected):
-            self._sort(self._open(stride.keys), part, suspects)
+        for stride, part in self._strides(self._store.compare, self._expected):
+            self._sort(stride.keys, part, suspects)
             progress.advance(name, part.pending)
+        for keys in self._beyond():
+            self._sort(keys, self._store.compare(keys), suspects)
         progress.end(name)
         return suspects
 
@@ -138,13 +140,11 @@ class _Looking:
     ) -> Iterator[tuple[Stride, Part]]:
         return strides(self._bounds, work, found, self._goal, self._clock)
 
-    def _open(self, keys: KeyRange) -> KeyRange:
-        """The first and the last part have no end: the queue may hold what the source has not any more."""
-        every = self._store.spec.keys
-        return KeyRange(
-            every.lowest if keys.lowest <= self._bounds.lowest else keys.lowest,
-            every.below if keys.below >= self._bounds.below else keys.below,
-        )
+    def _beyond(self) -> list[KeyRange]:
+        """The queue may hold what the source has not any more."""
+        every, ours = self._store.spec.keys, self._bounds
+        sides = (KeyRange(every.lowest, ours.lowest), KeyRange(ours.below, every.below))
+        return [each for each in sides if each.lowest < each.below]
 
     def again(self, suspects: _Suspects) -> None:
         """Keeps what still differs, each time it is looked at."""
@@ -198,11 +198,11 @@ class _Looking:
 
 
 def clusters(keys: Iterable[int], most: int) -> list[KeyRange]:
-    """A few ranges that hold all these keys, and as little else as possible: cut where the gaps are widest."""
+    """A few ranges that hold all these keys, and little else: cut where the gaps are wide."""
     ordered = sorted(keys)
     if not ordered:
         return []
-    gaps = sorted(range(1, len(ordered)), key=lambda index: ordered[index - 1] - ordered[index])[: most - 1]
-    starts = [0, *sorted(gaps)]
-    ends = [*sorted(gaps), len(ordered)]
+    wide = (ordered[-1] - ordered[0]) // most
+    cuts = [index for index in range(1, len(ordered)) if ordered[index] - ordered[index - 1] > wide]
+    starts, ends = [0, *cuts], [*cuts, len(ordered)]
     return [KeyRange(ordered[start], ordered[end - 1] + 1) for start, end in zip(starts, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""The machine, and a virtual environment like a user's: the wheel, no extras, bytecode compiled at install."""
+"""The machine, and a virtual environment like a user's: the wheel, with bytecode compiled at install."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "bench" / ".work"
 
 
-def virtual_environment() -> Path:
-    """The `bin` folder of bench/.work/venv with the project as it is now installed in it."""
-    venv, wheels, stamp = WORK / "venv", WORK / "wheel", WORK / "venv" / ".instep-sources"
+def virtual_environment(*extras: str) -> Path:
+    """The `bin` folder of one in bench/.work that has the project as it is now, and these of its extras."""
+    venv, wheels = WORK / "-".join(("venv", *extras)), WORK / "wheel"
+    stamp = venv / ".instep-sources"
     sources = _sources_digest()
     if stamp.exists() and stamp.read_text() == sources:
         return venv / "bin"
@@ -30,9 +31,9 @@ def virtual_environment() -> Path:
     if not venv.exists():
         _quietly(uv, "venv", "--python", sys.executable, str(venv))
     install = (uv, "pip", "install", "--python", str(venv / "bin" / "python"), "--compile-bytecode")
-    _quietly(
-        *install, "--constraint", "requirements.lock", "--reinstall-package", "instep", *map(str, wheels.glob("*.whl"))
-    )
+    (wheel,) = wheels.glob("*.whl")
+    wanted = f"instep[{','.join(extras)}] @ {wheel.as_uri()}"
+    _quietly(*install, "--constraint", "requirements.lock", "--reinstall-package", "instep", wanted)
     _check_once(venv / "bin" / "instep")
     stamp.write_text(sources)
     return venv / "bin"

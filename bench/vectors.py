@@ -1,12 +1,13 @@
 """Documents into vector databases: a first run, 1 % changed, nothing changed and deletes, beside the database's client.
 
-    python -m bench.vectors [--documents 20000] [--repeats 3] [--target postgres] [--no-neighbours]
+    python -m bench.vectors [--documents 20000] [--repeats 3] [--target qdrant]… [--no-neighbours]
 
 The client gets rows that lie ready, vectors included, and keeps no record of anything. Instep lists, reads, cuts,
 hashes and compares Markdown files, and makes their vectors (by hashing words: two seconds of its time for 200,000
 chunks; another embedder's would come from its cache). Both take turns in this process, and end when a reader finds the
 rows; the index of neighbours, which Instep builds while the rows are served, is timed by itself on both sides. A run
-that finds nothing changed is a whole process. Processor time is that of client and server together.
+that finds nothing changed is a whole process, of an Instep that is installed as a user has it. Processor time is that
+of client and server together.
 """
 
 from __future__ import annotations
@@ -29,11 +30,17 @@ import pyarrow as pa
 import yaml
 
 from bench import bare, corpus, measure, truth
-from bench.environment import WORK, describe_machine
+from bench.environment import WORK, describe_machine, virtual_environment
+from bench.milvus import Milvus
+from bench.pgvector import Pgvector
+from bench.qdrant import Qdrant
 from bench.report import show
-from bench.vector_sides import DIMENSIONS, SIDES, Side
+from bench.vector_sides import DIMENSIONS, Side
 from instep import Instep
 from instep.project import Project
+
+SIDES: dict[str, Callable[[], Side]] = {side.name: side for side in (Pgvector, Qdrant, Milvus)}
+EXTRAS = ("postgres", "qdrant", "milvus")
 
 INSERT_RATIO, DELETE_RATIO = 0.7, 0.5
 UPDATE_RATIO, UPDATE_SECONDS, NOTHING_SECONDS = 2.0, 1.0, 1.0
@@ -143,8 +150,9 @@ def _texts(batch: pa.RecordBatch, *columns: str) -> list[list[str]]:
 class Run:
     """Instep on one target."""
 
-    def __init__(self, side: Side, found: Corpus, folder: Path, *, neighbours: bool) -> None:
+    def __init__(self, side: Side, found: Corpus, folder: Path, installed: Path, *, neighbours: bool) -> None:
         self._side = side
+        self._installed = installed
         self._corpus = found
         self._folder = folder
         self._neighbours = neighbours
@@ -187,7 +195,7 @@ class Run:
         assert result.state is None or str(result.state) == "COMPLETED", result.notes
 
     def command(self) -> None:
-        measure.run([sys.executable, "-m", "instep", "run"], folder=self._folder)
+        measure.run([self._installed / "instep", "run"], folder=self._folder)
 
     def verdict(self) -> truth.Verdict:
         """By what the target says that it holds."""
@@ -217,8 +225,8 @@ class Case(NamedTuple):
         return [target, self.name, str(self.bare or ""), str(self.instep), ratio, self.written, met]
 
 
-def compare(side: Side, found: Corpus, repeats: int, *, neighbours: bool) -> Iterator[Case]:
-    run = Run(side, found, WORK / "vectors" / side.name, neighbours=neighbours)
+def compare(side: Side, found: Corpus, installed: Path, repeats: int, *, neighbours: bool) -> Iterator[Case]:
+    run = Run(side, found, WORK / "vectors" / side.name, installed, neighbours=neighbours)
     yield from _first(side, found, run, repeats, neighbours=neighbours)
     yield _nothing(run, repeats)
     yield _update(side, found, run, repeats)
@@ -312,12 +320,13 @@ def main() -> None:
     parser.add_argument("--no-neighbours", action="store_true", help="do without that index, which takes the longest")
     options = parser.parse_args()
     print(", ".join(f"{name} {value}" for name, value in describe_machine().items()), end="\n\n")
+    installed = virtual_environment(*EXTRAS)
     rows: list[list[str]] = []
     for name in options.target or SIDES:
         side = SIDES[name]()
         try:
             found = Corpus(WORK / "vectors" / "corpus", options.documents)
-            for case in compare(side, found, options.repeats, neighbours=not options.no_neighbours):
+            for case in compare(side, found, installed, options.repeats, neighbours=not options.no_neighbours):
                 rows.append(case.row(name))
                 print(" · ".join(rows[-1]), file=sys.stderr, flush=True)
         finally:

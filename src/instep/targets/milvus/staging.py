@@ -113,7 +113,7 @@ class MilvusChunkWriter:
         with self.place.alone():
             self._journal.refuse(self._epoch)
             try:
-                self.place.call("upsert", self._collection, _records(rows), partition_name=partition)
+                self.place.call("upsert", self._collection, records(rows), partition_name=partition)
             except TooLarge as error:
                 if rows.num_rows == 1:
                     document = rows["document_id"][0].as_py()
@@ -178,7 +178,7 @@ def _sizes(rows: pa.RecordBatch) -> Array:
     return sizes
 
 
-def _records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """As pymilvus takes them. Vectors stay numpy's: as lists of numbers they take ten times as long."""
     schema = row_schema(rows.schema.field("vector").type.list_size)
     vectors: Any = rows["vector"]

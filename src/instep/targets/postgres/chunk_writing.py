@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from psycopg import sql
+
 from instep.domain.columns import STRING
 from instep.errors import Conflict
 from instep.postgres.connection import Name, Place, Session, names
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 #: Documents in one lookup, and rows in one deletion.
 _LOOKUP: Final = 1_000
 _DELETION: Final = 20_000
+
+#: Text columns of `existing_schema`; the number of a row is its locator.
+_COMPARED: Final = ("document_id", "chunk_id", "chunk_hash")
 
 
 class Staged(NamedTuple):
@@ -66,7 +71,7 @@ class PostgresChunkWriter:
         """
         import pyarrow as pa
 
-        found: list[tuple[Any, ...]] = []
+        found: list[pa.Table] = []
         if document_ids and not self._empty:
             wanted = list(dict.fromkeys(document_ids))
             with self.place.session() as session:
@@ -75,18 +80,15 @@ class PostgresChunkWriter:
                     self._empty = not _any_rows(session, self.index)
                 if not self._empty:
                     found = self._found(session, wanted)
-        schema = existing_schema()
-        columns = list(zip(*found, strict=True)) or [()] * len(schema)
-        arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
+        return pa.concat_tables([existing_schema().empty_table(), *found])
 
-    def _found(self, session: Session, document_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _found(self, session: Session, document_ids: Sequence[str]) -> list[pa.Table]:
         later = [number_of(each) for each in Journal(session, self.index).attempts(since=self.base)]
         with session.transaction():
             # Rows of a document lie side by side. The server does not know, and would rather read the whole table.
             session.run("SELECT set_config('enable_seqscan', 'off', true)")
             portions = (document_ids[at : at + _LOOKUP] for at in range(0, len(document_ids), _LOOKUP))
-            return [row for portion in portions for row in _rows(session, self.index, portion, but=later)]
+            return [_rows(session, self.index, portion, but=later) for portion in portions]
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}
@@ -117,19 +119,44 @@ def _any_rows(session: Session, index: DocumentIndex) -> bool:
     return bool(session.run("SELECT EXISTS (SELECT FROM {table})", table=session.name(index.name))[0][0])
 
 
-def _rows(
-    session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]
-) -> list[tuple[Any, ...]]:
-    """Rows of these documents, except those of the commits `but`."""
-    return session.run(
-        "SELECT document_id, chunk_id, chunk_hash, {row} FROM {table} "
+def _rows(session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]) -> pa.Table:
+    """Rows of these documents, except those of the commits `but`: column by column as Arrow has them, so that nothing
+    is done for each.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    columns = [
+        sql.SQL("string_agg(textsend({name}), ''), string_agg(int4send(octet_length({name})), '')").format(
+            name=Name(each)
+        )
+        for each in _COMPARED
+    ]
+    ((*texts, numbers),) = session.run(
+        "SELECT {columns}, string_agg(int8send({row}), '') FROM {table} "
         "WHERE document_id = ANY(%s) AND {commit} <> ALL(%s::bigint[])",
         list(document_ids),
         list(but),
+        columns=sql.SQL(", ").join(columns),
         row=Name(ROW),
         table=session.name(index.name),
         commit=Name(COMMIT),
     )
+    if numbers is None:
+        return existing_schema().empty_table()
+    found = [_strings(data, lengths) for data, lengths in zip(texts[::2], texts[1::2], strict=True)]
+    rows = pa.array(np.frombuffer(numbers, ">i8").astype(np.uint64))
+    return pa.Table.from_arrays([*found, rows], schema=existing_schema())
+
+
+def _strings(data: bytes, lengths: bytes) -> pa.Array[Any]:
+    """Texts that follow each other, by how many bytes each has."""
+    import numpy as np
+    import pyarrow as pa
+
+    ends = np.cumsum(np.frombuffer(lengths, ">i4"), dtype=np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int32), ends])
+    return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data))
 
 
 def number_of(attempt: str) -> int:

@@ -1,0 +1,95 @@
+"""Milvus for `bench.vectors`: Milvus Lite as a server of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pymilvus import MilvusClient
+from tests.servers.milvus import MilvusServer
+
+from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
+from instep.domain.identity import bucket_of
+from instep.targets.milvus import layout, names
+from instep.targets.milvus.layout import Layout
+from instep.targets.milvus.place import Place
+from instep.targets.milvus.staging import records, requests
+from instep.targets.milvus.target import MilvusTarget
+from instep.targets.port import DocumentTarget
+
+_COLLECTION, _PREFIX, _BUCKETS = "Bare", "bucket", 16
+
+
+class Milvus:
+    """The client sends rows by the partition that they belong to, in requests as large as Instep's."""
+
+    name = "milvus"
+
+    def __init__(self) -> None:
+        self._server = MilvusServer()
+        self._server.start()
+        self._uri = self._server.url()
+        self._client = MilvusClient(self._uri)
+        self._layout = Layout(DIMENSIONS, _BUCKETS, _PREFIX)
+
+    def declared(self) -> dict[str, Any]:
+        return {"type": "milvus", "uri": self._uri, "partition_prefix": _PREFIX}
+
+    def target(self) -> DocumentTarget:
+        return MilvusTarget(self._uri, prefix=_PREFIX)
+
+    def forget(self) -> None:
+        for collection in self._client.list_collections():
+            for alias in self._client.list_aliases(collection)["aliases"]:
+                self._client.drop_alias(alias)
+            self._client.drop_collection(collection)
+
+    def settle(self) -> None:
+        """What lies in the system's memory goes to the disk."""
+        os.sync()
+
+    def insert(self, rows: Iterable[pa.RecordBatch]) -> None:
+        layout.create(Place(self._uri), _COLLECTION, self._layout)
+        self._put(rows)
+
+    def index(self) -> None:
+        """Nothing: a server builds its indexes by itself."""
+
+    def update(self, rows: Iterable[pa.RecordBatch], gone: Sequence[str]) -> None:
+        self._put(rows)
+        if gone:
+            self._client.delete(_COLLECTION, ids=list(gone))
+
+    def delete(self, document_ids: Sequence[str]) -> None:
+        for at in range(0, len(document_ids), DELETED_AT_ONCE):
+            portion = names.texts(document_ids[at : at + DELETED_AT_ONCE])
+            self._client.delete(_COLLECTION, filter=f"document_id in {portion}")
+
+    def rows(self) -> int:
+        found = self._client.query(_COLLECTION, filter="", output_fields=["count(*)"], consistency_level="Strong")
+        return int(found[0]["count(*)"])
+
+    def close(self) -> None:
+        self._client.close()
+        self._server.stop()
+
+    def _put(self, rows: Iterable[pa.RecordBatch]) -> None:
+        for partition, some in _by_partition(rows, self._layout):
+            for request in requests(some):
+                self._client.upsert(_COLLECTION, records(request), partition_name=partition)
+
+
+def _by_partition(rows: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """All rows of a partition together, as somebody would do it who has them all."""
+    found = list(rows)
+    buckets = [[bucket_of(str(each), layout.buckets) for each in batch["document_id"].to_pylist()] for batch in found]
+    for bucket in range(layout.buckets):
+        own = [
+            batch.filter(pc.equal(pa.array(each), pa.scalar(bucket)))
+            for batch, each in zip(found, buckets, strict=True)
+        ]
+        if any(batch.num_rows for batch in own):
+            yield names.partition(layout.prefix, bucket), pa.Table.from_batches(own).combine_chunks().to_batches()[0]

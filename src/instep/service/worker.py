@@ -89,7 +89,7 @@ class Worker:
             self._end_proof()
 
     def _settle(self, job_id: str) -> None:
-        """What was reserved for a job that was stopped goes back; if not now, then when its time is over."""
+        """What was reserved for a job goes back if it was stopped; if not now, then when its time is over."""
         for (job, _), desk in self._desks.items():
             if job == job_id:
                 with suppress(InstepError):
@@ -250,6 +250,7 @@ class Worker:
         ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.STOPPING:
             ledger.sweep()  # It ends as soon as nothing is in work.
+            self._settle(each.job_id)
             return False
         desk = self._desk(each)
         if desk is None or (each.processing and not each.pending):

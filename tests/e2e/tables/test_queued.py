@@ -167,6 +167,22 @@ def test_a_stopped_run_gives_its_keys_back_and_is_resumed_with_those_that_nobody
     assert (shop.pending(), shop.indexed()) == (theirs, [each for each in range(1, 8) if each not in theirs])
 
 
+def test_a_job_that_somebody_stops_gives_its_keys_back(shop: QueuedShop) -> None:
+    shop.add(1)
+    shop.step()
+    shop.add(2, 3)
+
+    def stop() -> None:
+        with shop.asked() as ledger:
+            ledger.request_stop(ledger.jobs()[0].id, "asked to")
+
+    with pytest.raises(UserError, match="was stopped"):
+        shop.run("Person", around=lambda context: meanwhile(context, "claim", stop))
+    assert (shop.pending(), shop.held()) == ([2, 3], {})
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.pending(), shop.indexed()) == ([], [1, 2, 3])
+
+
 def test_a_first_build_that_is_not_served_acknowledges_nothing(shop: QueuedShop) -> None:
     shop.add(*range(6))
     for number in range(6):

@@ -49,11 +49,11 @@ class PendingQueue:
     """The keys of a table that nothing covers yet: see docs/queues.md. Not shared between threads."""
 
     def __init__(self, project: Project, name: str) -> None:
-        from instep.service.queues.opening import PART_KEYS, declared_queue, open_queue
+        from instep.service.queues.opening import PARTS, declared_queue, open_queue
 
         self.project, self.name = project, name
         self._workshop = Workshop(project)
-        self._goal = PART_KEYS[declared_queue(project, name).engine]
+        self._parts = PARTS[declared_queue(project, name).engine]
         self._store: PendingStore = open_queue(project, name)
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ class PendingQueue:
         """Bring in what was there before live capture; after an interruption, the next call goes on."""
         from instep.service.queues.backfill import backfill
 
-        return backfill(self._store, self._workshop.clock, progress or Silent(), goal=self._goal)
+        return backfill(self._store, self._workshop.clock, progress or Silent(), self._parts)
 
     def verify(self, *, repair: bool = False, progress: Progress | None = None) -> Verified:
         """Compare it with the anti-join it replaces. With `repair`, what is missing is offered again."""
@@ -102,7 +102,7 @@ class PendingQueue:
                 ledger.now,
                 self._workshop.clock,
                 progress or Silent(),
-                goal=self._goal,
+                parts=self._parts,
                 repair=repair,
             )
 

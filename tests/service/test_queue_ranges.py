@@ -8,7 +8,7 @@ import pytest
 
 from instep.domain.pending import KeyRange
 from instep.errors import Transient
-from instep.service.queues.strides import FIRST_WIDTH, strides
+from instep.service.queues.strides import FIRST_WIDTH, Parts, strides
 from instep.service.queues.verify import clusters
 from tests.doubles.clock import VirtualClock
 
@@ -25,7 +25,7 @@ def walked(keys: KeyRange, density: dict[KeyRange, float], goal: int, fails: int
             for each, share in density.items()
         )
 
-    done = strides(keys, work, lambda _, found: found, goal, VirtualClock())
+    done = strides(keys, work, lambda _, found: found, Parts(goal, pause=0.1), VirtualClock())
     return [stride.keys for stride, _ in done]
 
 
@@ -42,6 +42,14 @@ def test_keys_far_apart_take_few_parts_and_those_close_together_many() -> None:
     assert len(walked(everything, {everything: 1e-15}, goal=1_000_000)) < 25
     thin, dense = KeyRange(0, 10_000_000), KeyRange(10_000_000, 20_000_000)
     assert len(walked(KeyRange(0, 20_000_000), {thin: 0.05, dense: 1.0}, goal=100_000)) > 50
+
+
+def test_others_have_their_turn_between_two_parts() -> None:
+    clock, keys = VirtualClock(), KeyRange(0, 100)
+    began = clock.now()
+    parts = list(strides(keys, lambda part: part.below - part.lowest, lambda _, found: found, Parts(10, 0.5), clock))
+    assert len(parts) == 10
+    assert clock.now() - began == 9 * 500
 
 
 def test_what_is_too_much_is_halved_and_what_does_not_pass_is_said() -> None:

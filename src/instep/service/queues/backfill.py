@@ -10,7 +10,7 @@ from instep.domain.pending import KeyRange
 from instep.pending.port import Backfilled, PendingStore
 from instep.service.progress import Progress
 from instep.service.queues.opening import demand_created
-from instep.service.queues.strides import strides
+from instep.service.queues.strides import Parts, strides
 from instep.service.queues.words import Filling, recall, remember_filling
 
 #: How often it is said how far it is, in seconds.
@@ -25,10 +25,8 @@ class Backfill:
     began_at: int | None
 
 
-def backfill(store: PendingStore, clock: Clock, progress: Progress, *, goal: int) -> Backfill:
-    """Bring the queue up to what the tables hold, some `goal` of keys at a time. Begins anew once it is complete, which
-    changes nothing.
-    """
+def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts) -> Backfill:
+    """Bring the queue up to what the tables hold. Begins anew once it is complete, which changes nothing."""
     demand_created(store)
     before = recall(store).filling
     resumed = before is not None and not before.complete
@@ -38,7 +36,7 @@ def backfill(store: PendingStore, clock: Clock, progress: Progress, *, goal: int
     name = store.spec.name
     progress.begin(name, None, "key")
     told = _Told(progress, name, clock)
-    for stride, part in strides(filling.rest, store.backfill, _keys, goal, clock):
+    for stride, part in strides(filling.rest, store.backfill, _keys, parts, clock):
         filling = filling.grown(stride.keys.below, part.keys, part.pending, round(stride.seconds * 1000))
         remember_filling(store, filling)
         progress.advance(name, part.keys)

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from instep.errors import UserError
 from instep.project import Project, Queue
+from instep.service.queues.strides import Parts
 
 if TYPE_CHECKING:
     from instep.pending.port import PendingStore
     from instep.project.queues import Engine
 
-#: Keys that one statement of a backfill or a comparison deals with. Those of ClickHouse hold up nobody; the others keep
-#: writers waiting (SQLite), or transactions open (PostgreSQL).
-PART_KEYS: Final[dict[Engine, int]] = {
-    "clickhouse": 2_000_000,
-    "chdb": 2_000_000,
-    "postgresql": 200_000,
-    "sqlite": 100_000,
+#: SQLite has one writer at a time, and who waits asks again after a tenth of a second at most. A statement of
+#: PostgreSQL keeps others from vacuuming, and one of ClickHouse keeps nobody from anything.
+PARTS: Final[dict[Engine, Parts]] = {
+    "clickhouse": Parts(2_000_000),
+    "chdb": Parts(2_000_000),
+    "postgresql": Parts(200_000),
+    "sqlite": Parts(20_000, pause=0.12),
 }
 
 

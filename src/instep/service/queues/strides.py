@@ -20,6 +20,14 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """How many keys a part should have, and for how many seconds others have the database between two of them."""
+
+    keys: int
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Stride:
     """One part that is done."""
 
@@ -36,13 +44,15 @@ def next_width(width: int, found: int, goal: int) -> int:
 
 
 def strides(
-    keys: KeyRange, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int], goal: int, clock: Clock
+    keys: KeyRange, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int], parts: Parts, clock: Clock
 ) -> Iterator[tuple[Stride, Part]]:
-    """Do all parts, from the lowest keys to the highest; `found` is how many keys one had, and `goal` how many it
-    should have. A part that is too much for the database is halved; what passes is waited for.
+    """Do all parts, from the lowest keys to the highest; `found` is how many keys one had. A part that is too much for
+    the database is halved; what passes is waited for.
     """
-    lowest, width, failed = keys.lowest, FIRST_WIDTH, 0
+    lowest, width, failed = keys.lowest, min(FIRST_WIDTH, parts.keys), 0
     while lowest < keys.below:
+        if lowest > keys.lowest and parts.pause:
+            clock.sleep(parts.pause)
         part = KeyRange(lowest, min(lowest + width, keys.below))
         began = clock.monotonic()
         try:
@@ -55,4 +65,4 @@ def strides(
             width = max(1, width // 2)
             continue
         yield Stride(part, clock.monotonic() - began), done
-        width, failed, lowest = next_width(part.below - part.lowest, found(part, done), goal), 0, part.below
+        width, failed, lowest = next_width(part.below - part.lowest, found(part, done), parts.keys), 0, part.below

@@ -17,7 +17,7 @@ from instep.errors import UserError
 from instep.pending.port import Comparison, PendingStore
 from instep.service.progress import Progress
 from instep.service.queues.opening import demand_created
-from instep.service.queues.strides import Part, Stride, strides
+from instep.service.queues.strides import Part, Parts, Stride, strides
 from instep.service.queues.words import Filling, Verdict, recall, remember_verdict
 
 #: Keys that differ are looked at again so often, after so many seconds each time.
@@ -70,14 +70,12 @@ def verify(
     clock: Clock,
     progress: Progress,
     *,
-    goal: int,
+    parts: Parts,
     repair: bool = False,
 ) -> Verified:
-    """Compare all keys, some `goal` of them at a time; the verdict is remembered. With `repair`, what is missing is
-    offered again.
-    """
+    """Compare all keys; the verdict is remembered. With `repair`, what is missing is offered again."""
     demand_created(store)
-    looking = _Looking(store, held, clock, goal, _backfilled(store))
+    looking = _Looking(store, held, clock, parts, _backfilled(store))
     began = clock.monotonic()
     suspects = looking.everything(progress)
     first = suspects.count
@@ -114,8 +112,8 @@ def _backfilled(store: PendingStore) -> Filling:
 
 
 class _Looking:
-    def __init__(self, store: PendingStore, held: Held, clock: Clock, goal: int, filling: Filling) -> None:
-        self._store, self._held, self._clock, self._goal = store, held, clock, goal
+    def __init__(self, store: PendingStore, held: Held, clock: Clock, parts: Parts, filling: Filling) -> None:
+        self._store, self._held, self._clock, self._parts = store, held, clock, parts
         self._bounds = store.bounds() or store.spec.keys
         #: How densely keys lie, as far as the backfill knows: a comparison does not say how many it saw.
         self._density = filling.keys / max(filling.below - filling.lowest, 1)
@@ -138,7 +136,7 @@ class _Looking:
     def _strides(
         self, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int]
     ) -> Iterator[tuple[Stride, Part]]:
-        return strides(self._bounds, work, found, self._goal, self._clock)
+        return strides(self._bounds, work, found, self._parts, self._clock)
 
     def _beyond(self) -> list[KeyRange]:
         """The queue may hold what the source has not any more."""

@@ -197,6 +197,16 @@ def test_a_first_build_that_is_not_served_acknowledges_nothing(shop: QueuedShop)
     assert (shop.pending(), shop.held(), shop.indexed()) == ([], {}, list(range(6)))
 
 
+def test_a_first_build_of_nothing_is_complete_and_empty(shop: QueuedShop) -> None:
+    shop.add(1)
+    shop.cover(1)
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.step()) == ([], None)
+    shop.add(2)
+    assert shop.step() is JobState.COMPLETED
+    assert (shop.indexed(), shop.pending()) == ([2], [])
+
+
 def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: QueuedShop) -> None:
     shop.add(*range(5))
     shop.cover(4)

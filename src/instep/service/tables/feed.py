@@ -29,15 +29,19 @@ MOST_KEYS = 30_000
 
 #: How long a key is a job's when nothing is heard of the job.
 LEASE = timedelta(minutes=15)
-_LEASE = LEASE // timedelta(milliseconds=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_LEASE = LEASE // _MILLISECOND
 
 
 class Pending(NamedTuple):
-    """What a job would take now. `left`: about how many more are offered."""
+    """What a job would take now. `left`: about how many more are offered. `until`: what happened later (ms) is perhaps
+    not offered yet.
+    """
 
     keys: Sequence[int]
     retries: int
     left: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,11 @@ class QueueFeed:
     def pending(self, ledger: Ledger) -> Pending:
         """What is pending, and nobody's. Takes nothing."""
         with self._opened() as store:
+            until = ledger.now() - store.spec.settle // _MILLISECOND
             found = next_keys(store, ledger, Wanted(MOST_KEYS + 1), draw=0)
             taken = found[:MOST_KEYS]
             left = max(1, store.counts().offered - len(taken)) if len(found) > len(taken) else 0
-        return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left)
+        return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
 
     def take(self, ledger: Ledger, job_id: str) -> list[int]:
         """Keys that are the job's from now on."""

@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from instep.domain.amounts import amount
 from instep.domain.columns import TypeName
 from instep.domain.cuts import KeyRange
 from instep.domain.jobs import SlicePlan
@@ -38,19 +39,19 @@ def find_pending(setup: TableSetup, feed: QueueFeed, question: Question) -> Foun
     pending = feed.pending(question.ledger)
     keys = pending.keys
     if not keys and checkpoint is not None:
-        why = wanted_as_of_now(question, setup.ref, now=question.ledger.now())
-        return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row")
+        why = wanted_as_of_now(question, setup.ref, now=pending.until)
+        return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=pending.until)
     setup.tables()  # What is wrong with the declaration is said before anything is leased.
-    told = [f"{len(keys):,} keys of the queue {feed.name} are pending" + (", and more" if pending.left else "")]
+    more = ", and more" if pending.left else ""
     return Found(
         kind=question.kind,
-        why=[*question.why, *told],
+        why=[*question.why, f"pending in the queue {feed.name}: {amount(len(keys), 'key')}{more}"],
         unit="row",
         slices=cut_keys(setup, keys),
         counts={"new": len(keys) - pending.retries, "retried": pending.retries},
         state=[hashlib.sha256(repr(keys).encode()).hexdigest()],
         # As long as there is more, it is complete up to no other moment than it was.
-        target=(checkpoint.watermark if checkpoint else 0) if pending.left else None,
+        target=(checkpoint.watermark if checkpoint else 0) if pending.left else pending.until,
         left=pending.left,
     )
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import psycopg
@@ -39,14 +39,20 @@ SPEC = QueueSpec(
     newest_first=True,
     participants=None,
 )
-_NUMBERS = ", ".join(f"n{number} integer" for number in range(8))
+#: Columns of numbers, so that rows are as wide as those of the plan.
+WIDTH = 16
+_NUMBERS = ", ".join(f"n{number} integer" for number in range(WIDTH))
 _TABLES = f"""
 CREATE TABLE history (account_id bigint, match_id bigint, match_mode text, start_time timestamp, {_NUMBERS});
 CREATE TABLE players (match_id bigint, account_id bigint, hero text, {_NUMBERS});
 CREATE TABLE salts (match_id bigint PRIMARY KEY, salt integer, created_at timestamp);
 """
-_INDEXES = "CREATE INDEX ON history (match_id); CREATE INDEX ON players (match_id);"
-_ROW = ", ".join(f"(m * {number + 3} % 1000)::integer" for number in range(8))
+_INDEXES = """
+ALTER TABLE history ADD PRIMARY KEY (account_id, match_id);
+CREATE INDEX ON history (match_id);
+ALTER TABLE players ADD PRIMARY KEY (match_id, account_id);
+"""
+_ROW = ", ".join(f"(m * {number + 3} % 1000)::integer" for number in range(WIDTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,10 @@ def measure(rows: int) -> Iterator[Result]:
             yield from _anti_join(store)
             newest = _all_newest_done(connection, newest)
             yield from _reading(store, "next 100, 100,000 newest done", "as before")
+            newest = _unsettled(connection, newest)
+            yield from _reading(
+                store, "next 100, 20,000 newest unsettled", "as before", settled=datetime(2026, 6, 1, tzinfo=UTC)
+            )
             yield from _writing(connection, newest)
     finally:
         server.stop()
@@ -91,8 +101,8 @@ def _fill(connection: psycopg.Connection[tuple[object, ...]], below: int) -> Non
         f"INSERT INTO players SELECT m, m * 7 + p, 'hero', {_ROW} FROM {players} WHERE {covered} AND m % 10 <> 1"
     )
     connection.execute(f"INSERT INTO salts SELECT m, m % 1000, now() FROM {matches} WHERE {covered} AND m % 10 = 1")
-    connection.execute(_INDEXES)
-    connection.execute("VACUUM ANALYZE")
+    for statement in (*_INDEXES.strip().splitlines(), "VACUUM ANALYZE"):
+        connection.execute(statement)
 
 
 def _backfill(store: PostgresPending, keys: int = 100_000) -> Iterator[Result]:
@@ -109,9 +119,10 @@ def _backfill(store: PostgresPending, keys: int = 100_000) -> Iterator[Result]:
     yield Result("backfill", done * PLAYERS / seconds, "rows of the source/s")
 
 
-def _reading(store: PostgresPending, what: str, goal: str) -> Iterator[Result]:
-    store.read(Ask(100))
-    seconds = sorted(_timed(lambda: store.read(Ask(100))) for _ in range(300))
+def _reading(store: PostgresPending, what: str, goal: str, *, settled: datetime | None = None) -> Iterator[Result]:
+    ask = Ask(100, settled)
+    assert len(store.read(ask)) == 100
+    seconds = sorted(_timed(lambda: store.read(ask)) for _ in range(300))
     yield Result(f"{what}: p50", 1000 * statistics.median(seconds), "ms")
     yield Result(f"{what}: p99", 1000 * seconds[int(len(seconds) * 0.99)], "ms", goal)
 
@@ -125,17 +136,23 @@ def _anti_join(store: PostgresPending) -> Iterator[Result]:
 
 
 def _all_newest_done(connection: psycopg.Connection[tuple[object, ...]], newest: int, matches: int = 100_000) -> int:
-    """Live, a thousand at a time: each is offered, and then covered."""
+    """Live, ten thousand at a time: each is offered, and then covered."""
     for first in range(newest, newest + matches, 10_000):
         for table in ("history", "players"):
             _copy(connection, table, _rows(table, first, 10_000))
     return newest + matches
 
 
+def _unsettled(connection: psycopg.Connection[tuple[object, ...]], newest: int, matches: int = 20_000) -> int:
+    """Two hours of matches."""
+    _copy(connection, "history", _rows("history", newest, matches).replace("2026-01-01", "2027-01-01"))
+    return newest + matches
+
+
 def _writing(connection: psycopg.Connection[tuple[object, ...]], newest: int, pairs: int = 6) -> Iterator[Result]:
     (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
     process = psutil.Process(int(str(backend)))
-    for matches in (10_000, 10):
+    for matches in (10_000, 100):
         spent: dict[tuple[str, bool], float] = {}
         for number in range(pairs):
             for captured in (number % 2 == 0, number % 2 == 1):
@@ -170,7 +187,7 @@ def _rows(table: str, first: int, matches: int) -> str:
     text = io.StringIO()
     for match in range(first, first + matches):
         for player in range(PLAYERS):
-            numbers = "\t".join(str(match * (number + 3) % 1000) for number in range(8))
+            numbers = "\t".join(str(match * (number + 3) % 1000) for number in range(WIDTH))
             account = match * 7 + player
             if table == "history":
                 text.write(f"{account}\t{match}\tRanked\t2026-01-01 00:00:00\t{numbers}\n")

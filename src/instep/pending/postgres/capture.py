@@ -107,7 +107,7 @@ def _offered(layout: Layout, keys: str) -> str:
         f"INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {arrived}\n"
         f"  FROM (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key) AS _arrived\n"
         f"  WHERE {_SNAPSHOT}\n  OR (NOT {offered_already(layout, '_arrived')}\n"
-        f"    AND {layout.uncovered_each('_arrived.key')});"
+        f"    AND {layout.uncovered_new('_arrived.key')});"
     )
 
 

@@ -116,6 +116,14 @@ class Layout:
         """The same for a few keys, or an unknown number: by the index for each, and by no other plan."""
         return "\n    AND ".join(f"({each} LIMIT 1) IS NULL" for each in self._covering(key))
 
+    def uncovered_new(self, key: str) -> str:
+        """The same for keys of which many are newer than any that is covered: they are not looked up one by one."""
+        return "\n    AND ".join(
+            f"({key} > (SELECT max({self.key_of(cover)}) FROM {self.table(cover.table)}"
+            f" WHERE {self.key_of(cover)} < {int(self.spec.keys.below)}) OR ({each} LIMIT 1) IS NULL)"
+            for cover, each in zip(self.covers, self._covering(key), strict=True)
+        )
+
     def _covering(self, key: str) -> list[str]:
         return [
             f"SELECT 1 FROM {self.table(each.table)} AS {self.called(each.table)}"

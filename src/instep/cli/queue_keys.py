@@ -24,7 +24,7 @@ from instep.errors import UserError
 if TYPE_CHECKING:
     from instep.service.queues.consuming import Answer, Given
 
-#: Refused lines are all named on standard error; with --json so many of them.
+#: So many of the lines that are refused are named.
 _MOST_NAMED = 1_000
 
 
@@ -188,10 +188,12 @@ def _tell(name: str, told: Callable[[Iterable[KeyLine]], Sequence[Answer]], *, a
             else:
                 bad.append(BadLine(where[answer.key], answer.why, answer.key))
         refused += len(bad)
-        for each in sorted(bad, key=lambda each: each.number):
+        for each in sorted(bad, key=lambda each: each.number)[: _MOST_NAMED - len(named)]:
             key = "" if each.key is None else f"key {each.key}: "
             out.note(f"line {each.number}: {key}{each.why}")
-        named += [{"line": each.number, "key": each.key, "why": each.why} for each in bad][: _MOST_NAMED - len(named)]
+            named.append({"line": each.number, "key": each.key, "why": each.why})
+    if refused > len(named):
+        out.note(f"and {refused - len(named):,} more")
     done = ", ".join(f"{number:,} {effect}" for effect, number in counts.items()) or "nothing was done"
     summary = f"{name}: {done}{f', {refused:,} refused' if refused else ''}."
     out.result({"name": name, **counts, "refused": refused, "lines": named}, lambda: out.line(summary))

@@ -60,9 +60,9 @@ def show_status(out: Output, seen: QueueStatus) -> None:
         rows.append(("offered", f"{counts.offered:,} ({counts.withdrawn:,} withdrawn to be removed{size})"))
         rows.append(("oldest", _oldest(seen)))
         rows += [("garbage", f"{number:,} in {table}") for table, number in counts.garbage.items() if number]
-    rows.append(("leased", _held(seen.leased, seen.now, "lease ran out")))
-    rows.append(("retrying", _held(seen.retrying, seen.now, "due")))
-    rows.append(("parked", _held(seen.parked, seen.now, "")))
+    rows.append(("leased", _held(seen.leased, seen.now, "ran out")))
+    rows.append(("retrying", _held(seen.retrying, seen.now, "are due")))
+    rows.append(("parked", _held(seen.parked, seen.now, "are due")))
     out.line(seen.name)
     for label, text in rows:
         out.line(f"  {label:<10} {text}")
@@ -85,8 +85,8 @@ def _oldest(seen: QueueStatus) -> str:
 def _held(count: HoldCount, now: int, due: str) -> str:
     if not count.keys:
         return "0"
-    more = f", {count.due:,} {due}" if due and count.due else ""
-    return f"{count.keys:,}{more} (the oldest for {span_text(now - count.since)})"
+    more = f"{count.due:,} of them {due}, " if count.due else ""
+    return f"{count.keys:,} ({more}the oldest for {span_text(now - count.since)})"
 
 
 def parked_dict(key: int, hold: Hold) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, literal, select
 
 from instep.domain.jobs import MAX_ATTEMPTS, SliceState
 from instep.errors import Transient, UserError
@@ -75,6 +76,18 @@ def test_what_was_written_is_there_after_reopening(path: Path, ledger: Ledger) -
     again = _open(path)
     assert state_of_everything(again, part) == before
     again.close()
+
+
+def test_a_statement_is_compiled_once_for_all_ledgers_of_a_process(tmp_path: Path) -> None:
+    """As many are opened as a notebook has runs."""
+    found = []
+    for name in ("one.db", "two.db"):
+        engine = sqlite_engine(tmp_path / name)
+        with engine.connect() as connection:
+            context: Any = connection.execute(select(literal(1).label("only here"))).context
+            found.append(context.cache_hit.name)
+        engine.dispose()
+    assert found == ["CACHE_MISS", "CACHE_HIT"]
 
 
 def test_reading_a_ledger_that_does_not_exist_makes_nothing(tmp_path: Path) -> None:

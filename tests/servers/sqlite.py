@@ -1,31 +1,18 @@
-"""SQLite ledgers of one process: what SQLAlchemy compiles for the first is there for all that tests open after it."""
+"""SQLite ledgers of one process: the schema is compiled for the first one that tests open, and there for the others."""
 
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, create_mock_engine
+from sqlalchemy import Connection, MetaData, create_mock_engine
 from sqlalchemy.schema import ExecutableDDLElement
 
-from instep.ledger import schema, sqlite
+from instep.ledger import schema
 from instep.ledger.tables import metadata
 
 
 def share_what_is_compiled() -> None:
-    """Changes nothing of what is executed: the ledger of each test would compile the same statements again."""
-    shared = create_engine("sqlite://", query_cache_size=5_000)
-    # A dialect learns from its first connection what it talks to.
-    shared.connect().close()
-    made = sqlite.sqlite_engine
-
-    def sharing(path: Path, *, read_only: bool = False, busy_seconds: float = 30.0) -> Engine:
-        engine = made(path, read_only=read_only, busy_seconds=busy_seconds)
-        engine.dialect = engine.pool._dialect = shared.dialect
-        engine._compiled_cache = shared._compiled_cache
-        return engine
-
-    sqlite.sqlite_engine = sharing
+    """Changes nothing of what is executed: the ledger of each test would compile the same schema again."""
     schema.metadata = _Compiled(metadata)  # type: ignore[assignment, attr-defined]  # all that is used there
 
 

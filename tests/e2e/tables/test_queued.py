@@ -210,6 +210,8 @@ def test_a_first_build_of_nothing_is_complete_and_empty(shop: QueuedShop) -> Non
 def test_a_rebuild_reads_the_whole_table_and_leaves_what_is_pending(shop: QueuedShop) -> None:
     shop.add(*range(5))
     shop.cover(4)
+    first = shop.run("Person", full_refresh=True)["Person"]
+    assert (first.plan.kind, first.counts.written, shop.pending()) == (Kind.FIRST_BUILD, 5, [0, 1, 2, 3])
     shop.step()
     shop.add(7)
     result = shop.run("Person", full_refresh=True)["Person"]

@@ -45,7 +45,7 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     asked = question.options.watermark or question.ledger.now()
     # What is built anew is never older than what it replaces, whatever is asked for.
     anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
-    if setup.feed and kind is Kind.FIRST_BUILD:
+    if setup.feed and kind is Kind.FIRST_BUILD and not question.options.full_refresh:
         return find_pending(setup, setup.feed, question)
     if kind is not Kind.REFRESH or checkpoint is None:
         return _whole(setup, kind, question.why, anew)

@@ -25,11 +25,13 @@ class PostgresTables(UserTables):
     def __init__(self, schema: str) -> None:
         self.server = database()
         self.schema = schema
+        self._connection = self.connect()
+        self._connection.autocommit = True
         self.run(f"CREATE SCHEMA {self.quoted(schema)}")
         self.create()
 
     def run(self, statement: str) -> None:
-        self.server.execute(f"SET search_path = {self.quoted(self.schema)}; {statement}", database=DATABASE)
+        self._connection.execute(statement)
 
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -50,6 +52,7 @@ class PostgresTables(UserTables):
 
     def drop(self) -> None:
         self.run(f"DROP SCHEMA {self.quoted(self.schema)} CASCADE")
+        self._connection.close()
 
     def open(self, spec: QueueSpec) -> PostgresPending:
         return PostgresPending(self.server.url(DATABASE), self.schema, spec)

@@ -92,16 +92,15 @@ def test_an_event_time_that_changes_is_seen(tables: PostgresTables) -> None:
 def test_whoever_writes_the_tables_needs_no_rights_to_the_queue(tables: PostgresTables) -> None:
     store = created(tables)
     schema = tables.quoted(tables.schema)
-    tables.run("CREATE ROLE writer; CREATE TEMP TABLE salts (x int)")
+    tables.run("CREATE ROLE writer")
     try:
-        tables.run(
-            f"GRANT USAGE ON SCHEMA {schema} TO writer; GRANT INSERT ON history, salts TO writer;"
-            "SET ROLE writer; INSERT INTO history VALUES (1, 'ranked', now(), 1), (2, 'ranked', now(), 1)"
-        )
-        tables.run("SET ROLE writer; INSERT INTO salts VALUES (1, 'good')")
+        tables.run(f"GRANT USAGE ON SCHEMA {schema} TO writer; GRANT INSERT ON history, salts TO writer")
+        tables.run("SET ROLE writer; CREATE TEMP TABLE pending_offers_salts (x int)")
+        tables.run("INSERT INTO history VALUES (1, 'ranked', now(), 1), (2, 'ranked', now(), 1)")
+        tables.run("INSERT INTO salts VALUES (1, 'good')")
         assert read(store) == [2]
     finally:
-        tables.run("DROP OWNED BY writer; DROP ROLE writer")
+        tables.run("RESET ROLE; DROP OWNED BY writer; DROP ROLE writer")
 
 
 def test_nothing_is_promised_without_an_index(tables: PostgresTables) -> None:

@@ -56,6 +56,7 @@ def test_what_is_pending_is_indexed_and_nothing_else(shop: QueuedShop) -> None:
         1,
         1,
     )
+    assert second.notes == ["1 key of the queue fresh had no row in the source, or went to other consumers"]
     (asked,) = shop.sources["Person"].asked
     assert [each.values for each in asked.keys] == [(11,), (12,), (13,)]
     assert shop.indexed() == [0, 1, 2, 5, 6, 7, 8, 9, 11]

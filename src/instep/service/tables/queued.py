@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from instep.domain.amounts import amount
 from instep.domain.columns import TypeName
 from instep.domain.cuts import KeyRange
-from instep.domain.jobs import SlicePlan
+from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
 from instep.domain.key_batches import batches, stretches
 from instep.domain.keys import INT64_MAX, Key, key_of
 from instep.domain.planning import rows_per_slice
 from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
 from instep.errors import UserError
+from instep.ledger.port import Ledger
 from instep.service.question import Found, Kind, Question, wanted_as_of_now
 from instep.service.tables.feed import QueueFeed
 from instep.sources.tables.predicates import MAX_RANGES
@@ -56,6 +57,18 @@ def find_pending(setup: TableSetup, feed: QueueFeed, question: Question) -> Foun
     )
 
 
+def notes(feed: QueueFeed, part: JobPart, ledger: Ledger) -> list[str]:
+    """Keys without rows: they are no failures, and somebody may want to know of them."""
+    job = ledger.latest_job(part.ref)
+    if job is None or not has_keys(ledger.slices(job.id, part.ref, limit=1)):
+        return []
+    status = job.part(part.ref)
+    missing = status.units - status.counts.read
+    if missing <= 0:
+        return []
+    return [f"{amount(missing, 'key')} of the queue {feed.name} had no row in the source, or went to other consumers"]
+
+
 def cut_keys(setup: TableSetup, keys: Sequence[int]) -> list[SlicePlan]:
     """Batches in the order of the keys, the first and the last without an end."""
     if not keys:
@@ -80,7 +93,7 @@ def cut_keys(setup: TableSetup, keys: Sequence[int]) -> list[SlicePlan]:
     ]
 
 
-def has_keys(slices: Sequence[SlicePlan]) -> bool:
+def has_keys(slices: Sequence[SlicePlan] | Sequence[SliceStatus]) -> bool:
     """Whether they were cut by `cut_keys`."""
     first = decode_row_slice(slices[0].payload) if slices else None
     return first is not None and bool(first.keys)

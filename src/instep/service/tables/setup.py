@@ -176,5 +176,8 @@ class TableSetup(EntitySetup):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        return queued.notes(self.feed, part, ledger) if self.feed else []
+
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}

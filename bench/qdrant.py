@@ -27,7 +27,7 @@ _NEVER = 2**40
 
 class Qdrant:
     """The engine of Qdrant itself, without a server between. Its writes are kept when it has flushed them: once, after
-    all that is timed together.
+    all that is timed together. Here it tidies up only when it is told to; a server would do so by itself.
     """
 
     name = "qdrant"
@@ -60,7 +60,7 @@ class Qdrant:
         for name, kind in _indexes().items():
             self._shard.update(edge.UpdateOperation.create_field_index(name, kind))
         self._put(rows)
-        self._shard.flush()
+        self._end()
 
     def index(self) -> None:
         """Nothing: up to 250,000 rows Instep has no index of neighbours."""
@@ -68,14 +68,14 @@ class Qdrant:
     def update(self, rows: Iterable[pa.RecordBatch], gone: Sequence[str]) -> None:
         self._put(rows)
         self._shard.update(edge.UpdateOperation.delete_points([point_id(each) for each in gone]))
-        self._shard.flush()
+        self._end()
 
     def delete(self, document_ids: Sequence[str]) -> None:
         for at in range(0, len(document_ids), DELETED_AT_ONCE):
             portion = edge.MatchAny(list(document_ids[at : at + DELETED_AT_ONCE]))
             where = edge.Filter(must=[edge.FieldCondition("document_id", match=portion)])
             self._shard.update(edge.UpdateOperation.delete_points_by_filter(where))
-        self._shard.flush()
+        self._end()
 
     def rows(self) -> int:
         return int(self._shard.count(edge.CountRequest(exact=True)))
@@ -90,6 +90,10 @@ class Qdrant:
     @property
     def _theirs(self) -> Path:
         return self._folder / "theirs"
+
+    def _end(self) -> None:
+        self._shard.flush()
+        self._shard.optimize()
 
     def _put(self, rows: Iterable[pa.RecordBatch]) -> None:
         for batch in rows:

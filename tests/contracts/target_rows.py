@@ -58,11 +58,18 @@ def expected(documents: Documents) -> Content:
 NOTHING = existing_schema().empty_table()
 
 
+def changes_of(documents: Documents, stale: pa.Table, *, epoch: int = 1) -> ChunkChanges:
+    """These documents in place of what is stale of them."""
+    return ChunkChanges(
+        rows_of(documents, epoch=epoch), stale, [name for name, texts in documents.items() if not texts]
+    )
+
+
 def replaced(target: DocumentTarget, physical: str, base: int, documents: Documents, *, epoch: int = 1) -> bytes:
     """Stage these documents in place of whatever is there of them (no texts: delete)."""
     writer = target.writer(physical, base)
     stale = writer.existing(list(documents))
-    return writer.stage(iter([ChunkChanges(rows_of(documents, epoch=epoch), stale)]))
+    return writer.stage(iter([changes_of(documents, stale, epoch=epoch)]))
 
 
 def put(

@@ -12,17 +12,17 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
-from instep.targets.port import ChunkChanges, DocumentTarget
+from instep.targets.port import DocumentTarget
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,
     Documents,
     OnOneIndex,
+    changes_of,
     commit_slices,
     expected,
     put,
     replaced,
-    rows_of,
 )
 
 
@@ -95,7 +95,7 @@ class WritersContract(OnOneIndex):
         put(target, index, {"a": ["new 1", "new 2"], "b": ["new"]}, epoch=2, attempt="2")
 
         def late() -> None:
-            staged = writer.stage(iter([ChunkChanges(rows_of({"a": ["zombie"]}), stale)]))
+            staged = writer.stage(iter([changes_of({"a": ["zombie"], "b": []}, stale)]))
             target.commit(index, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
 
         with pytest.raises(Fenced):
@@ -271,7 +271,7 @@ class WritersContract(OnOneIndex):
             yield
             try:
                 # An idempotent target may find out here already.
-                staged = writer.stage(iter([ChunkChanges(rows_of(theirs, epoch=epoch), stale)]))
+                staged = writer.stage(iter([changes_of(theirs, stale, epoch=epoch)]))
             except Fenced:
                 assert target.kind == "idempotent"
                 refused.append(name)

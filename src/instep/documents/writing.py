@@ -179,7 +179,8 @@ class Writer:
         for place, each in enumerate(ends):
             _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
-        return ChunkChanges(staged, existing.filter(pa.array(stale)))
+        removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
+        return ChunkChanges(staged, existing.filter(pa.array(stale)), removed)
 
     def _require_one_end(self, ends: list[_End]) -> None:
         """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that

@@ -71,11 +71,13 @@ def contents_schema() -> pa.Schema:
 
 class ChunkChanges(NamedTuple):
     """Changes of some whole documents: rows (of `row_schema`) to add, and rows (of
-    `existing_schema`) to remove. An updated chunk is in both.
+    `existing_schema`) to remove. An updated chunk is in both. `removed` are documents of which no row is left: what is
+    `stale` of them may also be removed by their ids.
     """
 
     rows: pa.RecordBatch
     stale: pa.Table
+    removed: Sequence[str] = ()
 
 
 class ChunkWriter(Protocol):

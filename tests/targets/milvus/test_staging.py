@@ -199,9 +199,9 @@ def test_a_zombie_stops_at_its_next_request(request: pytest.FixtureRequest, wher
     assert content(target, "D") == expected(mine)
 
 
-@pytest.mark.parametrize("method", ["upsert", "delete"])
+@pytest.mark.parametrize(("method", "removed"), [("upsert", []), ("delete", []), ("delete", ["a"])])
 def test_a_zombie_between_its_look_and_its_request_is_undone_by_any_replay(
-    served: MilvusTarget, method: str, monkeypatch: pytest.MonkeyPatch
+    served: MilvusTarget, method: str, removed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing keeps a server from taking what was sent before and comes late."""
     served.create("D", DIMENSIONS, BUCKETS)
@@ -217,7 +217,7 @@ def test_a_zombie_between_its_look_and_its_request_is_undone_by_any_replay(
     zombie = served.writer("D", base)
     rows = rows_of({"a": ["zombie"]} if method == "upsert" else {}, epoch=2)
     with suppress(Fenced):
-        zombie.stage(iter([ChunkChanges(rows, zombie.existing(["a"]))]))
+        zombie.stage(iter([ChunkChanges(rows, zombie.existing(["a"]), removed)]))
     monkeypatch.undo()
     with pytest.raises(Fenced):
         served.commit("D", base=base, epoch=2, attempt="2", staged=[], marks=[])

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.errors import Fenced
 from instep.targets.port import ChunkChanges, existing_schema
@@ -79,13 +81,23 @@ class QdrantChunkWriter:
             refused = [error for part in requests(change.rows) for error in self._write(part)]
             if refused:
                 raise refused[0]
-            new = set(change.rows.column("chunk_id").to_pylist())
-            stale = [str(each) for each in change.stale.column("chunk_id").to_pylist() if each not in new]
-            self._remove([point_id(each) for each in stale])
-            written, removed = written + change.rows.num_rows, removed + len(stale)
+            written, removed = written + change.rows.num_rows, removed + self._clear(change)
         if written or removed:
             self._collections.settle(self._physical)
         return json.dumps({"written": written, "removed": removed}).encode()
+
+    def _clear(self, change: ChunkChanges) -> int:
+        """Remove what is stale and was not written again; how many rows these are."""
+        stale = change.stale
+        whole: Any = pc.is_in(stale["document_id"], value_set=pa.array(change.removed, pa.string()))
+        written: Any = pc.is_in(stale["chunk_id"], value_set=change.rows["chunk_id"])
+        rest = stale["chunk_id"].filter(pc.invert(pc.or_(whole, written))).to_pylist()
+        documents: Any = pc.unique(stale["document_id"].filter(whole))
+        for portion in _portions(documents.to_pylist(), _LOOKUP):
+            self._remove(Where(any_of={"document_id": portion}))
+        for portion in _portions([point_id(str(each)) for each in rest], _REMOVED_AT_ONCE):
+            self._remove(Where(ids=portion))
+        return len(rest) + (pc.sum(whole).as_py() or 0)
 
     def _demand_epoch(self) -> None:
         """Stops who belongs to the past before it changes anything that a newer epoch would not notice: what it has
@@ -107,7 +119,10 @@ class QdrantChunkWriter:
             return self._write(rows.slice(0, half)) + self._write(rows.slice(half))
         return []
 
-    def _remove(self, ids: Sequence[str]) -> None:
-        for at in range(0, len(ids), _REMOVED_AT_ONCE):
-            not_newer = Where(ids=ids[at : at + _REMOVED_AT_ONCE], at_most={VERSION: self._epoch})
-            self._collections.delete(self._physical, not_newer)
+    def _remove(self, where: Where) -> None:
+        """Whatever of it is not newer."""
+        self._collections.delete(self._physical, replace(where, at_most={VERSION: self._epoch}))
+
+
+def _portions(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (values[at : at + size] for at in range(0, len(values), size))

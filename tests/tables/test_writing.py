@@ -226,6 +226,27 @@ def test_rows_that_the_target_cannot_hold_fail_alone_wherever_in_the_graph_they_
     assert (counted.counts.failed, counted.counts.written) == (4, 1)
 
 
+def test_a_row_to_delete_needs_no_more_than_its_key() -> None:
+    """It would stay for ever if another of its columns could keep it from being deleted."""
+    gone = {"gone": True}
+    unfit = [row(1, by=2**40, **gone), row(2, **{"a.title": "unheard of"}, **gone), row(3, by=13, **gone)]
+    target = Kept()
+    counted = outcomes(a_writer(target), batch([*unfit, row(4)], by=pa.int64()))["all"]
+    assert not counted.failures
+    assert (counted.counts.read, counted.counts.deleted, counted.counts.written) == (4, 3, 1)
+    there = [(each["id"], each["title"], each["by"], each["_deleted"]) for each in target.rows()]
+    assert there == [(1, "t1", None, True), (2, None, 5, True), (3, "t3", 13, True), (4, "t4", 5, False)]
+    edges = [(each["id"], each["to_user_id"], each["_deleted"]) for each in target.rows("AUTHOR")]
+    assert edges == [(1, 2**40, True), (2, 5, True), (3, None, True), (4, 5, False)]
+
+
+def test_a_row_to_delete_fails_without_what_says_which_and_since_when() -> None:
+    rows = batch([row(None, gone=True), row(2, gone=True, changed=2**61), row(3)])
+    counted = outcomes(a_writer(Kept()), rows)["all"]
+    assert [each.document_id for each in counted.failures] == ["null", "2"]
+    assert (counted.counts.failed, counted.counts.deleted, counted.counts.written) == (2, 0, 1)
+
+
 def test_a_batch_of_nothing_but_failures_is_no_end() -> None:
     target = Kept()
     found = outcomes(a_writer(target), batch([row(None)] * 3), batch([row(1)]))

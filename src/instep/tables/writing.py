@@ -150,9 +150,11 @@ class _Task:
         values, reasons = self._fitted(rows)
         if reasons:
             rows, values = self._without(rows, values, reasons)
-        if reasons := self._unfit(values):
+        held, reasons = self._held(values, len(rows.places))
+        if reasons:
             rows, values = self._without(rows, values, reasons)
-        return rows, values
+            held, _ = self._held(values, len(rows.places))
+        return rows, held
 
     def _without(
         self, rows: _Rows, values: Mapping[Column, Values], reasons: Mapping[int, str]
@@ -165,29 +167,39 @@ class _Task:
         rows = rows.filter(kept)
         return rows, self._fitted(rows)[0]
 
-    def _unfit(self, values: Mapping[Column, Values]) -> dict[int, str]:
-        """Why rows whose values are right cannot be held by the target."""
-        reasons: dict[int, str] = {}
+    def _held(self, values: Mapping[Column, Values], count: int) -> tuple[Mapping[Column, Values], Mapping[int, str]]:
+        """The columns, and why rows whose values are right cannot be held by the target. Of a row to delete it has to
+        hold the key: anything else of it that it cannot hold becomes null.
+        """
+        held, reasons, deleted = dict(values), dict[int, str](), self._deleted(values, count)
         for table, spec in zip(self._writer.tables, self._specs, strict=True):
-            own = [values[Column(table.sources[column.name], column.type)] for column in table.columns]
-            batch = pa.RecordBatch.from_arrays(own, [column.name for column in table.columns])
-            for name, mask, what in self._writer.target.unfit(spec, batch):
+            sources = {column.name: Column(table.sources[column.name], column.type) for column in table.columns}
+            own = [values[each] for each in sources.values()]
+            for name, mask, what in self._writer.target.unfit(spec, pa.RecordBatch.from_arrays(own, list(sources))):
+                column, bad = sources[name], np.asarray(mask)
+                if name not in spec.key and (spared := bad & deleted).any():
+                    null = pa.scalar(None, held[column].type)
+                    held[column], bad = pc.if_else(pa.array(spared), null, held[column]), bad & ~deleted
                 why = f"column {table.sources[name]!r} has {what}, which the target cannot hold"
-                reasons |= {row: why for row in np.flatnonzero(mask).tolist() if row not in reasons}
-        return reasons
+                reasons |= {row: why for row in np.flatnonzero(bad).tolist() if row not in reasons}
+        return held, reasons
 
     def _fitted(self, rows: _Rows) -> tuple[Mapping[Column, Values], Mapping[int, str]]:
-        """The columns, and why rows cannot be written."""
-        values: dict[Column, Values] = {}
+        """The columns, and why rows cannot be written. A row to delete needs its key and what is said of it."""
+        found = {column: fitted(rows.columns[column.name], column) for column in self._wanted}
+        values = {column: each.values for column, each in found.items()}
+        marks = self._writer.rows
+        needed = {*marks.key, marks.watermark, marks.deleted}
+        deleted = self._deleted(values, len(rows.places))
         reasons: dict[int, str] = {}
-        for column in self._wanted:
-            found = fitted(rows.columns[column.name], column)
-            values[column] = found.values
-            reasons |= {row: reason for row, reason in found.misfits.items() if row not in reasons}
+        for column, each in found.items():
+            for row, reason in each.misfits.items():
+                if column.name in needed or not deleted[row]:
+                    reasons.setdefault(row, reason)
         for column in self._keys:
             if values[column].null_count:
-                nulls = np.flatnonzero(_nulls(values[column])).tolist()
-                reasons |= {row: f"key column {column.name!r} is null" for row in nulls if row not in reasons}
+                for row in np.flatnonzero(_nulls(values[column])).tolist():
+                    reasons.setdefault(row, f"key column {column.name!r} is null")
         return values, reasons
 
     def _failures(
@@ -208,7 +220,7 @@ class _Task:
         if not len(rows.places):
             return
         self._recover(rows, values)
-        deleted = self._deleted(rows, values)
+        deleted = self._deleted(values, len(rows.places))
         self._tally.count("deleted", rows.places[deleted])
         version = self._versions(rows, values)
         left = np.zeros(len(rows.places), np.int64)
@@ -242,9 +254,9 @@ class _Task:
         for row in found.tolist():
             self._tally.remove(int(rows.places[row]), str(ids[row]))
 
-    def _deleted(self, rows: _Rows, values: Mapping[Column, Values]) -> Flags:
+    def _deleted(self, values: Mapping[Column, Values], count: int) -> Flags:
         name = self._writer.rows.deleted
-        return _true(values[Column(name, BOOL)]) if name else np.zeros(len(rows.places), bool)
+        return _true(values[Column(name, BOOL)]) if name else np.zeros(count, bool)
 
     def _versions(self, rows: _Rows, values: Mapping[Column, Values]) -> Values:
         watermark = self._writer.rows.watermark

@@ -33,7 +33,7 @@ class Tables:
             "    key: id\n"
             "    keys: {from: 1, below: 1000000}\n"
             "    source: {table: items, event_time: at}\n"
-            "    covered_by: [{table: done, where: ok = 1}, {table: also}]\n"
+            "    covered_by: [{table: done, where: ok = 1}, {table: also}, {table: also, where: id < 0}]\n"
             f"    settle: 1h\n{self.extra}{more}"
         )
 

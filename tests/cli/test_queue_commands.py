@@ -55,6 +55,12 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(each) for each in text.splitlines()]
 
 
+def shrink(folder: Path) -> None:
+    """The declaration has two covers less."""
+    file = folder / "instep.yaml"
+    file.write_text(file.read_text().replace(", {table: also}, {table: also, where: id < 0}]", "]"))
+
+
 def switched(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("create", "backfill", "verify", "switch"):
         said(capsys, "queue", command, "bills")
@@ -97,7 +103,11 @@ def test_the_story_of_a_queue(
     assert (status["leased"]["keys"], status["retrying"]["keys"], status["parked"]["keys"]) == (1, 1, 0)
     assert status["garbage"]["items"] == 1
     assert answer(capsys, "queue", "drop-done", "bills")["rows"] >= 0
+    shrink(folder)
+    for command in ("create", "verify"):
+        assert "another declaration" in said(capsys, "queue", command, "bills", code=1)
     assert "is dropped" in said(capsys, "queue", "drop", "bills", "--yes")
+    tables.run("INSERT INTO also VALUES (1003)")  # Nothing is left that would stand in its way.
     assert answer(capsys, "queue", "status", "bills")["phase"] == "declared"
 
 

@@ -42,6 +42,8 @@ class ClickHousePending:
 
     def drop(self) -> None:
         with self._place.session() as session:
+            for view in self._other_views(session):
+                session.command(f"DROP VIEW IF EXISTS {quoted(view)} SYNC")
             for sql in layout.dropping(self._tables):
                 session.command(sql)
 
@@ -177,6 +179,13 @@ class ClickHousePending:
     def _check(self, session: Session) -> None:
         self._demand_same(session)
         checking.check(session, self._tables, self._place.database)
+
+    def _other_views(self, session: Session) -> list[str]:
+        """Of covers, which another declaration may have had more of: without what they feed, no insert would work."""
+        sql = "SELECT name FROM system.tables WHERE database = {database:String} AND match(name, {pattern:String})"
+        pattern = f"^{self._tables.name('from_cover_[0-9]+')}$"
+        rows = records(session, sql, database=self._place.database, pattern=pattern)
+        return [row["name"] for row in rows]
 
     def _demand_same(self, session: Session) -> None:
         declared = self._declared(session)

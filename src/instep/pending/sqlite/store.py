@@ -50,18 +50,15 @@ class SqlitePending:
     def check(self) -> None:
         with self._connected() as connection, transaction(connection, writes=False):
             demand_usable(connection, self._layout, self._path)
+            if self._there(connection):
+                self._demand_same(connection)
 
     def create(self) -> None:
         with self._connected() as connection, transaction(connection, writes=True):
             demand_usable(connection, self._layout, self._path)
             for statement in capture.tables(self._layout):
                 connection.execute(statement)
-            if json.loads(self._words(connection)[_DECLARED]) != json.loads(self._layout.declared()):
-                raise UserError(
-                    f"the queue {self._spec.name} was made from another declaration",
-                    where=str(self._path),
-                    hint="Drop it and create it anew, or give this one another name.",
-                )
+            self._demand_same(connection)
             for statement in capture.capture(self._layout):
                 connection.execute(statement)
 
@@ -231,6 +228,14 @@ class SqlitePending:
     def _there(self, connection: sqlite3.Connection) -> bool:
         found = connection.execute(f"SELECT 1 FROM pragma_table_info('pending_words_{self._spec.name}') LIMIT 1")
         return found.fetchone() is not None
+
+    def _demand_same(self, connection: sqlite3.Connection) -> None:
+        if json.loads(self._words(connection)[_DECLARED]) != json.loads(self._layout.declared()):
+            raise UserError(
+                f"the queue {self._spec.name} was made from another declaration",
+                where=str(self._path),
+                hint="Drop it and create it anew, or give this one another name.",
+            )
 
     def _words(self, connection: sqlite3.Connection) -> dict[str, str]:
         return dict(connection.execute(f"SELECT name, value FROM {self._layout.words}").fetchall())

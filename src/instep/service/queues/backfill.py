@@ -28,6 +28,7 @@ class Backfill:
 def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts) -> Backfill:
     """Bring the queue up to what the tables hold. Begins anew once it is complete, which changes nothing."""
     demand_created(store)
+    store.check()
     before = recall(store).filling
     resumed = before is not None and not before.complete
     filling = before if before is not None and resumed else _beginning(store.bounds())

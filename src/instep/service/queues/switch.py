@@ -13,6 +13,7 @@ def switch(store: PendingStore, now: int) -> bool:
     changed.
     """
     demand_created(store)
+    store.check()
     words, name = recall(store), store.spec.name
     if words.switched:
         return False

@@ -75,6 +75,7 @@ def verify(
 ) -> Verified:
     """Compare all keys; the verdict is remembered. With `repair`, what is missing is offered again."""
     demand_created(store)
+    store.check()
     looking = _Looking(store, held, clock, parts, _backfilled(store))
     began = clock.monotonic()
     suspects = looking.everything(progress)

@@ -101,9 +101,9 @@ class PostgresChunkWriter:
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         output: Output | None = None
         stale: list[int] = []
-        for rows, gone in changes:
-            stale += gone.column("locator").combine_chunks().to_numpy().tolist()
-            if rows.num_rows:
+        for change in changes:
+            stale += change.stale.column("locator").combine_chunks().to_numpy().tolist()
+            if (rows := change.rows).num_rows:
                 output = output or self._output()
                 fitting = rows.select(list(kinds(self.index.dimensions))).cast(row_schema(self.index.dimensions))
                 output.add(OWN, encoded(kinds(self.index.dimensions), fitting, output.task), rows.num_rows)

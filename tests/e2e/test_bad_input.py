@@ -171,6 +171,7 @@ def test_ten_thousand_tiny_files(place: Place) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # Tests of the pipeline cut large documents, too.
 def test_one_file_of_a_hundred_megabytes(place: Place) -> None:
     with (place.docs / "giant.md").open("w") as giant:
         for number in range(20_000):

@@ -33,11 +33,13 @@ from tests.contracts.target_rows import (
     NOTHING,
     Content,
     Documents,
+    OnOneIndex,
     expected,
     put,
     replaced,
     rows_of,
 )
+from tests.contracts.target_serving import ServingContract
 from tests.doubles.qdrant_server import QdrantServer
 
 REAL = os.environ.get("INSTEP_TEST_QDRANT")
@@ -57,10 +59,8 @@ def content(url: str, physical: str) -> Content:
     return Counter((row.payload["document_id"], row.payload["text"]) for row in rows if row.payload)
 
 
-class TestQdrantServer(TargetContract):
-    every = 6
+class OnServer(OnOneIndex):
     rounds = 2
-    upkeep = ("indexed",)
 
     @pytest.fixture
     def target(self, request: pytest.FixtureRequest) -> Iterator[QdrantTarget]:
@@ -75,6 +75,18 @@ class TestQdrantServer(TargetContract):
     def content(self, target: DocumentTarget, physical: str) -> Content:
         assert isinstance(target, QdrantTarget)
         return content(target.uri, physical)
+
+
+class TestServing(OnServer, ServingContract):
+    """What may differ from Qdrant in this process."""
+
+
+@pytest.mark.long
+class TestQdrantServer(OnServer, TargetContract):
+    """All of it."""
+
+    every = 6
+    upkeep = ("indexed",)
 
 
 @pytest.fixture

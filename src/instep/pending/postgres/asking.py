@@ -7,7 +7,7 @@ from typing import Final
 from instep.domain.pending import KeyRange
 from instep.pending.port import Ask
 from instep.pending.postgres.layout import Layout, held, moment, numbers, quoted
-from instep.pending.postgres.offering import gathered, offered_already, source_keys
+from instep.pending.postgres.offering import gathered, source_keys, unoffered
 
 #: Moments that a `datetime` can be; others are as good as unknown.
 _MOMENTS: Final = "BETWEEN '0001-01-02' AND '9999-12-30'"
@@ -85,7 +85,7 @@ def backfill(layout: Layout, keys: KeyRange) -> str:
         f"WITH _present AS (SELECT {values} FROM (\n  {rows}) AS _row GROUP BY key),\n"
         f"_pending AS (SELECT * FROM _present WHERE {layout.uncovered('_present.key')}),\n"
         f"_added AS (INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {', '.join(columns)} FROM _pending\n"
-        f"  WHERE NOT {offered_already(layout, '_pending')})\n"
+        f"  WHERE {unoffered(layout, '_pending')})\n"
         "SELECT (SELECT count(*) FROM _present), (SELECT count(*) FROM _pending)"
     )
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from instep.domain.pending import QueueCover
 from instep.pending.postgres.layout import Layout, held, literal, quoted
-from instep.pending.postgres.offering import gathered, offered_already, reoffer, source_keys
+from instep.pending.postgres.offering import gathered, reoffer, source_keys, unoffered
 
-#: Trigger functions keep the plan of their first call, which may have been with one row or with a million: only one
-#: plan is good for both.
+#: Trigger functions keep the plan of their first call, which may have been with one row or with a million, before there
+#: were statistics: keys are looked up one by one, by the index, in subqueries that allow for no other plan.
 _PLANNING = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
 _SNAPSHOT = "(current_setting('transaction_isolation') <> 'read committed')"
@@ -106,7 +106,7 @@ def _offered(layout: Layout, keys: str) -> str:
     return (
         f"INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {arrived}\n"
         f"  FROM (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key) AS _arrived\n"
-        f"  WHERE {_SNAPSHOT}\n  OR (NOT {offered_already(layout, '_arrived')}\n"
+        f"  WHERE {_SNAPSHOT}\n  OR ({unoffered(layout, '_arrived')}\n"
         f"    AND {layout.uncovered_new('_arrived.key')});"
     )
 
@@ -121,11 +121,10 @@ def _withdrawn(layout: Layout, keys: str) -> str:
     """Not with an old snapshot: it would be refused what others have taken since, and the writer with it."""
     return (
         f"IF NOT {_SNAPSHOT} THEN\n"
-        "  WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version\n"
-        f"    FROM (SELECT DISTINCT key FROM ({keys}) AS _row) AS _covered\n"
-        f"    JOIN {layout.offers} AS _offer ON _offer.key = _covered.key FOR UPDATE OF _offer SKIP LOCKED)\n"
-        f"  DELETE FROM {layout.offers} AS _offer USING _held"
-        " WHERE _offer.key = _held.key AND _offer.version = _held.version;\n  END IF;"
+        f"  DELETE FROM {layout.offers} WHERE ctid = ANY(ARRAY(\n"
+        f"    SELECT _held.place FROM (SELECT DISTINCT key FROM ({keys}) AS _row) AS _covered CROSS JOIN LATERAL\n"
+        f"    (SELECT ctid AS place FROM {layout.offers} WHERE key = _covered.key FOR UPDATE SKIP LOCKED) AS _held));\n"
+        "  END IF;"
     )
 
 
@@ -140,7 +139,7 @@ def _all_offered(layout: Layout) -> str:
     keys = (
         f"SELECT {called}.{layout.key}::bigint AS key FROM {layout.table(layout.spec.source.table)} AS {called}"
         f" WHERE {held(layout.spec.source.where)} AND {layout.between(f'{called}.{layout.key}')}"
-        f" AND {layout.uncovered(f'{called}.{layout.key}')}"
+        f" AND {layout.uncovered_each(f'{called}.{layout.key}')}"
     )
     refusal = literal(f"TRUNCATE of what covers the pending queue {layout.spec.name} needs READ COMMITTED")
     return f"IF {_SNAPSHOT} THEN RAISE EXCEPTION USING MESSAGE = {refusal}; END IF;\n  {reoffer(layout, keys)};"

@@ -36,12 +36,12 @@ def gathered(layout: Layout) -> tuple[list[str], str]:
     return columns, values
 
 
-def offered_already(layout: Layout, fresh: str) -> str:
-    """Whether an offer says all that the new one would. One that is about to go for lack of a source does not count."""
+def unoffered(layout: Layout, fresh: str) -> str:
+    """No offer says all that the new one would. One that is about to go for lack of a source does not count."""
     same = [f"_offer.key = {fresh}.key", "_offer.absent_since IS NULL"]
     same += [f"_offer.event_time <= {fresh}.event_time"] if layout.event_time else []
     same += [f"_offer.participants @> {fresh}.participants"] if layout.spec.participants else []
-    return f"EXISTS (SELECT FROM {layout.offers} AS _offer WHERE {' AND '.join(same)})"
+    return f"(SELECT 1 FROM {layout.offers} AS _offer WHERE {' AND '.join(same)} LIMIT 1) IS NULL"
 
 
 def reoffer(layout: Layout, keys: str) -> str:

@@ -33,13 +33,22 @@ kills UInt8, deaths UInt8, assists UInt8, denies UInt8, net_worth UInt32, last_h
 match_result UInt8, abandoned_time_s UInt32, team_abandoned UInt8, brawl_score UInt16, source LowCardinality(String)"""
 _ROW = """{first} + intDiv(number, {each}) AS match_id, cityHash64(number) % 2000000 AS account_id,
 toDateTime({began} + intDiv(number, {each}) % 60000000) AS start_time,
-if(cityHash64(match_id) % 10 = 0, 'Ranked', 'Unranked') AS match_mode, 'Normal', cityHash64(number, 1) % 32, number % 36,
-number % 2, cityHash64(number, 2) % 20, cityHash64(number, 3) % 20, cityHash64(number, 4) % 30, number % 25,
-cityHash64(number, 5) % 60000, cityHash64(number, 6) % 400, 1200 + cityHash64(match_id) % 1800, number % 2, 0, 0,
-cityHash64(number, 7) % 1000, 'steam'"""
+if(cityHash64(match_id) % 10 = 0, 'Ranked', 'Unranked') AS match_mode, 'Normal', cityHash64(number, 1) % 32,
+number % 36, number % 2, cityHash64(number, 2) % 20, cityHash64(number, 3) % 20, cityHash64(number, 4) % 30,
+number % 25, cityHash64(number, 5) % 60000, cityHash64(number, 6) % 400, 1200 + cityHash64(match_id) % 1800,
+number % 2, 0, 0, cityHash64(number, 7) % 1000, 'steam'"""
+#: A player's row also has what was bought and how it went: short arrays, as there.
+_DETAILS = (
+    "items Array(UInt32), items_at Array(UInt16), souls Array(UInt32), damage Array(UInt32), healing Array(UInt32)"
+)
+_DETAILS_ROW = """arrayMap(each -> toUInt32(cityHash64(match_id, account_id, each) % 400), range(14)),
+arrayMap(each -> toUInt16(each * 120 + cityHash64(account_id, each) % 60), range(14)),
+arrayMap(each -> toUInt32(each * 4000 + cityHash64(account_id, match_id, each) % 3000), range(8)),
+arrayMap(each -> toUInt32(each * 3000 + cityHash64(match_id, each) % 5000), range(8)),
+arrayMap(each -> toUInt32(each * 500 + cityHash64(account_id, each) % 900), range(8))"""
 _TABLES = {
     "history": f"({_HISTORY}) ENGINE = MergeTree ORDER BY (account_id, match_id)",
-    "players": f"({_HISTORY}) ENGINE = MergeTree ORDER BY (match_id, account_id)",
+    "players": f"({_HISTORY}, {_DETAILS}) ENGINE = MergeTree ORDER BY (match_id, account_id)",
     "salts": "(match_id UInt64, cluster_id UInt16, metadata_salt UInt32, replay_salt UInt32, created_at DateTime,"
     " username LowCardinality(String)) ENGINE = ReplacingMergeTree ORDER BY match_id",
 }
@@ -117,7 +126,7 @@ class Matches:
         self.run(
             f"CREATE TABLE staged_history ({_HISTORY.replace(' CODEC(Delta, ZSTD)', '')}) ENGINE = Memory",
             f"INSERT INTO staged_history SELECT {row} FROM numbers({start}, {rows})",
-            f"CREATE TABLE staged_players ENGINE = Memory AS SELECT * FROM staged_history WHERE {done}",
+            f"CREATE TABLE staged_players ENGINE = Memory AS SELECT *, {_DETAILS_ROW} FROM staged_history WHERE {done}",
             f"CREATE TABLE staged_salts ENGINE = Memory AS SELECT DISTINCT {_SALTS} FROM staged_history"
             f" WHERE {done} AND match_id % 5 != 0",
         )
@@ -138,6 +147,7 @@ class Matches:
 
     def reads(self, store: PendingStore, times: int) -> Reads:
         """Each under the limit of memory: one that took more would fail."""
+        self._wait()
         done = Reads()
         with _limited():
             for _ in range(5):
@@ -160,6 +170,11 @@ class Matches:
 
     def bytes(self, like: str) -> int:
         return self.asked(f"SELECT sum(bytes_on_disk) AS value FROM system.parts WHERE active AND table LIKE '{like}'")
+
+    def _wait(self) -> None:
+        """Until the tables of the user are merged: that takes both cores from whoever reads."""
+        while self.asked("SELECT count() AS value FROM system.merges"):
+            time.sleep(0.1)
 
     def _rows_read(self) -> int:
         return self.asked("SELECT value FROM system.events WHERE event = 'SelectedRows'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover
-from instep.pending.clickhouse.layout import participants_sql, source_sql
+from instep.pending.clickhouse.layout import collapsed_sql, participants_sql, source_sql
 from instep.pending.clickhouse.offers import offered_sql
 from instep.pending.clickhouse.tables import (
     BACKFILLED,
@@ -72,20 +72,17 @@ def backfill_keys_sql(tables: Tables) -> list[str]:
 
 
 def _backfill(tables: Tables, within: str) -> list[str]:
-    parts = [
-        f"SELECT instep_key, toUInt8(1) AS seen, min(instep_event) AS event, {_flags(tables, None)}"
-        f" FROM ({source_sql(tables, within)}) GROUP BY instep_key"
-    ]
+    parts = [f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed_sql(tables, within)})"]
     parts += [
-        f"SELECT instep_key, toUInt8(0) AS seen, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
+        f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
         f" FROM ({covered_sql(tables, cover, within)}) GROUP BY instep_key"
         for name, cover in zip(tables.registers, tables.covers, strict=True)
     ]
     registers = ", ".join(f"max({name})" for name in tables.registers)
     latest = " OR ".join(f"max({name}) > 0" for name in tables.registers)
     made = [
-        f"INSERT INTO {quoted(tables.truth)} (key, seen, event, latest, {', '.join(tables.registers)})"
-        f" SELECT instep_key, max(seen), min(event), toUInt64({latest}), {registers}"
+        f"INSERT INTO {quoted(tables.truth)} (key, event, latest, {', '.join(tables.registers)})"
+        f" SELECT instep_key, min(event), toUInt64({latest}), {registers}"
         f" FROM ({' UNION ALL '.join(parts)}) GROUP BY instep_key"
     ]
     if tables.spec.participants:
@@ -100,13 +97,14 @@ def offer_sql(tables: Tables) -> str:
     return (
         f"INSERT INTO {quoted(tables.offers)} (key, offer, event, {names})"
         f" SELECT key, bitShiftLeft(toUInt64({VERSION}), 1), toInt64({UNKNOWN_EVENT:d}), {merged}"
-        f" FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} GROUP BY key HAVING max(seen) > 0"
+        f" FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} GROUP BY key HAVING min(event) < {NO_EVENT:d}"
     )
 
 
-#: Tables that are sorted by the key are collapsed as they are read.
+#: Tables that are sorted by the key are collapsed as they are read, and a range has each key once.
 BACKFILL_SETTINGS: dict[str, int] = {
     "optimize_aggregation_in_order": 1,
+    "optimize_on_insert": 0,
     "max_bytes_before_external_group_by": _SPILL_BYTES,
 }
 
@@ -123,7 +121,7 @@ def truth_sql(tables: Tables, where: str) -> str:
     """Merged: `key`, `was_seen`, `is_pending`."""
     joined = " AND ".join(f"bitAnd(max({name}), 1) = 0" for name in tables.registers)
     return (
-        f"SELECT key, max(seen) > 0 AS was_seen, was_seen AND {joined} AS is_pending"
+        f"SELECT key, min(event) < {NO_EVENT:d} AS was_seen, was_seen AND {joined} AS is_pending"
         f" FROM {quoted(tables.truth)} WHERE {where} GROUP BY key"
     )
 
@@ -186,7 +184,7 @@ def counted_sql(tables: Tables) -> str:
         f" FROM {quoted(tables.offers)} GROUP BY key"
     )
     unsure = f"SELECT key FROM ({merged}) WHERE unsure"
-    seen = f"SELECT key FROM {quoted(tables.truth)} WHERE seen > 0 AND key IN ({unsure})"
+    seen = f"SELECT key FROM {quoted(tables.truth)} WHERE event < {NO_EVENT:d} AND key IN ({unsure})"
     offered = f"taken AND (NOT unsure OR key IN ({seen}))"
     return f"SELECT countIf({offered}) AS offered, countIf(NOT taken) AS withdrawn FROM ({merged})"
 

@@ -54,7 +54,7 @@ def _tables(tables: Tables) -> list[str]:
     newest = greatest(["offer", *tables.registers])
     made = [
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key Int64 CODEC(Delta, LZ4),"
-        f" seen SimpleAggregateFunction(max, UInt8), event {_MIN} CODEC(Delta, LZ4), latest {_MAX}, {registers})"
+        f" event {_MIN} CODEC(Delta, LZ4), latest {_MAX}, {registers})"
         f" ENGINE = AggregatingMergeTree PARTITION BY intDiv(key, {width:d}) ORDER BY key SETTINGS {_TRUTH}"
         f" COMMENT {literal(tables.declaration())}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.offers)}"
@@ -101,6 +101,18 @@ def source_sql(tables: Tables, within: str) -> str:
     )
 
 
+def collapsed_sql(tables: Tables, within: str) -> str:
+    """`source_sql`, a row a key. The earliest time is the user's own value, and only that of a key is converted."""
+    source = tables.spec.source
+    rows = (
+        f"SELECT {tables.key_sql()} AS instep_key, {source.event_time or '0'} AS instep_time"
+        f" FROM {user_table(source.table)} WHERE {conditions(within, source.where)}"
+    )
+    return (
+        f"SELECT instep_key, {tables.event_sql('min(instep_time)')} AS instep_event FROM ({rows}) GROUP BY instep_key"
+    )
+
+
 def participants_sql(tables: Tables, within: str) -> str:
     source, column = tables.spec.source, quoted(tables.spec.participants or "")
     return (
@@ -113,8 +125,8 @@ def participants_sql(tables: Tables, within: str) -> str:
 def _from_source(tables: Tables) -> str:
     registers = ", ".join(f"toUInt64(0) AS {name}" for name in tables.registers)
     return (
-        f"SELECT instep_key AS key, toUInt8(1) AS seen, min(instep_event) AS event, toUInt64(0) AS latest, {registers}"
-        f" FROM ({source_sql(tables, tables.within())}) GROUP BY instep_key"
+        f"SELECT instep_key AS key, instep_event AS event, toUInt64(0) AS latest, {registers}"
+        f" FROM ({collapsed_sql(tables, tables.within())})"
     )
 
 
@@ -123,7 +135,7 @@ def _from_cover(tables: Tables, name: str, cover: QueueCover) -> str:
         f"instep_register AS {each}" if each == name else f"toUInt64(0) AS {each}" for each in tables.registers
     )
     return (
-        f"SELECT instep_key AS key, toUInt8(0) AS seen, toInt64({NO_EVENT:d}) AS event, instep_register AS latest,"
+        f"SELECT instep_key AS key, toInt64({NO_EVENT:d}) AS event, instep_register AS latest,"
         f" {registers} FROM ({_events(tables, cover)})"
     )
 
@@ -161,5 +173,5 @@ def _to_offers(tables: Tables) -> str:
         f"SELECT key,"
         f" multiIf(latest = 0, {fresh}, {uncovers}, latest, toUInt64(0)) AS offer,"
         f" multiIf(latest = 0, event, {uncovers}, toInt64({UNKNOWN_EVENT:d}), toInt64({NO_EVENT:d})) AS event,"
-        f" {registers} FROM {quoted(tables.truth)} WHERE latest != {BACKFILLED:d} AND (seen > 0 OR latest > 0)"
+        f" {registers} FROM {quoted(tables.truth)} WHERE latest != {BACKFILLED:d}"
     )

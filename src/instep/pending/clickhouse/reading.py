@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import Session, quoted
 from instep.pending.clickhouse.offers import offered, spent
-from instep.pending.clickhouse.tables import NO_EVENT, UNKNOWN_EVENT, Tables
+from instep.pending.clickhouse.tables import NO_EVENT, NULL_EVENT, UNKNOWN_EVENT, Tables
 from instep.pending.port import Ask, Offer
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _confirmed(
 
 
 def _moment(event: int) -> datetime | None:
-    return None if event in (NO_EVENT, UNKNOWN_EVENT) else _EPOCH + timedelta(microseconds=event)
+    return None if event in (NULL_EVENT, UNKNOWN_EVENT) else _EPOCH + timedelta(microseconds=event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +169,12 @@ class Truth:
     """Of one key, merged."""
 
     key: int
-    seen: bool
     event: int
     registers: tuple[int, ...]
+
+    @property
+    def seen(self) -> bool:
+        return self.event < NO_EVENT
 
     @property
     def covered(self) -> bool:
@@ -185,19 +188,19 @@ class Truth:
 def looked_up(session: Session, tables: Tables, keys: Collection[int]) -> dict[int, Truth]:
     found: dict[int, Truth] = {}
     sql = (
-        f"SELECT key, seen, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)}"
+        f"SELECT key, event, {', '.join(tables.registers)} FROM {quoted(tables.truth)}"
         " WHERE key IN {keys:Array(Int64)}"
     )
     for some in batches(keys):
         for row in session.arrow(sql, keys=some).to_pylist():
-            one = Truth(row["key"], row["seen"] > 0, row["event"], tuple(row[name] for name in tables.registers))
+            one = Truth(row["key"], row["event"], tuple(row[name] for name in tables.registers))
             found[one.key] = _merged(found[one.key], one) if one.key in found else one
     return found
 
 
 def _merged(one: Truth, other: Truth) -> Truth:
     registers = tuple(map(max, one.registers, other.registers))
-    return Truth(one.key, one.seen or other.seen, min(one.event, other.event), registers)
+    return Truth(one.key, min(one.event, other.event), registers)
 
 
 def _withdraw(session: Session, tables: Tables, covered: Sequence[Truth]) -> None:

@@ -11,9 +11,9 @@ from functools import cached_property
 from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover, QueueSpec
 
-#: The event time of a row that knows of none, so that any other is less; and of an offer that was made without looking
-#: it up, so that it is looked up in the truth.
-NO_EVENT, UNKNOWN_EVENT = 2**63 - 1, -(2**63)
+#: The event time of a row that is not of the source, so that any of the source is less; of one of the source that has
+#: none; and of an offer that was made without looking it up, so that it is looked up in the truth.
+NO_EVENT, NULL_EVENT, UNKNOWN_EVENT = 2**63 - 1, 2**63 - 2, -(2**63)
 
 #: How often a version grows is up to ClickHouse: unique on a server, by the millisecond and a counter.
 VERSION = "generateSnowflakeID()"
@@ -84,12 +84,12 @@ class Tables:
         key = quoted(self.spec.key)
         return f"{key} >= {lowest:d} AND {key} < {below:d}"
 
-    def event_sql(self) -> str:
-        """Microseconds of a row of the source; 0 if the queue has no event times."""
+    def event_sql(self, event: str | None = None) -> str:
+        """Microseconds of the event time, or of such a value; 0 if the queue has no event times."""
         if self.spec.source.event_time is None:
             return "toInt64(0)"
-        micros = f"toUnixTimestamp64Micro(toDateTime64({self.spec.source.event_time}, 6, 'UTC'))"
-        return f"toInt64(ifNull({micros}, {NO_EVENT:d}))"
+        micros = f"toUnixTimestamp64Micro(toDateTime64({event or self.spec.source.event_time}, 6, 'UTC'))"
+        return f"toInt64(ifNull({micros}, {NULL_EVENT:d}))"
 
 
 def user_table(name: str) -> str:

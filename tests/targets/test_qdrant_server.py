@@ -27,6 +27,7 @@ from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
 from tests.contracts.target import TargetContract
+from tests.contracts.target_in_short import ShortContract
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,
@@ -39,7 +40,6 @@ from tests.contracts.target_rows import (
     replaced,
     rows_of,
 )
-from tests.contracts.target_serving import ServingContract
 from tests.doubles.qdrant_server import QdrantServer
 
 REAL = os.environ.get("INSTEP_TEST_QDRANT")
@@ -77,7 +77,7 @@ class OnServer(OnOneIndex):
         return content(target.uri, physical)
 
 
-class TestServing(OnServer, ServingContract):
+class TestInShort(OnServer, ShortContract):
     """What may differ from Qdrant in this process."""
 
 

@@ -10,8 +10,8 @@ import pytest
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.port import DocumentTarget
 from tests.contracts.target import TargetContract
+from tests.contracts.target_in_short import ShortContract
 from tests.contracts.target_rows import Content
-from tests.contracts.target_serving import ServingContract
 from tests.targets.milvus.reading import content
 
 ANOTHER_PROCESS = """
@@ -52,7 +52,7 @@ class TestMilvusLite(TargetContract):
         assert done.stderr == ""
 
 
-class TestMilvusServer(ServingContract):
+class TestMilvusServer(ShortContract):
     rounds = 4
 
     @pytest.fixture

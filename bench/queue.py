@@ -4,8 +4,8 @@
 
 A history of wide rows, of which 0.1 % of the keys are pending, is there before the queue. Then: the backfill; reading
 the next 100 in process; the same by the anti-join; live writes beside the same writes into tables without a queue, in
-alternation; and reading again behind them, and once everything is covered but the oldest few. `--rows` of 1,000,000
-come first: what a read costs must not depend on how many there are.
+alternation; and reading again behind them, and once everything is covered but the oldest few. 3,000,000 rows come
+first: what a read costs must not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.environment import WORK, describe_machine
 from bench.queue_clickhouse import MEMORY, Matches, Reads, batches, cpu
 from bench.report import show
 
-SMALL = 1_000_000
+SMALL = 3_000_000
 #: Keys of one range of the backfill.
 STRIDE = 10_000_000
 #: Goals.
@@ -71,7 +71,7 @@ def measure(rows: int, each: int, *, batch: int, live: int, reads: int) -> Measu
     compared = store.compare(matches.spec.keys)
     if compared.missing_count or compared.surplus_count or store.anti_join(matches.ask()) != keys_of(matches, store):
         raise SystemExit(f"the queue is not equal to the anti-join: {compared}")
-    matches.cover_newest(200 if rows < 10 * SMALL else 1_000)
+    matches.cover_newest(200 if rows < 20_000_000 else 1_000)
     done = matches.reads(store, reads)
     if store.anti_join(matches.ask()) != keys_of(matches, store):
         raise SystemExit("the queue is not equal to the anti-join once the newest are done")

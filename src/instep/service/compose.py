@@ -23,7 +23,7 @@ from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
 from instep.service.documents.wiring import document_setup
 from instep.service.liveness import LockFiles
-from instep.service.partitions import all_refs, all_upstream_refs, declared_refs
+from instep.service.partitions import all_refs, all_upstream_refs, declared_refs, demanded_refs
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
@@ -106,13 +106,17 @@ class Workshop:
             prepare=self.prepare,
         )
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the entities that are indexed from tables."""
+        return frozenset(name for name, each in self.project.entities.items() if isinstance(each, TableEntity))
+
     def setups(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
         """The partitions asked for (all, if none is named), by priority, then as declared. An entity stands for all its
         partitions, and `MergeRequest@42/9970` for one of them.
         """
         named = list(entities or ())
-        refs = declared_refs(named, self.project) if named else all_refs(self.project)
-        return self.setups_of(refs)
+        return self.setups_of(declared_refs(named, self.project) if named else demanded_refs(self.project))
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
         """By priority, then in this order. What their tables look like is asked anew, and of each source once."""
@@ -120,7 +124,7 @@ class Workshop:
             # Transforms are named as modules of the project's folder.
             sys.path.insert(0, str(self.project.root))
         ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
-        tables = any(isinstance(self.project.entities[ref.entity], TableEntity) for ref in ordered)
+        tables = any(ref.entity in self.tables for ref in ordered)
         with self._opening:
             catalog = self._tables.catalog() if tables else None
             return [self._setup(ref, catalog) for ref in ordered]
@@ -216,7 +220,7 @@ class Workshop:
         needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             check.check(
-                self.setups(),
+                self.setups_of(all_refs(self.project)),
                 open_ledger=self._describe_ledger,
                 java=_describe_java,
                 spark=self._describe_spark,

@@ -29,6 +29,14 @@ def all_refs(project: Project) -> list[PartitionRef]:
     return [ref for name in project.entities for ref in _partitions(name, project)]
 
 
+def demanded_refs(project: Project) -> list[PartitionRef]:
+    """The same. Raises `UserError` for a project of queues alone."""
+    if not project.entities:
+        queue = next(iter(project.queues))
+        raise UserError("the project declares no entities", hint=f"For its queues: instep queue status {queue}")
+    return all_refs(project)
+
+
 def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ...]:
     """What a partition is made from: of an entity with namespaces the one of its own, of others the whole."""
     return tuple(

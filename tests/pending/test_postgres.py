@@ -159,3 +159,21 @@ def test_a_server_that_is_away_is_no_fault_of_the_user(tables: PostgresTables) -
     with pytest.raises(Transient) as away:
         store.exists()
     assert tables.server.password not in str(away.value)
+
+
+def test_tables_may_have_partitions(tables: PostgresTables) -> None:
+    tables.run("DROP TABLE history")
+    columns = "match_id integer, kind text, happened timestamptz, account smallint"
+    tables.run(f"CREATE TABLE history ({columns}) PARTITION BY RANGE (match_id); CREATE INDEX ON history (match_id)")
+    tables.run("CREATE TABLE low PARTITION OF history FOR VALUES FROM (0) TO (5)")
+    tables.run("CREATE TABLE high PARTITION OF history FOR VALUES FROM (5) TO (10)")
+    store = created(tables, tables.spec(participants="account"))
+    tables.played(range(2, 9))
+    tables.cover([8])
+    tables.run("UPDATE history SET match_id = 9 WHERE match_id = 2")
+    assert read(store) == [9, 7, 6, 5, 4, 3]
+    # Triggers are those of the table that a statement names.
+    tables.run("INSERT INTO low VALUES (1, 'ranked', now(), 1)")
+    assert store.compare(KEYS).missing == (1,)
+    store.backfill(KEYS)
+    demand_equal(store)

@@ -157,7 +157,7 @@ class Instep(Handling, Queueing, Upkeep):
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return job_views(ledger, limit=limit, timing=workshop.timing)
+            return job_views(ledger, limit=limit, timing=workshop.timing, tables=workshop.tables)
 
     def job(self, job_id: str) -> JobView:
         """One job. The beginning of its id is enough (at least 4 characters)."""
@@ -165,7 +165,7 @@ class Instep(Handling, Queueing, Upkeep):
 
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
-            return one_job_view(ledger, job_id, timing=workshop.timing)
+            return one_job_view(ledger, job_id, timing=workshop.timing, tables=workshop.tables)
 
     def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> JobView:
         """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
@@ -176,7 +176,7 @@ class Instep(Handling, Queueing, Upkeep):
         found = self.job(job_id)
         with closing(workshop.ledger()) as ledger:
             stop_job(ledger, found.id, reason, clock=workshop.clock, wait=wait)
-            return one_job_view(ledger, found.id, timing=workshop.timing)
+            return one_job_view(ledger, found.id, timing=workshop.timing, tables=workshop.tables)
 
     def resume_job(self, job_id: str) -> JobView:
         """A stopped job runs again; any worker may take it up."""
@@ -186,7 +186,7 @@ class Instep(Handling, Queueing, Upkeep):
         found = self.job(job_id)
         with closing(workshop.ledger()) as ledger:
             resume_job(ledger, find_job(ledger, found.id))
-            return one_job_view(ledger, found.id, timing=workshop.timing)
+            return one_job_view(ledger, found.id, timing=workshop.timing, tables=workshop.tables)
 
     def retry_job(
         self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from instep.cli.job import _units
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
@@ -58,6 +59,14 @@ def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
     assert [each.id for each in view.workers] == [ANN, BOB]
     assert not view.waits_for_workers
     assert view.as_dict()["slices"]["FAILED"] == 0
+
+
+def test_a_job_says_whether_it_counts_documents_or_rows(ledger: MemoryLedger) -> None:
+    ledgers.begin(ledger)
+    assert one_job_view(ledger, JOB).unit == "document"
+    view = one_job_view(ledger, JOB, tables={"Document"})
+    assert view.unit == "row"
+    assert _units(view) == f"0 of {view.units} rows"
 
 
 def test_before_the_first_slice_there_is_no_speed_to_go_by(ledger: MemoryLedger, clock: VirtualClock) -> None:

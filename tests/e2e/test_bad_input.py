@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import instep
 from instep.domain.jobs import JobState
 from instep.domain.waves import TaskOutcome, Wave
 from instep.engine.inline import InlineEngine
@@ -144,6 +145,15 @@ def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_
     assert (result.counts.skipped, result.counts.failed) == (1, 0)
     assert place.wrong() == ""
     assert place.run().state is None
+
+
+def test_what_is_left_out_as_too_large_has_not_failed(place: Place) -> None:
+    corpus.path(place.docs, 11).write_text("# Long\n" + "words " * 10_000)
+    place.declare(entity="limits: {max_document_bytes: 50000, on_oversize: skip}")
+    assert place.run().state is JobState.COMPLETED
+    (status,) = instep.load(place.root).status()
+    assert (status.failures, status.skipped) == (0, 1)
+    assert status.notes == ["1 document skipped as too large; see `instep failures`"]
 
 
 def test_empty_files_and_an_empty_folder_are_fine(place: Place) -> None:

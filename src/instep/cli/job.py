@@ -150,8 +150,7 @@ def _after_stop(job: JobView) -> str:
 
 
 def _units(job: JobView) -> str:
-    # Only tables have rows that nobody has counted.
-    return amount(job.done, "row") if job.units is None else f"{job.done:,} of {amount(job.units, 'document')}"
+    return amount(job.done, job.unit) if job.units is None else f"{job.done:,} of {amount(job.units, job.unit)}"
 
 
 def _show(out: Output, job: JobView) -> None:

@@ -422,7 +422,8 @@ class Ledger(Holds, Protocol):
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         """Of all generations, newest first."""
 
-    def count_failures(self, ref: PartitionRef, generation: str = "") -> int: ...
+    def count_failures(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
+        """How many failed; or how many are kept with them because they are to be left out (`SKIPPED`)."""
 
     # Events, and what follows from them: instances and wants.
     #

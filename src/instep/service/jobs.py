@@ -5,7 +5,7 @@ Views are made of what the ledger says at one moment: `seen_at`, by its clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -112,9 +112,9 @@ class PartView:
 class JobView:
     """A job and how far it is.
 
-    `units` are the documents (or rows) planned, None when not all were counted; `done` those of finished slices. `rate`
-    is their number per second since the job began (pauses included), `left` the seconds that the rest takes at that
-    rate; both are None unless the job runs and something is done.
+    `units` are the documents or rows planned (`unit` says which; it is `unit` for a job on both), None when not all were
+    counted; `done` those of finished slices. `rate` is their number per second since the job began (pauses included),
+    `left` the seconds that the rest takes at that rate; both are None unless the job runs and something is done.
     """
 
     id: str
@@ -123,6 +123,7 @@ class JobView:
     configuration: Mapping[str, Any]
     parts: tuple[PartView, ...]
     slices: Mapping[SliceState, int]
+    unit: str
     units: int | None
     done: int
     counts: Counts
@@ -174,19 +175,21 @@ class JobView:
         }
 
 
-def job_views(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING) -> list[JobView]:
-    """Newest first."""
+def job_views(
+    ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()
+) -> list[JobView]:
+    """Newest first. `tables` are the entities that are indexed from tables."""
     found = ledger.jobs(limit=limit)
     if not found:
         return []
     workers = worker_views(ledger, timing=timing)
     now = ledger.now()
-    return [job_view(job, workers, now) for job in found]
+    return [job_view(job, workers, now, tables) for job in found]
 
 
-def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING) -> JobView:
+def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> JobView:
     """The job whose id is, or begins with, `wanted`."""
-    return job_view(find_job(ledger, wanted), worker_views(ledger, timing=timing), ledger.now())
+    return job_view(find_job(ledger, wanted), worker_views(ledger, timing=timing), ledger.now(), tables)
 
 
 def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[WorkerView]:
@@ -219,7 +222,7 @@ def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
     return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
 
 
-def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
+def job_view(job: Job, workers: Iterable[WorkerView], now: int, tables: Collection[str] = ()) -> JobView:
     counts = job.counts
     duration = _duration(job, now)
     rate = counts.read / duration if duration and counts.read and job.state is JobState.RUNNING else None
@@ -231,6 +234,7 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
         configuration=job.configuration,
         parts=tuple(_part_view(each) for each in job.parts),
         slices=job.slices,
+        unit=_unit(each.part.ref.entity in tables for each in job.parts),
         units=units,
         done=counts.read,
         counts=counts,
@@ -244,6 +248,11 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int) -> JobView:
         error=job.error,
         seen_at=now,
     )
+
+
+def _unit(of_tables: Iterable[bool]) -> str:
+    found = set(of_tables)
+    return "unit" if len(found) > 1 else "row" if True in found else "document"
 
 
 def find_job(ledger: Ledger, wanted: str) -> Job:

@@ -21,7 +21,7 @@ from instep.service.setup import EntitySetup, Size
 class EntityStatus:
     """One generation of a partition, its latest job and its part in that. `documents` is None for a table.
     `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this
-    one.
+    one. `skipped` are not among the `failures`: they are to be left out.
     """
 
     ref: PartitionRef
@@ -31,6 +31,7 @@ class EntityStatus:
     rows: int | None
     bytes: int
     failures: int
+    skipped: int
     instance: str | None
     physical: str | None
     watermark: int | None
@@ -50,6 +51,7 @@ class EntityStatus:
             "rows": self.rows,
             "bytes": self.bytes,
             "failures": self.failures,
+            "skipped": self.skipped,
             "instance": self.instance,
             "physical": self.physical,
             "watermark": self.watermark,
@@ -76,6 +78,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     job = ledger.latest_job(setup.ref, generation)
     part = job.part(setup.ref) if job else None
     failures = ledger.count_failures(setup.ref, generation)
+    skipped = ledger.count_failures(setup.ref, generation, skipped=True)
     notes: list[str] = []
     rows: int | None = 0
     size = Size(0, 0, 0)
@@ -89,7 +92,9 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes += _left(ledger, setup, generation, checkpoint.instance)
     notes += _others(setup, ledger, generation, promoted)
     if failures:
-        notes.append(f"{amount(failures, 'document')} failed; see `instep failures`")
+        notes.append(f"{amount(failures, setup.unit)} failed; see `instep failures`")
+    if skipped:
+        notes.append(f"{amount(skipped, setup.unit)} skipped as too large; see `instep failures`")
     error = part.error or job.error if job and part else None
     if error:
         notes.append(f"last job: {error}")
@@ -101,6 +106,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         rows=rows,
         bytes=size.bytes,
         failures=failures,
+        skipped=skipped,
         instance=checkpoint.instance if checkpoint else None,
         physical=checkpoint.physical if checkpoint else None,
         watermark=checkpoint.watermark if checkpoint else None,

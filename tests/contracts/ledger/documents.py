@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart
 from instep.domain.manifest import ManifestEntry
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.ledger.port import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
@@ -98,6 +99,16 @@ class Documents(Fixtures):
         self._run(ledger, "third", outcome)
         assert ledger.failures() == []
         assert ledger.count_failures(REF) == 0
+
+    def test_what_is_to_be_left_out_is_no_failure_though_it_is_kept_with_them(self, ledger: Ledger) -> None:
+        def left_out(claim: Claim) -> SliceOutcome:
+            found = outcome(claim, fail=[0, 1])
+            failed, *others = found.failures
+            return replace(found, failures=[failed, *(each._replace(stage=SKIPPED) for each in others)])
+
+        self._run(ledger, "first", left_out)
+        assert (ledger.count_failures(REF), ledger.count_failures(REF, skipped=True)) == (1, 1)
+        assert len(ledger.failures()) == len(ledger.failed_versions(REF)) == 2
 
     def test_failures_are_listed_newest_first_by_partition(self, ledger: Ledger, clock: VirtualClock) -> None:
         part, other = running_two(ledger, plans(2, units=1), plans(1, units=1))

@@ -16,7 +16,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
-from instep.domain.waves import SliceOutcome
+from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.memory import (
     buckets,
@@ -288,9 +288,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return documents.failures(self._tables, ref, limit)
 
-    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
+    def count_failures(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
         with self._lock:
-            return len(self._tables.failures.get((ref, generation), {}))
+            found = self._tables.failures.get((ref, generation), {}).values()
+            return sum((each.stage == SKIPPED) is skipped for each in found)
 
     # Events, and what follows from them.
 

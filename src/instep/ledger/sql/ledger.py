@@ -261,8 +261,8 @@ class SqlLedger(HoldingLedger):
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         return self._read(lambda tx: manifest.failure_records(tx, ref, limit))
 
-    def count_failures(self, ref: PartitionRef, generation: str = "") -> int:
-        return self._read(lambda tx: manifest.count_failures(tx, ref, generation))
+    def count_failures(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
+        return self._read(lambda tx: manifest.count_failures(tx, ref, generation, skipped=skipped))
 
     # Events, and what follows from them.
 

@@ -12,7 +12,7 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import Key
-from instep.domain.waves import Failure, SliceOutcome
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.ledger.port import Checkpoint, FailureRecord
 from instep.ledger.sql.transaction import Transaction, batches
 from instep.ledger.tables import checkpoints, documents, failures
@@ -177,8 +177,9 @@ def failure_records(tx: Transaction, ref: PartitionRef | None, limit: int) -> li
     return [FailureRecord(PartitionRef.parse(row[0]), *row[1:]) for row in tx.connection.execute(newest)]
 
 
-def count_failures(tx: Transaction, ref: PartitionRef, generation: str) -> int:
-    count = select(func.count()).select_from(failures).where(*_failed(str(ref), generation))
+def count_failures(tx: Transaction, ref: PartitionRef, generation: str, *, skipped: bool) -> int:
+    counted = failures.c.stage == SKIPPED if skipped else failures.c.stage != SKIPPED
+    count = select(func.count()).select_from(failures).where(*_failed(str(ref), generation), counted)
     return int(tx.connection.scalar(count) or 0)
 
 

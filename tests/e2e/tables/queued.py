@@ -21,7 +21,7 @@ from instep.pending.port import PendingStore
 from instep.service.queues.opening import open_queue
 from instep.service.queues.words import remember_reader
 from instep.service.setup import EntitySetup
-from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queue import EntityQueue
 from instep.service.tables.setup import TableSetup
 from instep.targets.partition import PartitionTarget
 from instep.targets.tables import TableSpec
@@ -147,9 +147,9 @@ def with_queue(fault: Fault) -> Callable[[TableSetup], EntitySetup]:
     """The setup with this in front of its target and its queue."""
 
     def setup(setup: TableSetup) -> EntitySetup:
-        feed = setup.feed
-        assert feed is not None
-        faulty: Any = lambda: _FaultyStore(feed.open(), fault)  # noqa: E731 - it stands for a store
-        return fault.target(replace(setup, feed=QueueFeed(feed.name, faulty)))
+        queue = setup.queue
+        assert queue is not None
+        faulty: Any = lambda: _FaultyStore(queue.open(), fault)  # noqa: E731 - it stands for a store
+        return fault.target(replace(setup, queue=EntityQueue(queue.name, faulty)))
 
     return setup

@@ -18,7 +18,7 @@ from instep.errors import UserError
 from instep.service.question import Kind
 from instep.service.queues.consuming import Wanted, next_keys, unpark
 from instep.service.queues.words import remember_reader
-from instep.service.tables import feed
+from instep.service.tables import queue
 from instep.service.tables.provenance import RowProvenance
 from tests.doubles.clock import VirtualClock
 
@@ -121,7 +121,7 @@ def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
 
 
 def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "MOST_KEYS", 4)
+    monkeypatch.setattr(queue, "MOST_KEYS", 4)
     shop.add(*range(10))
     coming: Iterator[int] = iter(range(100, 200))
 
@@ -268,7 +268,7 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
         shop.step()
         if set(shop.held()) > {4}:
             assert fault.crashed_in in ("lease_keys", "forget_keys", "plan_job"), where
-            shop.clock.sleep(feed.LEASE.total_seconds())
+            shop.clock.sleep(queue.LEASE.total_seconds())
             shop.step()
         assert (shop.indexed(), shop.pending(), list(shop.held())) == (good, [4], [4]), where
         assert [each.document_id for each in shop.failures()] == ["4"], where

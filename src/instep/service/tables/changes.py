@@ -23,7 +23,7 @@ from instep.domain.rows import RowSlice, Selection, encode_row_slice
 from instep.domain.windows import window_of
 from instep.ledger.port import Checkpoint
 from instep.service.question import Found, Kind, Question, wanted_as_of_now
-from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queue import EntityQueue
 from instep.service.tables.queued import find_pending
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     asked = question.options.watermark or question.ledger.now()
     # What is built anew is never older than what it replaces, whatever is asked for.
     anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
-    if setup.feed and kind is Kind.FIRST_BUILD and not question.options.full_refresh:
-        return find_pending(setup, setup.feed, question)
+    if setup.queue and kind is Kind.FIRST_BUILD and not question.options.full_refresh:
+        return find_pending(setup, setup.queue, question)
     if kind is not Kind.REFRESH or checkpoint is None:
         return _whole(setup, kind, question.why, anew)
     if why := _why_whole(setup, question, checkpoint):
         return _whole(setup, Kind.REBUILD, [why], anew)
-    if setup.feed:
-        return _queued(setup, setup.feed, question, checkpoint, anew)
+    if setup.queue:
+        return _queued(setup, setup.queue, question, checkpoint, anew)
     return _newer(setup, question, checkpoint, asked)
 
 
-def _queued(setup: TableSetup, feed: QueueFeed, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
-    found = find_pending(setup, feed, question)
+def _queued(setup: TableSetup, queue: EntityQueue, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
+    found = find_pending(setup, queue, question)
     differences = drift_of(setup, checkpoint.physical) if found.slices else []
     return _whole(setup, Kind.REBUILD, differences, asked) if differences else found
 
@@ -66,7 +66,7 @@ def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) ->
     """Why all rows are read again though the entity is declared as it was, if they are."""
     if (
         question.options.retry_failures
-        and setup.feed is None
+        and setup.queue is None
         and question.ledger.count_failures(setup.ref, question.generation)
     ):
         return "rows that failed are to be tried again"
@@ -74,7 +74,7 @@ def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) ->
         return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
     if _left_behind(setup, question, checkpoint):
         return "its other namespaces are in another index by now"
-    if setup.feed is None and setup.rows.watermark is None and setup.source.state() is None:
+    if setup.queue is None and setup.rows.watermark is None and setup.source.state() is None:
         return "it has no watermark, so all rows are read"
     return None
 
@@ -124,7 +124,7 @@ def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Fou
     """All rows, cut into slices."""
     setup.tables()  # What is wrong with the declaration is said before anything is read.
     # Of rows that a queue says none may be left to a later window: there is none.
-    windows = setup.rows.watermark and setup.feed is None
+    windows = setup.rows.watermark and setup.queue is None
     window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
     selection = Selection(setup.ref.scope, window)
     cut_by, slices, warnings = _cut(setup, selection)

@@ -94,7 +94,7 @@ def _provenance(
     ref, uuid = PartitionRef.parse(row[REF]), str(row[INSTANCE])
     watermark = int(row[VERSION]) if setup.rows.watermark else None
     values = _by_source(setup, spec, row)
-    if setup.feed:
+    if setup.queue:
         job, part, slices = _job_with(ledger, ref, uuid, values)
     else:
         job, part = _job_of(ledger, ref, uuid, watermark)

@@ -19,7 +19,7 @@ from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row
 from instep.errors import UserError
 from instep.ledger.port import Ledger
 from instep.service.question import Found, Kind, Question, wanted_as_of_now
-from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queue import EntityQueue
 from instep.sources.tables.predicates import MAX_RANGES
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _WHOLE_NUMBERS = (TypeName.INT32, TypeName.INT64)
 
 
-def find_pending(setup: TableSetup, feed: QueueFeed, question: Question) -> Found:
+def find_pending(setup: TableSetup, queue: EntityQueue, question: Question) -> Found:
     """Up to as many keys as one job takes."""
     if question.generation:
         raise UserError(
-            f"the queue {feed.name} gives each key once, so there are no generations of what it feeds",
+            f"the queue {queue.name} gives each key once, so there are no generations of what is made of it",
             where=str(setup.ref),
             hint="Build it anew: instep run --full-refresh",
         )
     checkpoint = question.checkpoint
-    pending = feed.pending(question.ledger)
+    pending = queue.pending(question.ledger)
     keys = pending.keys
     if not keys and checkpoint is not None:
         why = wanted_as_of_now(question, setup.ref, now=pending.until)
@@ -46,7 +46,7 @@ def find_pending(setup: TableSetup, feed: QueueFeed, question: Question) -> Foun
     more = ", and more" if pending.left else ""
     return Found(
         kind=question.kind,
-        why=[*question.why, f"pending in the queue {feed.name}: {amount(len(keys), 'key')}{more}"],
+        why=[*question.why, f"pending in the queue {queue.name}: {amount(len(keys), 'key')}{more}"],
         unit="row",
         slices=cut_keys(setup, keys),
         counts={"new": len(keys) - pending.retries, "retried": pending.retries},
@@ -57,7 +57,7 @@ def find_pending(setup: TableSetup, feed: QueueFeed, question: Question) -> Foun
     )
 
 
-def notes(feed: QueueFeed, part: JobPart, ledger: Ledger) -> list[str]:
+def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
     """Keys without rows: they are no failures, and somebody may want to know of them."""
     job = ledger.latest_job(part.ref)
     if job is None or not has_keys(ledger.slices(job.id, part.ref, limit=1)):
@@ -66,7 +66,7 @@ def notes(feed: QueueFeed, part: JobPart, ledger: Ledger) -> list[str]:
     missing = status.units - status.counts.read
     if missing <= 0:
         return []
-    return [f"{amount(missing, 'key')} of the queue {feed.name} had no row in the source, or went to other consumers"]
+    return [f"{amount(missing, 'key')} of the queue {queue.name} had no row in the source, or went to other consumers"]
 
 
 def cut_keys(setup: TableSetup, keys: Sequence[int]) -> list[SlicePlan]:

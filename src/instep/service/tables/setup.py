@@ -18,7 +18,7 @@ from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
 from instep.service.setup import EntitySetup, Size
 from instep.service.tables import changes, checks, judgement, provenance, queued
-from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queue import EntityQueue
 from instep.sources.tables.port import Sessions, TableSource
 from instep.tables.ids import id_of
 from instep.tables.program import TableWave
@@ -43,8 +43,8 @@ class Slicing:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSetup(EntitySetup):
-    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds. `feed`
-    is the queue that says what needs work, if one does.
+    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds.
+    `queue` says what needs work, if there is one.
     """
 
     target: PartitionTarget
@@ -57,7 +57,7 @@ class TableSetup(EntitySetup):
     guard: DeleteGuard
     columns: Callable[[], tuple[Column, ...]]
     tables: Callable[[], tuple[GraphTable, ...]]
-    feed: QueueFeed | None = None
+    queue: EntityQueue | None = None
 
     @property
     def in_place(self) -> bool:
@@ -97,23 +97,23 @@ class TableSetup(EntitySetup):
 
     def reads_all(self, part: JobPart) -> bool:
         """Nobody knows any more whether a queue has led to a new instance, or all rows."""
-        return self.feed is None and super().reads_all(part)
+        return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        if self.feed is None or not queued.has_keys(slices):
+        if self.queue is None or not queued.has_keys(slices):
             return slices
-        return queued.cut_keys(self, self.feed.take(ledger, job_id))
+        return queued.cut_keys(self, self.queue.take(ledger, job_id))
 
     def release(self, ledger: Ledger, job_id: str) -> None:
-        if self.feed:
-            self.feed.release(ledger, job_id)
+        if self.queue:
+            self.queue.release(ledger, job_id)
 
     def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
-        if self.feed:
-            self.feed.settle(ledger, part, job_id)
+        if self.queue:
+            self.queue.settle(ledger, part, job_id)
 
     def catch_up(self, ledger: Ledger) -> None:
-        latest = ledger.latest_job(self.ref) if self.feed else None
+        latest = ledger.latest_job(self.ref) if self.queue else None
         if latest and (status := latest.part(self.ref)).state is not None:
             self.settle(status.part, ledger, latest.id)
 
@@ -132,8 +132,8 @@ class TableSetup(EntitySetup):
             self.ref.scope, first.window, first.cut_by, tuple(rows.range for _, rows in slices) if first.cut_by else ()
         )
         keys = None
-        if self.feed and first.keys:
-            keys = self.feed.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
+        if self.queue and first.keys:
+            keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
             selection = queued.selection(self, keys or first.keys[:1])
         tables = self.tables()
         writer = RowWriter(
@@ -177,7 +177,7 @@ class TableSetup(EntitySetup):
         return provenance.trace(self, ledger, physical, text)
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return queued.notes(self.feed, part, ledger) if self.feed else []
+        return queued.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}

@@ -19,7 +19,7 @@ from instep.service.partitions import upstream_refs
 from instep.service.queues.opening import open_queue
 from instep.service.revision import revision_of
 from instep.service.tables.catalog import Catalog
-from instep.service.tables.feed import QueueFeed
+from instep.service.tables.queue import EntityQueue
 from instep.service.tables.setup import ROWS, Slicing, TableSetup
 from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.urls import is_url
@@ -71,14 +71,14 @@ class TableEntities:
             guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
             columns=partial(catalog.columns, name),
             tables=partial(catalog.tables, name),
-            feed=self._feed(entity),
+            queue=self._queue(entity),
         )
 
-    def _feed(self, entity: TableEntity) -> QueueFeed | None:
+    def _queue(self, entity: TableEntity) -> EntityQueue | None:
         if entity.changes is None:
             return None
-        queue = entity.changes.queue
-        return QueueFeed(queue, partial(open_queue, self.project, queue))
+        name = entity.changes.queue
+        return EntityQueue(name, partial(open_queue, self.project, name))
 
 
 def table_source(project: Project, name: str) -> TableSource:

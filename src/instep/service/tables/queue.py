@@ -45,7 +45,7 @@ class Pending(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFeed:
+class EntityQueue:
     """The queue of one entity."""
 
     name: str

@@ -150,14 +150,13 @@ class Matches:
         self._wait()
         done, ask = Reads(), self.ask()
         # From anywhere in the queue, so that nothing is remembered of the keys that were read just before.
-        starts: list[int | None] = [*(offer.key for offer in store.read(replace(ask, limit=5_000)))][:-100]
-        starts = starts or [None]
+        starts = [offer.key for offer in store.read(replace(ask, limit=5_000))][:-100]
         with _limited():
             for _ in range(5):
                 store.read(ask)
             before, used = self._rows_read(), cpu()
             for number in range(times):
-                chosen = replace(ask, after=starts[number * 7919 % len(starts)])
+                chosen = replace(ask, after=starts[number * 7919 % len(starts)] if starts else None)
                 began = time.perf_counter()
                 store.read(chosen)
                 done.seconds.append(time.perf_counter() - began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from instep.domain.pending import QueueSpec
 from instep.pending.clickhouse.store import ClickHousePending
 from instep.pending.port import PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
-from tests.contracts.pending_tables import UserTables
+from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
 
 
 class ClickHouseTables(UserTables):
@@ -47,10 +48,41 @@ class ClickHouseTables(UserTables):
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> UserTables:
+def tables(tmp_path: Path) -> ClickHouseTables:
     return ClickHouseTables(str(tmp_path))
 
 
 class TestClickHouse(PendingContract):
     #: chdb looks for files by the name of a table, and takes braces for a choice of names.
     hostile = replace(HOSTILE, history='his"to`ry%s', players="play ers")
+
+
+def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTables) -> None:
+    """Whatever the interleaving: in the end the queue is what the anti-join says."""
+    tables.played(range(1, 2_001))
+    tables.cover(range(1, 1_001))
+    store = created(tables)
+    written = threading.Event()
+
+    def write() -> None:
+        try:
+            for number in range(6):
+                keys = range(1 + number * 150, 301 + number * 150)
+                tables.cover(keys)
+                tables.played(range(1_500, 2_301))
+                tables.uncover([key for key in keys if key % 3 == 0])
+                tables.cover([key for key in keys if key % 2 == 0], by=tables.names.players)
+                store.acknowledge([2_300 - number])
+        finally:
+            written.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not written.is_set():
+        store.backfill(KEYS)
+        read(store)
+        store.clean()
+    writer.join()
+    store.backfill(KEYS)
+    demand_equal(store)
+    assert len(read(store)) > 100

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key, key_of
 from instep.errors import UserError
 from instep.tables.routing import NOWHERE, router
-from instep.targets.tables import arrow_type
 
 _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))
 

@@ -103,8 +103,8 @@ def _with_keys(wave: Wave, types: Sequence[ColumnType], name: str) -> tuple[pa.T
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from instep.arrow_types import arrow_type
     from instep.documents.rows import CHANGE_SCHEMA
-    from instep.sources.tables.arrow_types import arrow_type
 
     batches = [batch.filter(pc.invert(_apart(batch))) for batch in _changes(wave)]
     table = pa.Table.from_batches(batches, CHANGE_SCHEMA)

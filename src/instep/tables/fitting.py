@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import Column, ColumnType, TypeName
 from instep.errors import UserError
-from instep.targets.tables import arrow_type
 
 Values: TypeAlias = "pa.Array[Any]"
 

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import ColumnType
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key
 from instep.errors import UserError
-from instep.targets.tables import arrow_type
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, TIMESTAMP, Column
 from instep.domain.graph import GraphTable
 from instep.domain.rows import RowColumns
@@ -26,7 +27,7 @@ from instep.tables.fitting import Values, fitted
 from instep.tables.ids import row_ids, row_uri
 from instep.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
 from instep.tables.tally import Tally
-from instep.targets.tables import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema, arrow_type
+from instep.targets.tables import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType, TypeName
+from instep.domain.columns import BOOL, INT64, STRING, Column, ColumnType
 from instep.domain.graph import GraphTable
 from instep.domain.refs import is_entity_name
 from instep.domain.waves import Mark
@@ -277,28 +277,11 @@ def alias_owns(alias: str, physical: str) -> bool:
     return physical.startswith(f"{alias}__") and "__" not in physical[len(alias) + 2 :]
 
 
-def arrow_type(column: ColumnType) -> pa.DataType:
-    import pyarrow as pa
-
-    if column.name is TypeName.DECIMAL:
-        return pa.decimal128(column.precision, column.scale)
-    types: dict[TypeName, pa.DataType] = {
-        TypeName.BOOL: pa.bool_(),
-        TypeName.INT32: pa.int32(),
-        TypeName.INT64: pa.int64(),
-        TypeName.FLOAT32: pa.float32(),
-        TypeName.FLOAT64: pa.float64(),
-        TypeName.STRING: pa.string(),
-        TypeName.BYTES: pa.binary(),
-        TypeName.DATE: pa.date32(),
-        TypeName.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    }
-    return types[column.name]
-
-
 def arrow_schema(spec: TableSpec) -> pa.Schema:
     """Columns of its rows. Only key and bookkeeping are never null."""
     import pyarrow as pa
+
+    from instep.arrow_types import arrow_type
 
     never_null = {*spec.key, *(each.name for each in BOOKKEEPING)}
     return pa.schema(

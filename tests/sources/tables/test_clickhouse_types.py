@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from instep.arrow_types import arrow_schema
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import quoted
 from instep.domain.columns import INT64, STRING
 from instep.errors import UserError
-from instep.sources.tables.arrow_types import arrow_schema
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_reader import as_ours
 from instep.sources.tables.clickhouse_types import source_column

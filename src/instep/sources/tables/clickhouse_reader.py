@@ -17,12 +17,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from instep.arrow_types import arrow_schema
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import Overflow
 from instep.domain.columns import Column, ColumnType, TypeName
 from instep.errors import Away, Transient
 from instep.failures import packed
-from instep.sources.tables.arrow_types import arrow_schema
 
 #: Rows of a block; halved, down to the least, while the server says that they need too much memory.
 BLOCK_ROWS = 100_000

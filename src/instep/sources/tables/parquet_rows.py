@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import BOOL, BYTES, DATE, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key, KeyValue
 from instep.domain.row_documents import DocumentColumns
 from instep.errors import Transient, UserError
-from instep.sources.tables.arrow_types import arrow_type
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_identity import content_versions, row_versions

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import instep
 from instep.domain.refs import PartitionRef
+from instep.engine.spark import SparkEngine
 from instep.service.compose import Workshop
 from instep.service.documents.setup import DocumentSetup
 from instep.service.watch import REST
@@ -71,8 +73,8 @@ def site(tmp_path: Path, clock: Steps) -> Site:
     return Site(place, clock)
 
 
-def watch(site: Site, slow: Slow | None = None) -> None:
-    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock, engine="inline")
+def watch(site: Site, slow: Slow | None = None, engine: str = "inline") -> None:
+    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock, engine=engine)
     with closing(workshop):
         (setup,) = workshop.setups()
         assert isinstance(setup, DocumentSetup)
@@ -100,6 +102,23 @@ def test_what_changes_lands_and_what_does_not_makes_no_job(site: Site, clock: St
     effects = [(each.written, each.deleted) for each in (job.part(REF).counts for job in site.ledger.jobs())]
     assert effects == [(0, 1), (2, 0), (12, 0)]
     assert site.ledger.workers() == []
+
+
+@pytest.mark.spark
+def test_changes_land_in_the_session_that_is_there(site: Site, clock: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = []
+    run = SparkEngine.run
+
+    def watched(self: SparkEngine, *args: Any) -> Any:
+        sessions.append(self._spark.get().conf.get("spark.app.id"))
+        return run(self, *args)
+
+    monkeypatch.setattr(SparkEngine, "run", watched)
+    clock.steps = [lambda: corpus.write(site.place.docs, range(12, 13)), lambda: None]
+    watch(site, engine="spark")
+    assert site.place.wrong() == ""
+    assert [job.part(REF).counts.written for job in site.ledger.jobs()] == [1, 12]
+    assert sessions == sessions[:1] * 2
 
 
 def test_what_needs_a_person_is_said_and_nothing_is_deleted(site: Site, clock: Steps) -> None:

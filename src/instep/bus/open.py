@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from instep.bus.memory import MemoryStore
 from instep.bus.port import Bus
 from instep.bus.stored import Store, StoredBus
 from instep.domain.clock import Clock
 from instep.domain.nats_address import nats_address
 from instep.domain.timing import TIMING, Timing
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 
 
@@ -39,7 +37,11 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
 
 
 def _store(ledger: Ledger, clock: Clock) -> Store:
+    from instep.ledger.memory import MemoryLedger
+
     if isinstance(ledger, MemoryLedger):
+        from instep.bus.memory import MemoryStore
+
         return MemoryStore(clock)
 
     from instep.bus.ledger import LedgerStore

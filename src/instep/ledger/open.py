@@ -10,7 +10,6 @@ from instep.domain.clock import Clock
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.domain.timing import TIMING, Timing
 from instep.errors import Transient, UserError
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Led
 
     from instep.ledger.server import open_server
 
-    return open_server(address, read_only=read_only, timing=timing) or MemoryLedger(clock, timing)
+    return open_server(address, read_only=read_only, timing=timing) or _nothing(clock, timing)
 
 
 def _sqlite_path(rest: str) -> tuple[Path, float]:
@@ -65,9 +64,16 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
     return Path(path), float(seconds[1]) if seconds else BUSY_SECONDS
 
 
+def _nothing(clock: Clock, timing: Timing) -> Ledger:
+    """A ledger that is not there yet."""
+    from instep.ledger.memory import MemoryLedger
+
+    return MemoryLedger(clock, timing)
+
+
 def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float, timing: Timing) -> Ledger:
     if read_only and _absent(path):
-        return MemoryLedger(clock, timing)
+        return _nothing(clock, timing)
 
     # Imported here, so that a command that only learns that there is no ledger does not pay for it.
     from sqlalchemy.exc import DBAPIError
@@ -84,7 +90,7 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
             bring_up(engine, str(path))
         elif not _is_current(engine, str(path)):
             engine.dispose()
-            return MemoryLedger(clock, timing)
+            return _nothing(clock, timing)
     except DBAPIError as error:
         engine.dispose()
         known = explain(error.orig, str(path))

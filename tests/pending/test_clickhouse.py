@@ -11,6 +11,7 @@ import pytest
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import quoted
 from instep.domain.pending import QueueSpec
+from instep.pending.clickhouse import cleaning
 from instep.pending.clickhouse.store import ClickHousePending
 from instep.pending.port import PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
@@ -86,3 +87,22 @@ def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTab
     store.backfill(KEYS)
     demand_equal(store)
     assert len(read(store)) > 100
+
+
+def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = created(tables)
+    tables.played([1, 2, 3])
+    tables.cover([1, 2])
+    tables.uncover([1, 2, 9])
+    tables.cover([1], by=tables.names.players)
+    store.clean()
+    assert (store.counts().offered, store.counts().withdrawn) == (2, 1)
+    monkeypatch.setattr(cleaning, "_QUIET", "INTERVAL -1 MINUTE")
+    assert store.clean() == 2
+    assert (store.counts().offered, store.counts().withdrawn) == (2, 0)
+    tables.uncover([1], by=tables.names.players)
+    tables.played([9])
+    assert read(store) == [9, 3, 2, 1]
+    demand_equal(store)

@@ -83,7 +83,7 @@ def backfill(layout: Layout, keys: KeyRange) -> str:
     rows = source_keys(layout, layout.table(layout.spec.source.table), keys)
     return (
         f"WITH _present AS (SELECT {values} FROM (\n  {rows}) AS _row GROUP BY key),\n"
-        f"_pending AS (SELECT * FROM _present WHERE {layout.uncovered('_present.key')}),\n"
+        f"_pending AS (SELECT * FROM _present WHERE {layout.uncovered('_present.key', keys)}),\n"
         f"_added AS (INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {', '.join(columns)} FROM _pending\n"
         f"  WHERE {unoffered(layout, '_pending')})\n"
         "SELECT (SELECT count(*) FROM _present), (SELECT count(*) FROM _pending)"
@@ -99,7 +99,7 @@ def compare(layout: Layout, keys: KeyRange) -> str:
         f"WITH _pending AS MATERIALIZED (SELECT DISTINCT {key}::bigint AS key"
         f" FROM {layout.table(source.table)} AS {layout.called(source.table)}\n"
         f"  WHERE {held(source.where)} AND {layout.between(key, keys)}\n"
-        f"    AND {layout.uncovered(key)}),\n"
+        f"    AND {layout.uncovered(key, keys)}),\n"
         f"_offered AS MATERIALIZED (SELECT DISTINCT key FROM {layout.offers} WHERE {layout.between('key', keys)}),\n"
         "_missing AS MATERIALIZED (SELECT key FROM _pending EXCEPT SELECT key FROM _offered),\n"
         "_surplus AS MATERIALIZED (SELECT key FROM _offered EXCEPT SELECT key FROM _pending)\n"

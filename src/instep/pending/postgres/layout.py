@@ -108,9 +108,14 @@ class Layout:
         early = [] if settled is None or self.event_time is None else [f"{self.event_time} <= {moment(settled)}"]
         return f"EXISTS (SELECT {self.source_rows(key, *early)})"
 
-    def uncovered(self, key: str) -> str:
-        """Whether no cover holds: for many keys, as joins."""
-        return "\n    AND ".join(f"NOT EXISTS ({each})" for each in self._covering(key))
+    def uncovered(self, key: str, keys: KeyRange | None = None) -> str:
+        """Whether no cover holds: for many keys, as joins. That covers have only keys of the range is for PostgreSQL,
+        which would not conclude it, to read no others.
+        """
+        return "\n    AND ".join(
+            f"NOT EXISTS ({each} AND {self.between(f'{self.called(cover.table)}.{self.key_of(cover)}', keys)})"
+            for cover, each in zip(self.covers, self._covering(key), strict=True)
+        )
 
     def uncovered_each(self, key: str) -> str:
         """The same for a few keys, or an unknown number: by the index for each, and by no other plan."""

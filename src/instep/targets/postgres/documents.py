@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.domain.waves import Mark
-from instep.postgres.connection import Missing, Place, Session
+from instep.postgres.connection import Session
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres import (
     chunk_upkeep,
@@ -20,8 +20,8 @@ from instep.targets.postgres import (
     searching,
     serving,
     staging,
-    upkeep,
 )
+from instep.targets.postgres.aliased import AliasedIndexes
 from instep.targets.postgres.checking import checked
 from instep.targets.postgres.chunks import DocumentIndex
 from instep.targets.postgres.journal import Journal
@@ -32,30 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PostgresDocuments:
-    """Chunks of documents in a schema of a PostgreSQL database with pgvector
-    (`postgresql://user:password@host/database`).
-
-    `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
-    """
-
-    uri: str = field(repr=False)
-    schema: str = "public"
-    keep_seconds: float = 3600.0
-
-    kind: Literal["transactional"] = field(default="transactional", init=False)
-
-    def __post_init__(self) -> None:
-        self.place.demand_understood()
-
-    @property
-    def place(self) -> Place:
-        return Place(self.uri, self.schema)
-
-    @property
-    def shown(self) -> str:
-        """The address without secrets."""
-        return self.place.shown
+class PostgresDocuments(AliasedIndexes):
+    """Chunks of documents, with pgvector."""
 
     def check(self) -> None:
         with checked(self.place) as session, session.transaction():
@@ -118,11 +96,6 @@ class PostgresDocuments:
                 views.append(chunks.view(session, chunks.known(session, fitting(physical))))
             serving.promote(session, alias, physical, views, epoch=epoch)
 
-    def served(self, alias: str) -> str | None:
-        fitting(alias)
-        with self.place.session() as session:
-            return serving.served(session, alias)
-
     def rows(self, physical: str) -> int:
         with self._index(physical) as (session, index):
             return searching.count(session, index)
@@ -141,12 +114,6 @@ class PostgresDocuments:
                 return
             last, batch = found
             yield batch
-
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        fitting(alias)
-        with self.place.session() as session, contextlib.suppress(Missing):
-            return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
-        return []
 
     def drop(self, physical: str) -> None:
         fitting(physical)

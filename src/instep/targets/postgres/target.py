@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.postgres.connection import Missing, Name, Place, Session, names
+from instep.postgres.connection import Name, Session, names
 from instep.targets.postgres import committing, layout, merging, reading, registry, serving, staging, upkeep, values
+from instep.targets.postgres.aliased import AliasedIndexes
 from instep.targets.postgres.checking import checked
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import TableIndex, fitting_specs, known, stored_type
@@ -26,29 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PostgresTarget:
-    """Tables in a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
-
-    `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
-    """
-
-    uri: str = field(repr=False)
-    schema: str = "public"
-    keep_seconds: float = 3600.0
-
-    kind: Literal["transactional"] = field(default="transactional", init=False)
-
-    def __post_init__(self) -> None:
-        self.place.demand_understood()
-
-    @property
-    def place(self) -> Place:
-        return Place(self.uri, self.schema)
-
-    @property
-    def shown(self) -> str:
-        """The address without secrets."""
-        return self.place.shown
+class PostgresTarget(AliasedIndexes):
+    """Tables."""
 
     def check(self) -> None:
         with checked(self.place):
@@ -132,11 +112,6 @@ class PostgresTarget:
             views = [] if physical is None else _views(session, known(session, fitting(physical)))
             serving.promote(session, alias, physical, views, epoch=epoch, scope=scope)
 
-    def served(self, alias: str) -> str | None:
-        fitting(alias)
-        with self.place.session() as session:
-            return serving.served(session, alias)
-
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
             return reading.count(session, physical, spec_of(index.specs, kind))
@@ -179,12 +154,6 @@ class PostgresTarget:
             for spec in index.specs:
                 merging.delete(session, physical, spec, prefix=prefix, but=but)
             journal.take(scope, epoch)
-
-    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
-        fitting(alias)
-        with self.place.session() as session, contextlib.suppress(Missing):
-            return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
-        return []
 
     def drop(self, physical: str) -> None:
         fitting(physical)

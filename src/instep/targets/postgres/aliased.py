@@ -1,0 +1,48 @@
+"""What targets for tables and for documents are both: a schema of a database, in which aliases show indexes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from instep.postgres.connection import Missing, Place
+from instep.targets.postgres import serving, upkeep
+from instep.targets.postgres.registry import fitting
+
+
+@dataclass(frozen=True)
+class AliasedIndexes:
+    """In a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
+
+    `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
+    """
+
+    uri: str = field(repr=False)
+    schema: str = "public"
+    keep_seconds: float = 3600.0
+
+    kind: Literal["transactional"] = field(default="transactional", init=False)
+
+    def __post_init__(self) -> None:
+        self.place.demand_understood()
+
+    @property
+    def place(self) -> Place:
+        return Place(self.uri, self.schema)
+
+    @property
+    def shown(self) -> str:
+        """The address without secrets."""
+        return self.place.shown
+
+    def served(self, alias: str) -> str | None:
+        fitting(alias)
+        with self.place.session() as session:
+            return serving.served(session, alias)
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        fitting(alias)
+        with self.place.session() as session, contextlib.suppress(Missing):
+            return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
+        return []

@@ -51,6 +51,7 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.neighbours
 	@$(BIN)/python -m bench.vectors
 	@$(BIN)/python -m bench.giant
+	@$(BIN)/python -m bench.queue_postgres
 	@$(BIN)/python -m bench.queue
 
 lock: $(UV) ## Refresh requirements.lock to the newest versions that fit

@@ -1,7 +1,7 @@
 """Transactions that do not see each other: whatever is pending when they are done is offered.
 
-No writer ever waits or is refused because of the queue, so that every interleaving can be played in one thread, one step
-after the other. All that transactions may do to a key is done at once, with a key for each combination.
+No writer ever waits or is refused because of the queue, so that every interleaving can be played in one thread,
+one step after the other. All that transactions may do to a key is done at once, with a key for each combination.
 """
 
 from __future__ import annotations

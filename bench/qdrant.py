@@ -48,15 +48,17 @@ class Qdrant:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def settle(self) -> None:
-        """What lies in the system's memory goes to the disk, which a flush of either side would wait for."""
+        """Both open what is there, as a process that begins does. What lies in the system's memory goes to the disk,
+        which a flush of either side would wait for.
+        """
+        self.close()
         os.sync()
 
     def insert(self, rows: Iterable[pa.RecordBatch]) -> None:
-        made = self._folder / "bare"
-        made.mkdir(parents=True)
+        self._ours.mkdir(parents=True)
         vectors = edge.EdgeVectorParams(size=DIMENSIONS, distance=edge.Distance.Cosine)
         optimizers = edge.EdgeOptimizersConfig(indexing_threshold=_NEVER)
-        self._shard = edge.EdgeShard.create(str(made), edge.EdgeConfig(vectors=vectors, optimizers=optimizers))
+        self._shard = edge.EdgeShard.create(str(self._ours), edge.EdgeConfig(vectors=vectors, optimizers=optimizers))
         for name, kind in _indexes().items():
             self._shard.update(edge.UpdateOperation.create_field_index(name, kind))
         self._put(rows)
@@ -67,18 +69,18 @@ class Qdrant:
 
     def update(self, rows: Iterable[pa.RecordBatch], gone: Sequence[str]) -> None:
         self._put(rows)
-        self._shard.update(edge.UpdateOperation.delete_points([point_id(each) for each in gone]))
+        self._opened().update(edge.UpdateOperation.delete_points([point_id(each) for each in gone]))
         self._end()
 
     def delete(self, document_ids: Sequence[str]) -> None:
         for at in range(0, len(document_ids), DELETED_AT_ONCE):
             portion = edge.MatchAny(list(document_ids[at : at + DELETED_AT_ONCE]))
             where = edge.Filter(must=[edge.FieldCondition("document_id", match=portion)])
-            self._shard.update(edge.UpdateOperation.delete_points_by_filter(where))
+            self._opened().update(edge.UpdateOperation.delete_points_by_filter(where))
         self._end()
 
     def rows(self) -> int:
-        return int(self._shard.count(edge.CountRequest(exact=True)))
+        return int(self._opened().count(edge.CountRequest(exact=True)))
 
     def close(self) -> None:
         """What Instep has opened in this process too."""
@@ -88,8 +90,17 @@ class Qdrant:
         folder(self._theirs).close()
 
     @property
+    def _ours(self) -> Path:
+        return self._folder / "bare"
+
+    @property
     def _theirs(self) -> Path:
         return self._folder / "theirs"
+
+    def _opened(self) -> Any:
+        if self._shard is None:
+            self._shard = edge.EdgeShard.load(str(self._ours))
+        return self._shard
 
     def _end(self) -> None:
         self._shard.flush()
@@ -101,7 +112,7 @@ class Qdrant:
                 points = points_of(portion)
                 assert points.vectors is not None
                 each = zip(points.ids, points.vectors.tolist(), cast("Any", points.payloads), strict=True)
-                self._shard.update(edge.UpdateOperation.upsert_points([edge.Point(*one) for one in each]))
+                self._opened().update(edge.UpdateOperation.upsert_points([edge.Point(*one) for one in each]))
 
 
 def _portions(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -113,8 +113,9 @@ class JobView:
     """A job and how far it is.
 
     `units` are the documents or rows planned (`unit` says which; it is `unit` for a job on both), None when not all
-    were counted; `done` those of finished slices. `rate` is their number per second since the job began (pauses included),
-    `left` the seconds that the rest takes at that rate; both are None unless the job runs and something is done.
+    were counted; `done` those of finished slices. `rate` is their number per second since the job began (pauses
+    included), `left` the seconds that the rest takes at that rate; both are None unless the job runs and something is
+    done.
     """
 
     id: str

@@ -22,8 +22,6 @@ _KEEP = "10m"
 #: Of several copies of an index all questions go to the same one: what one answer showed no later one lacks.
 _ONE_COPY: Final[Mapping[str, str]] = {"preference": "instep"}
 
-_PATIENCE = "60s"
-
 
 @dataclass(frozen=True)
 class Indexes:
@@ -81,7 +79,7 @@ class Indexes:
             return
         self.connection.ask("PUT", path(index, "_settings"), {"index": dict(layout.SERVING)})
         self.refresh(index)
-        waited = {"wait_for_no_initializing_shards": "true", "wait_for_status": "yellow", "timeout": _PATIENCE}
+        waited = {"wait_for_no_initializing_shards": "true", "wait_for_status": "yellow"}
         # A cluster that takes longer answers 408: searches are right, and slower.
         with contextlib.suppress(UserError):
             self.connection.ask("GET", path("_cluster", "health", index), params=waited)

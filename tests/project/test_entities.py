@@ -39,7 +39,11 @@ def test_targets_of_documents(target: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("target", "entity", "says"),
     [
-        (CLICKHOUSE, DOCUMENTS, "documents need a target of the type lance, postgres, qdrant, milvus or opensearch, and this"),
+        (
+            CLICKHOUSE,
+            DOCUMENTS,
+            "documents need a target of the type lance, postgres, qdrant, milvus or opensearch, and this",
+        ),
         (
             QDRANT,
             TABLE,

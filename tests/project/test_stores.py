@@ -117,7 +117,7 @@ def test_options_are_texts_and_secret() -> None:
         (
             "type: clickhouse, uri: .instep/graph",
             "type: opensearch, uri: 'http://h', user: a, password: hunter2, api_key: b",
-            "cannot be set together with `user`",
+            "3 targets.graph.user: cannot be set together with `api_key`",
         ),
         (
             "type: clickhouse, uri: .i",

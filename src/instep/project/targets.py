@@ -145,8 +145,8 @@ class OpenSearchTarget(Variant):
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
-        if self.api_key is not None and (self.user is not None or self.password is not None):
-            raise problem("api_key", "cannot be set together with `user` and `password`", path=("api_key",))
+        if self.api_key is not None and self.user is not None:
+            raise problem("user", "cannot be set together with `api_key`", path=("user",))
         if (self.user is None) != (self.password is None):
             raise problem("user", "must be set together with `password`", path=("user",))
         return self

@@ -107,7 +107,7 @@ class Connection:
         from opensearchpy.exceptions import (
             AuthenticationException,
             AuthorizationException,
-            ConnectionError,  # noqa: A004 - that is its name
+            ConnectionError,
             SerializationError,
             TransportError,
         )

@@ -56,7 +56,6 @@ def _head(action: str, id: str, epoch: int) -> bytes:
 
 
 def _vectors(rows: pa.RecordBatch) -> list[list[float] | None]:
-    import numpy as np
 
     column: Any = rows.column("vector")
     flat: np.ndarray[Any, np.dtype[np.float32]] = column.flatten().to_numpy(zero_copy_only=False)

@@ -58,6 +58,6 @@ class Pace:
         )
 
     def within(self, bytes_: int) -> Pace:
-        """After the server said that more than this is too large: that will not change, so it is the most from now on."""
+        """After the server said that more than this is too large, which will not change: it is the most from now on."""
         rows, most, requests = self.most
         return replace(self, bytes=min(self.bytes, bytes_), most=(rows, min(most, bytes_), requests), quiet=0)

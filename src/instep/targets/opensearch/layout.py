@@ -77,7 +77,7 @@ def chunks_index(dimensions: int) -> dict[str, Any]:
 
 def is_building(settings: Mapping[str, Any]) -> bool:
     """By the flat settings of an index (`index.…`)."""
-    return settings.get("index.refresh_interval") == _BUILDING["refresh_interval"]
+    return bool(settings.get("index.refresh_interval") == _BUILDING["refresh_interval"])
 
 
 def drifted(mappings: Mapping[str, Any], dimensions: int) -> list[str]:

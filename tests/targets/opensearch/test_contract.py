@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,17 +12,11 @@ from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.port import DocumentTarget
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import Content
-from tests.servers.opensearch import running_opensearch
-
-
-@pytest.fixture(scope="session")
-def url() -> str:
-    return os.environ.get("OPENSEARCH_URL") or running_opensearch().url()
 
 
 @pytest.fixture
-def target(url: str) -> Iterator[OpenSearchTarget]:
-    target = OpenSearchTarget(url)
+def target(opensearch: str) -> Iterator[OpenSearchTarget]:
+    target = OpenSearchTarget(opensearch)
     yield target
     for name in target.indexes.names():
         target.indexes.drop(name)

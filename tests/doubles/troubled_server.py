@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-#: `status 429` and the like: answered without a word to the server; `unheard`: hung up before it heard of it; `lost`: it
-#: did what was asked, and the answer got lost; `short`: its answer lacks the last item; `half`: every second item is
-#: turned away with 429; `fine`: nothing goes wrong.
+#: `status 429` and the like: answered without a word to the server; `unheard`: hung up before it heard of it; `lost`:
+#: it did what was asked, and the answer got lost; `short`: its answer lacks the last item; `half`: every second item
+#: is turned away with 429; `fine`: nothing goes wrong.
 Trouble = str
 
 

@@ -60,4 +60,5 @@ def _vectors(rows: pa.RecordBatch) -> list[list[float] | None]:
     column: Any = rows.column("vector")
     flat: np.ndarray[Any, np.dtype[np.float32]] = column.flatten().to_numpy(zero_copy_only=False)
     vectors = flat.reshape(rows.num_rows, -1)
-    return [vector if any_ else None for vector, any_ in zip(vectors.tolist(), vectors.any(axis=1), strict=True)]
+    directed: list[bool] = (vectors != 0).any(axis=1).tolist()
+    return [vector if has else None for vector, has in zip(vectors.tolist(), directed, strict=True)]

@@ -71,10 +71,11 @@ def demanded(indexes: Indexes, physical: str) -> int:
 def row(indexes: Indexes, physical: str, id: str) -> StoredRow | None:
     """See `DocumentTarget.row`."""
     columns = {name: RENAMED.get(column, column) for name, column in ORIGIN.items()}
-    either = [{"term": {column: id}} for column in ("chunk_id", "document_id")]
     # A chunk's own id counts more than that of a document with the same id.
-    either[0] = {"constant_score": {"filter": either[0], "boost": 2}}
-    either[1] = {"constant_score": {"filter": either[1], "boost": 1}}
+    either = [
+        {"constant_score": {"filter": {"term": {column: id}}, "boost": boost}}
+        for column, boost in (("chunk_id", 2), ("document_id", 1))
+    ]
     body = {
         "query": {"bool": {"should": either}},
         "sort": [{"_score": "desc"}, {"chunk_index": "asc"}],

@@ -82,7 +82,7 @@ class OpenSearchChunkWriter:
                 change.refuse(document_id, f"OpenSearch refused it: {reason}")
             new = set(change.rows.column("chunk_id").to_pylist())
             gone = zip(change.stale["document_id"].to_pylist(), change.stale["chunk_id"].to_pylist(), strict=True)
-            stale = [chunk for document, chunk in gone if chunk not in new and document not in refused]
+            stale = [str(chunk) for document, chunk in gone if chunk not in new and document not in refused]
             self._bulk.send(deletes(stale, self._epoch))
             written, removed = written + change.rows.num_rows, removed + len(stale)
         return json.dumps({"written": written, "removed": removed}).encode()

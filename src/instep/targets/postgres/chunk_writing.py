@@ -99,7 +99,7 @@ class PostgresChunkWriter:
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         output: Output | None = None
         stale: list[int] = []
-        for rows, gone in changes:
+        for rows, gone, _ in changes:
             stale += gone.column("locator").combine_chunks().to_numpy().tolist()
             if rows.num_rows:
                 output = output or self._output()

@@ -47,11 +47,7 @@ class Taken(UserError):
 
 
 class Unavailable(Exception):
-    """Worth another try. `busy`: it is there, and asks for patience."""
-
-    def __init__(self, said: str, *, busy: bool) -> None:
-        super().__init__(said)
-        self.busy = busy
+    """Worth another try."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Connection:
         with self._understood():
             answer = client.transport.perform_request(method, path, params=dict(params or {}), body=body)
         if not isinstance(answer, dict):
-            raise Unavailable(f"it answered something else than expected: {str(answer)[:100]!r}", busy=False)
+            raise Unavailable(f"it answered something else than expected: {str(answer)[:100]!r}")
         return answer
 
     @contextlib.contextmanager
@@ -115,9 +111,9 @@ class Connection:
         try:
             yield
         except ConnectionError as error:
-            raise Unavailable(f"it cannot be reached: {self._hushed(error.error)}", busy=False) from None
+            raise Unavailable(f"it cannot be reached: {self._hushed(error.error)}") from None
         except SerializationError:
-            raise Unavailable("its answer cannot be read", busy=False) from None
+            raise Unavailable("its answer cannot be read") from None
         except (AuthenticationException, AuthorizationException) as error:
             raise self._meant(int(error.status_code), self._hushed(_reason(error))) from None
         except TransportError as error:
@@ -127,7 +123,7 @@ class Connection:
         if status == _REQUEST_TOO_LARGE:
             return TooLarge(f"{self.shown}: {reason}")
         if status == _TOO_MANY or status >= _SERVER_ERROR:
-            return Unavailable(f"it answered {status}: {reason}", busy=status in (_TOO_MANY, 503))
+            return Unavailable(f"it answered {status}: {reason}")
         if "flood-stage" in reason or "read-only-allow-delete" in reason:
             return UserError("no space left for the index", where=self.shown, hint="Free some space, then run again.")
         if status in _REFUSED:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from instep.errors import Away, Transient, UserError
 from instep.targets.opensearch import layout
-from instep.targets.opensearch.connection import Connection, Missing, Taken, path
+from instep.targets.opensearch.connection import Connection, Missing, Taken, Unavailable, path
 from instep.targets.opensearch.names import STATE, coded, decoded
 
 #: Points in time, by which contents are read, came with this version.
@@ -68,9 +68,6 @@ class Indexes:
         """Whoever searches from now on finds what was confirmed until now."""
         self.connection.ask("POST", path(index, "_refresh"), params={"ignore_unavailable": "true"})
 
-    def flush(self, index: str) -> None:
-        self.connection.ask("POST", path(index, "_flush"), params={"ignore_unavailable": "true"})
-
     def serve(self, name: str) -> None:
         """End of building: refreshed by itself, with replicas, which are waited for a while."""
         index = coded(name)
@@ -86,8 +83,8 @@ class Indexes:
 
     def expunge(self, name: str) -> None:
         """Free what was deleted. It may take longer than an answer is waited for: then it goes on by itself."""
-        with contextlib.suppress(Transient):
-            self.connection.ask("POST", path(coded(name), "_forcemerge"), params={"only_expunge_deletes": "true"})
+        with contextlib.suppress(Unavailable):
+            self.connection.once("POST", path(coded(name), "_forcemerge"), params={"only_expunge_deletes": "true"})
 
     # -- aliases -------------------------------------------------------------------------------
 

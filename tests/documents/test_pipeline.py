@@ -34,7 +34,7 @@ from instep.domain.waves import Failure, Mark, SliceOutcome, Wave, WaveSlice
 from instep.errors import Transient
 from instep.outcomes import task_outcomes
 from instep.sources.files import FilesSource
-from instep.targets.port import row_schema
+from instep.targets.port import ChunkChanges, row_schema
 from tests.documents.endpoint import Answer, Endpoint, good, serving
 from tests.doubles.memory_target import MemoryTarget, MemoryWriter
 
@@ -327,6 +327,38 @@ class TestFailures:
         monkeypatch.undo()
         project.sync(retry=True)
         assert project.stored() == project.expected({"a.txt": paragraphs(1, 5, 7, 6), "b.txt": paragraphs(3, 4)})
+
+    def test_what_the_index_refuses_in_the_end_fails_its_document_alone(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage = MemoryWriter.stage
+
+        def refusing(self: MemoryWriter, changes: Iterator[ChunkChanges]) -> bytes:
+            return stage(self, (change for change in changes if not _refused(change)))
+
+        monkeypatch.setattr(MemoryWriter, "stage", refusing)
+        project.put("a.txt", "poison")
+        counts = project.sync()
+        assert (counts.written, counts.failed, counts.rows_written) == (0, 1, 0)
+        assert (project.failures["a.txt"].stage, project.failures["a.txt"].reason) == ("write", "too bad")
+        monkeypatch.undo()
+        project.put("b.txt", "fine")
+        project.sync(retry=True)
+        assert project.stored() == project.expected({"a.txt": "poison", "b.txt": "fine"})
+
+
+def _refused(change: ChunkChanges) -> bool:
+    """Says so of documents with poison in them."""
+    bad = [
+        document
+        for document, text in zip(
+            *(change.rows.column(name).to_pylist() for name in ("document_id", "text")), strict=True
+        )
+        if "poison" in text
+    ]
+    for each in bad:
+        change.refuse(each, "too bad")
+    return bool(bad)
 
 
 def _other(rows: pa.Table) -> pa.Table:

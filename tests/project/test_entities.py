@@ -19,6 +19,7 @@ POSTGRES = {"type": "postgres", "uri": "postgresql://h/db"}
 QDRANT = {"type": "qdrant", "uri": "qdrant"}
 MILVUS = {"type": "milvus", "uri": "milvus.db"}
 LANCE = {"type": "lance", "uri": "index"}
+OPENSEARCH = {"type": "opensearch", "uri": "http://h:9200"}
 
 
 def project(target: dict[str, str] = LANCE, **entities: dict[str, Any]) -> Project:
@@ -30,7 +31,7 @@ def test_targets_of_tables(target: dict[str, str]) -> None:
     assert project(target, User=TABLE).target_of("User") == "only"
 
 
-@pytest.mark.parametrize("target", [LANCE, POSTGRES, QDRANT, MILVUS])
+@pytest.mark.parametrize("target", [LANCE, POSTGRES, QDRANT, MILVUS, OPENSEARCH])
 def test_targets_of_documents(target: dict[str, str]) -> None:
     assert project(target, Notes=DOCUMENTS).target_of("Notes") == "only"
 
@@ -38,7 +39,11 @@ def test_targets_of_documents(target: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("target", "entity", "says"),
     [
-        (CLICKHOUSE, DOCUMENTS, "documents need a target of the type lance, postgres, qdrant or milvus, and this one"),
+        (
+            CLICKHOUSE,
+            DOCUMENTS,
+            "documents need a target of the type lance, postgres, qdrant, milvus or opensearch, and this",
+        ),
         (
             QDRANT,
             TABLE,

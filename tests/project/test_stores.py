@@ -108,6 +108,22 @@ def test_options_are_texts_and_secret() -> None:
             "type: milvus, uri: m.db, partition_prefix: 1-a, x: .i",
             "3 targets.graph.partition_prefix: must be letters, digits and underscores",
         ),
+        ("type: clickhouse, uri: .i", "type: opensearch, uri: 'https://a:hunter2@h', x: .i", "must look like https://"),
+        (
+            "type: clickhouse, uri: .instep/graph",
+            "type: opensearch, uri: 'http://h', user: a",
+            "together with `password`",
+        ),
+        (
+            "type: clickhouse, uri: .instep/graph",
+            "type: opensearch, uri: 'http://h', user: a, password: hunter2, api_key: b",
+            "3 targets.graph.user: cannot be set together with `api_key`",
+        ),
+        (
+            "type: clickhouse, uri: .i",
+            "type: opensearch, uri: http://h, max_payload_bytes: 100000001, x: .i",
+            "max_payload_bytes",
+        ),
     ],
 )
 def test_stores_that_are_refused(reject: Reject, old: str, new: str, says: str) -> None:
@@ -128,6 +144,8 @@ def test_addresses_are_no_part_of_what_is_shown() -> None:
     declared = [TARGETS.validate_python(server), TARGETS.validate_python(database), SOURCES.validate_python(source)]
     declared.append(TARGETS.validate_python({"type": "qdrant", "uri": "http://h:6333", "api_key": "hunter2"}))
     declared.append(TARGETS.validate_python({"type": "milvus", "uri": "http://h/db", "token": "ann:hunter2"}))
+    search = {"type": "opensearch", "uri": "http://h", "user": "ann", "password": "hunter2"}
+    declared.append(TARGETS.validate_python(search))
     assert "hunter2" not in repr(declared)
     assert isinstance(declared[1], PostgresTarget)
     assert (declared[1].uri, declared[1].schema_) == ("postgres://ann:hunter2@h/db", "shop")

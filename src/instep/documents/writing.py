@@ -128,11 +128,14 @@ class Writer:
 
     def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
         for group in whole_documents(chunks):
-            change = self._group(group)
+            ends, effects, change = self._group(group)
             if change.rows.num_rows or change.stale.num_rows:
                 yield change
+            # What was refused meanwhile is among the flaws.
+            for place, each in enumerate(ends):
+                _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
 
-    def _group(self, group: pa.Table) -> ChunkChanges:
+    def _group(self, group: pa.Table) -> tuple[list[_End], _Effects, ChunkChanges]:
         """Compare some whole documents with what is stored of them, and embed what is missing."""
         import numpy as np
 
@@ -176,11 +179,14 @@ class Writer:
             stored_digest=document_digests(_chunk_digests(existing), stored_owner, len(ends)),
             flaws=flaws,
         )
-        for place, each in enumerate(ends):
-            _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
+        places_of = {each.document_id: place for place, each in enumerate(ends)}
+
+        def refuse(document_id: str, reason: str) -> None:
+            flaws.setdefault(places_of[document_id], ("write", reason))
+
         staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
         removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
-        return ChunkChanges(staged, existing.filter(pa.array(stale)), removed)
+        return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse)
 
     def _require_one_end(self, ends: list[_End]) -> None:
         """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that

@@ -30,7 +30,15 @@ from instep.project.sources import (
 )
 from instep.project.spark import Spark
 from instep.project.tables import Changes, Edge, End, Node, TableEntity
-from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget, Target
+from instep.project.targets import (
+    ClickHouseTarget,
+    LanceTarget,
+    MilvusTarget,
+    OpenSearchTarget,
+    PostgresTarget,
+    QdrantTarget,
+    Target,
+)
 
 __all__ = [
     "DEFAULT_EXCLUDE",
@@ -56,6 +64,7 @@ __all__ = [
     "MilvusTarget",
     "Node",
     "OpenAIEmbed",
+    "OpenSearchTarget",
     "PostgresTarget",
     "Problem",
     "Project",

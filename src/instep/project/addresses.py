@@ -77,3 +77,11 @@ def milvus_uri(value: str) -> str:
             "as `token` beside it",
         )
     return value
+
+
+def opensearch_uri(value: str) -> str:
+    if not _HTTP_SERVER.fullmatch(value):
+        raise problem(
+            "uri", "must look like https://host:9200 (or http), with `user` and `password`, or `api_key`, beside it"
+        )
+    return value

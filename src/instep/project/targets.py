@@ -12,6 +12,7 @@ from instep.project.addresses import (
     is_clickhouse_server,
     is_url,
     milvus_uri,
+    opensearch_uri,
     postgres_uri,
     qdrant_uri,
 )
@@ -122,15 +123,44 @@ class MilvusTarget(Variant):
         return value
 
 
-Target: TypeAlias = LanceTarget | ClickHouseTarget | PostgresTarget | QdrantTarget | MilvusTarget
+class OpenSearchTarget(Variant):
+    """Indexes of an OpenSearch server, with its plugin k-NN."""
+
+    type: Literal["opensearch"] = "opensearch"
+    """`opensearch`: for documents."""
+    uri: Text = Field(repr=False)
+    """Server: `https://host:9200` (or `http`), without user and password."""
+    user: Text | None = None
+    """User of the server."""
+    password: SecretStr | None = None
+    """The user's password; write `${OPENSEARCH_PASSWORD}`, never the password itself."""
+    api_key: SecretStr | None = None
+    """Key in place of user and password; write `${OPENSEARCH_API_KEY}`, never the key itself."""
+    max_payload_bytes: int = Field(default=10_000_000, ge=100_000, le=100_000_000)
+    """Bytes of one bulk request at most; a server takes 100 MB, unless it is told otherwise."""
+    max_requests: int = Field(default=4, ge=1, le=32)
+    """Bulk requests of one task in flight at most."""
+
+    _address = field_validator("uri")(opensearch_uri)
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.api_key is not None and self.user is not None:
+            raise problem("user", "cannot be set together with `api_key`", path=("user",))
+        if (self.user is None) != (self.password is None):
+            raise problem("user", "must be set together with `password`", path=("user",))
+        return self
+
+
+Target: TypeAlias = LanceTarget | ClickHouseTarget | PostgresTarget | QdrantTarget | MilvusTarget | OpenSearchTarget
 DeclaredTarget: TypeAlias = Annotated[
     Target,
     Field(discriminator="type"),
-    typed("lance", "clickhouse", "postgres", "qdrant", "milvus"),
+    typed("lance", "clickhouse", "postgres", "qdrant", "milvus", "opensearch"),
 ]
 
 #: What takes documents, and what takes tables, by its `type`.
-DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus")
+DOCUMENT_TARGETS: Final = ("lance", "postgres", "qdrant", "milvus", "opensearch")
 TABLE_TARGETS: Final = ("lance", "clickhouse", "postgres")
 
 

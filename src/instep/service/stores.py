@@ -5,7 +5,14 @@ from __future__ import annotations
 from pydantic import SecretStr
 
 from instep.project import Project
-from instep.project.targets import ClickHouseTarget, LanceTarget, MilvusTarget, PostgresTarget, QdrantTarget
+from instep.project.targets import (
+    ClickHouseTarget,
+    LanceTarget,
+    MilvusTarget,
+    OpenSearchTarget,
+    PostgresTarget,
+    QdrantTarget,
+)
 from instep.targets.port import DocumentTarget
 from instep.targets.tables import TableTarget
 
@@ -24,6 +31,17 @@ def document_target(project: Project, name: str) -> DocumentTarget:
         from instep.targets.milvus.target import MilvusTarget as Milvus
 
         return Milvus(declared.uri, _clear(declared.token), declared.partition_prefix)
+    if isinstance(declared, OpenSearchTarget):
+        from instep.targets.opensearch.target import OpenSearchTarget as OpenSearch
+
+        return OpenSearch(
+            declared.uri,
+            declared.user,
+            _clear(declared.password),
+            _clear(declared.api_key),
+            declared.max_payload_bytes,
+            declared.max_requests,
+        )
     assert isinstance(declared, PostgresTarget), "others take no documents, which the project has been checked for"
     from instep.targets.postgres.documents import PostgresDocuments
 

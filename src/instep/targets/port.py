@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from instep.domain.waves import Mark
+from instep.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,15 +70,23 @@ def contents_schema() -> pa.Schema:
     return pa.schema([rows.field(name) for name in rows.names[: rows.names.index("chunk_index") + 1]])
 
 
+def _nobody_is_told(document_id: str, reason: str) -> None:
+    raise UserError(f"document {document_id!r}: {reason}")
+
+
 class ChunkChanges(NamedTuple):
     """Changes of some whole documents: rows (of `row_schema`) to add, and rows (of
     `existing_schema`) to remove. An updated chunk is in both. `removed` are documents of which no row is left: what is
     `stale` of them may also be removed by their ids.
+
+    `refuse` takes a document_id, and why the index did not take the document after all: told before the next changes
+    are asked for, it is that document's failure. Nothing stale of it is removed.
     """
 
     rows: pa.RecordBatch
     stale: pa.Table
     removed: Sequence[str] = ()
+    refuse: Callable[[str, str], None] = _nobody_is_told
 
 
 class ChunkWriter(Protocol):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from instep.errors import Conflict, Fenced, UserError
+from instep.errors import UserError
+from instep.targets.journal import decided
 from instep.targets.qdrant.collections import Collections
 from instep.targets.qdrant.journal import Log
 
@@ -15,28 +13,13 @@ def promote(collections: Collections, alias: str, physical: str | None, epoch: i
     if alias in collections.names():
         raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=collections.shown)
     log = _log(collections, alias)
-    while not _decided(log, log.head(), alias, physical, epoch):
-        pass
+    decided(log, alias, physical, epoch)
     _show(collections, log, alias)
 
 
 def served(collections: Collections, alias: str) -> str | None:
     head = _log(collections, alias).head()
     return None if head is None else head["physical"]
-
-
-def _decided(log: Log, head: Mapping[str, Any] | None, alias: str, physical: str | None, epoch: int) -> bool:
-    """Whether the log says it; False when somebody else was quicker."""
-    if head is not None and head["epoch"] > epoch:
-        raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {head['epoch']}")
-    if head is not None and head["epoch"] == epoch:
-        if head["physical"] != physical:
-            raise Conflict(f"alias {alias!r}: epoch {epoch} serves {head['physical']}, so it cannot serve {physical}")
-        return True
-    if not log.add(head["seq"] + 1 if head else 0, entry="promoted", epoch=epoch, physical=physical):
-        return False
-    log.settle()
-    return True
 
 
 def _show(collections: Collections, log: Log, alias: str) -> None:

@@ -1,0 +1,178 @@
+"""What was fenced and committed in one index, and what was promoted under one alias, on targets that have no
+transactions: logs whose entries are never written over.
+
+Of two writers who add the same number one finds that it came second, and looks again at what is there. So what is
+checked before an entry is added still holds when it is in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from instep.domain.waves import Mark
+from instep.errors import Conflict, Fenced, UserError
+
+Entry = Mapping[str, Any]
+
+
+class Log(Protocol):
+    """Entries numbered from 0 without a gap; `name` is the index or alias it is of."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without secrets."""
+
+    def head(self) -> Entry | None:
+        """The last entry."""
+
+    def add(self, seq: int, **said: Any) -> bool:
+        """Whether it is in under this number: False when another one is."""
+
+    def settle(self) -> None:
+        """What was added outlives the machine's power."""
+
+    def entry(self, seq: int) -> Entry | None: ...
+
+    def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
+        """Those after number `since`, of these slices or all; in no order."""
+
+    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
+        """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
+
+    def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes: ...
+
+    def forget(self, epoch: int, keep_seconds: float) -> None:
+        """Drop what was said under epochs before this one, once it is old."""
+
+    def drop(self) -> None: ...
+
+
+def now() -> int:
+    """Milliseconds, as entries say when they were made."""
+    return int(time.time() * 1000)
+
+
+def decided(log: Log, alias: str, physical: str | None, epoch: int) -> None:
+    """The log of an alias says that this epoch serves that index. See `IndexTarget.promote`."""
+    while True:
+        head = log.head()
+        if head is not None and head["epoch"] > epoch:
+            raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {head['epoch']}")
+        if head is not None and head["epoch"] == epoch:
+            if head["physical"] != physical:
+                serves = f"epoch {epoch} serves {head['physical']}"
+                raise Conflict(f"alias {alias!r}: {serves}, so it cannot serve {physical}")
+            return
+        if log.add(head["seq"] + 1 if head else 0, entry="promoted", epoch=epoch, physical=physical):
+            log.settle()
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The log of one physical index. The number of an entry is a version of the index."""
+
+    log: Log
+
+    def begin(self) -> None:
+        """Before the index is there: should it never be complete, it can still be told how long that is ago."""
+        self.log.add(0, entry="begun", epoch=0)
+
+    def made(self) -> None:
+        self.log.add(1, entry="made", epoch=0)
+
+    @property
+    def complete(self) -> bool:
+        head = self.log.head()
+        return head is not None and head["seq"] > 0
+
+    def idle(self) -> float:
+        """Seconds since something was said; without end if nothing ever was."""
+        head = self.log.head()
+        return float("inf") if head is None else (now() - int(head["at"])) / 1000
+
+    def epoch(self, version: int) -> int:
+        """The one that made this version."""
+        entry = self.log.entry(version)
+        if entry is None:
+            raise Fenced(f"{self.log.name}: version {version} is no longer known")
+        return int(entry["epoch"])
+
+    def demand(self, epoch: int, head: Entry | None = None) -> Entry:
+        """The last entry. Raises `Fenced` when it is of a newer epoch."""
+        head = head or self.log.head()
+        if head is None:
+            raise UserError(
+                f"there is no index {self.log.name!r}",
+                where=self.log.shown,
+                hint="Build it with: instep run",
+            )
+        if head["epoch"] > epoch:
+            raise Fenced(f"{self.log.name}: epoch {epoch} was superseded by epoch {head['epoch']}")
+        return head
+
+    def fence(self, epoch: int, marks: Sequence[Mark]) -> int:
+        """See `DocumentTarget.fence`."""
+        slices, said = _slices(marks), [[mark.slice_id, mark.fence, 0] for mark in marks]
+        while True:
+            # What is looked at after the last entry was read is still so if another one can be added to it.
+            seq = self.demand(epoch)["seq"] + 1
+            _refuse(self.log.entries(since=-1, slice_ids=slices), marks)
+            if self.log.add(seq, entry="fence", epoch=epoch, marks=said, slices=slices):
+                return int(seq)
+
+    def commit(self, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
+        """See `DocumentTarget.commit`."""
+        while True:
+            head = self.log.head()
+            since = list(self.log.entries(since=base))
+            for entry in since:
+                if entry["entry"] == "commit" and entry["attempt"] == attempt:
+                    return int(entry["seq"])
+            seq = self.demand(epoch, head)["seq"] + 1
+            _refuse(since, marks)
+            said = self.log.keep(attempt, marks, epoch)
+            if self.log.add(seq, entry="commit", epoch=epoch, attempt=attempt, marks=said, slices=_slices(marks)):
+                return int(seq)
+
+    def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
+        """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""
+        wanted = set(slice_ids)
+        best: dict[str, tuple[int, int, str, int]] = {}
+        for entry in self.log.entries(since=since, slice_ids=sorted(wanted)):
+            if entry["entry"] == "commit":
+                for slice_id, fence, pieces in entry["marks"]:
+                    this = (fence, entry["seq"], entry["attempt"], pieces)
+                    if slice_id in wanted and this > best.get(slice_id, (-1, -1, "", 0)):
+                        best[slice_id] = this
+        return {
+            slice_id: self.log.kept(attempt, slice_id, fence, pieces)
+            for slice_id, (fence, _, attempt, pieces) in best.items()
+        }
+
+    def forget(self, keep_seconds: float) -> None:
+        head = self.log.head()
+        if head is not None:
+            self.log.forget(head["epoch"], keep_seconds)
+            self.log.settle()
+
+
+def _slices(marks: Sequence[Mark]) -> list[str]:
+    return sorted({mark.slice_id for mark in marks})
+
+
+def _refuse(entries: Iterable[Entry], marks: Sequence[Mark]) -> None:
+    """Raises `Fenced` when one of the marks is of an older fence than an entry's of the same slice."""
+    own: dict[str, int] = {}
+    for mark in marks:
+        own[mark.slice_id] = max(mark.fence, own.get(mark.slice_id, mark.fence))
+    for entry in entries:
+        for slice_id, fence, _ in entry.get("marks") or ():
+            if fence > own.get(slice_id, fence):
+                raise Fenced(f"slice {slice_id}: fence {own[slice_id]} was superseded by {fence}")

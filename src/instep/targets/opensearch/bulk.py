@@ -1,0 +1,178 @@
+"""Items to the server in bulk requests, some of them at once, and not faster than it takes them.
+
+An item is in when the answer says so by its id; whatever else happened to a request, its items go again: they may,
+since an id and an epoch say all that they do. During an outage the breaker waits, and no try is spent.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from instep.domain.breaker import Backoff, Breaker
+from instep.errors import Fenced, Transient
+from instep.targets.opensearch.connection import Connection, TooLarge, Unavailable, path
+from instep.targets.opensearch.items import Item
+from instep.targets.opensearch.pressure import Pace
+
+#: Seconds that a server may be away, or busy, without anything getting in.
+_PATIENCE: Final = 600.0
+
+_FIRST_WAIT: Final = 0.2
+_LONGEST_WAIT: Final = 10.0
+
+_DONE: Final = (200, 201)
+_NOT_FOUND: Final = 404
+_NEWER: Final = 409
+_TOO_MANY: Final = 429
+_SERVER_ERROR: Final = 500
+
+Part = Sequence[Item]
+
+
+class _Answer(NamedTuple):
+    """What became of one request: items to send again, why; items that are no good, and why; who was newer."""
+
+    part: Part
+    again: Sequence[Item] = ()
+    trouble: str = ""
+    large: str = ""
+    refused: Sequence[tuple[Item, str]] = ()
+    newer: str = ""
+
+
+@dataclass
+class Bulk:
+    """Requests of one task to one index. Not shared between threads."""
+
+    connection: Connection
+    index: str
+    pace: Pace
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _breaker: Breaker = field(default_factory=Breaker, init=False)
+    _trouble_since: float | None = field(default=None, init=False)
+    _tried: int = field(default=0, init=False)
+
+    def send(self, items: Iterable[Item]) -> list[tuple[Item, str]]:
+        """Returns when all of them are in, but for those that the server refuses, with its reasons. Raises `Fenced`
+        when a newer epoch has been at one of them, `Transient` when the server has been away for too long.
+        """
+        fresh, waiting = iter(items), deque[Part]()
+        refused: list[tuple[Item, str]] = []
+        newer = ""
+        with ThreadPoolExecutor(self.pace.most[2], thread_name_prefix="instep-bulk") as pool:
+            running: set[Future[_Answer]] = set()
+            held: list[Item] = []
+            while True:
+                while len(running) < self.pace.requests:
+                    part = waiting.popleft() if waiting else self._next(fresh, held)
+                    if not part:
+                        break
+                    running.add(pool.submit(self._post, part))
+                if not running:
+                    break
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    answer = each.result()
+                    refused += answer.refused
+                    newer = newer or answer.newer
+                    waiting.extend(self._weighed(answer, refused))
+        if newer:
+            raise Fenced(newer)
+        return refused
+
+    def _next(self, fresh: Iterator[Item], held: list[Item]) -> Part:
+        """As many as one request may hold now; one that is too large by itself goes alone. `held` is what was taken
+        and did not fit.
+        """
+        part: list[Item] = []
+        size = 0
+        while len(part) < self.pace.rows:
+            item = held.pop() if held else next(fresh, None)
+            if item is None:
+                break
+            if part and size + len(item.lines) > self.pace.bytes:
+                held.append(item)
+                break
+            part.append(item)
+            size += len(item.lines)
+        return part
+
+    def _weighed(self, answer: _Answer, refused: list[tuple[Item, str]]) -> list[Part]:
+        """What has to go again, in which parts; the pace follows what the server says."""
+        if answer.large:
+            size = sum(len(each.lines) for each in answer.part)
+            if len(answer.part) == 1:
+                refused.append((answer.part[0], answer.large))
+                return []
+            half = len(answer.part) // 2
+            self.pace = self.pace.within(size // 2)
+            return [answer.part[:half], answer.part[half:]]
+        if not answer.trouble:
+            self.pace, self._breaker = self.pace.calm(), self._breaker.succeeded()
+            self._trouble_since, self._tried = None, 0
+            return []
+        self.pace = self.pace.slowed()
+        if len(answer.again) < len(answer.part):
+            # It is there, and takes some.
+            self._trouble_since, self._breaker = None, self._breaker.succeeded()
+        self._wait(answer.trouble)
+        return self._cut(answer.again)
+
+    def _cut(self, items: Sequence[Item]) -> list[Part]:
+        fresh, held, parts = iter(items), list[Item](), list[Part]()
+        while part := self._next(fresh, held):
+            parts.append(part)
+        return parts
+
+    def _wait(self, trouble: str) -> None:
+        now = self.clock()
+        since = self._trouble_since = now if self._trouble_since is None else self._trouble_since
+        if now - since > _PATIENCE:
+            raise Transient(f"{self.connection.shown}: {trouble}")
+        self._tried += 1
+        self._breaker = self._breaker.failed(now)
+        pause = Backoff(_FIRST_WAIT, _LONGEST_WAIT, random.random).pause(self._tried)
+        self.sleep(max(pause, self._breaker.wait(now)))
+
+    def _post(self, part: Part) -> _Answer:
+        try:
+            answer = self.connection.once("POST", path(self.index, "_bulk"), b"".join(each.lines for each in part))
+        except TooLarge as error:
+            return _Answer(part, large=str(error))
+        except Unavailable as error:
+            return _Answer(part, again=part, trouble=str(error))
+        return _understood(part, answer)
+
+
+def _understood(part: Part, answer: dict[str, Any]) -> _Answer:
+    """Every item has to be confirmed: by its place and its id."""
+    said = answer.get("items")
+    if not isinstance(said, list) or len(said) != len(part):
+        return _Answer(part, again=part, trouble="its answer does not say what became of all rows")
+    again: list[Item] = []
+    refused: list[tuple[Item, str]] = []
+    trouble = newer = ""
+    for item, each in zip(part, said, strict=True):
+        result = each.get(item.action) or {}
+        status, error = result.get("status", 0), result.get("error") or {}
+        reason = f"{error.get('type')}: {error.get('reason')}"
+        if result.get("_id") != item.chunk_id or not status:
+            again.append(item)
+            trouble = trouble or "its answer does not say what became of all rows"
+        elif status in _DONE or (status == _NOT_FOUND and item.action == "delete" and not error):
+            continue
+        elif status == _NEWER:
+            newer = reason
+        elif status == _TOO_MANY or status >= _SERVER_ERROR:
+            again.append(item)
+            trouble = trouble or f"it answered {status}: {reason}"
+        else:
+            refused.append((item, reason))
+    return _Answer(part, again, trouble, "", refused, newer)

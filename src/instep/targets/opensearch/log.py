@@ -1,0 +1,135 @@
+"""The log of `instep.targets.journal` in an index of its own: an entry is a document that is only ever created.
+
+Whether one is in, the server decides by its id. Before anything is looked for the index is refreshed, so that what
+was confirmed to anybody is found.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.identity import content_hash
+from instep.domain.waves import Mark
+from instep.targets.journal import Entry, Journal, now
+from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.layout import STATE_INDEX
+from instep.targets.opensearch.names import STATE
+
+#: Characters of outcomes in one document and in one request, and documents in one request.
+_PIECE = 4 * 1024 * 1024
+_PIECES_AT_ONCE = 1_000
+#: Slices in one question, and entries in one answer.
+_SLICES_AT_ONCE = 200
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """See `instep.targets.journal.Log`."""
+
+    indexes: Indexes
+    name: str
+
+    @property
+    def shown(self) -> str:
+        return self.indexes.shown
+
+    def head(self) -> Entry | None:
+        self.indexes.refresh(STATE)
+        body = {"query": self._having({"range": {"seq": {"gte": 0}}}), "sort": [{"seq": "desc"}], "size": 1}
+        found = self.indexes.search(STATE, body)
+        return found[0]["_source"] if found else None
+
+    def add(self, seq: int, **said: Any) -> bool:
+        """An answer may be lost, and the entry in: its token tells whose it is."""
+        token = uuid.uuid4().hex
+        id = self._id(f"{seq:d}")
+        entry = {"log": self.name, "seq": seq, "token": token, "at": now(), **said}
+        if seq == 0:
+            # Nobody has a log in an index that is not there: OpenSearch would make one by itself, of another form.
+            self.indexes.create(STATE, STATE_INDEX)
+        if self.indexes.add(STATE, id, entry):
+            return True
+        return self.indexes.get(STATE, [id], ["token"]).get(id, {}).get("token") == token
+
+    def settle(self) -> None:
+        """Nothing: OpenSearch confirms what is on the disk."""
+
+    def entry(self, seq: int) -> Entry | None:
+        id = self._id(f"{seq:d}")
+        return self.indexes.get(STATE, [id], ["epoch", "entry"]).get(id)
+
+    def entries(self, *, since: int, slice_ids: Sequence[str] | None = None) -> Iterator[Entry]:
+        self.indexes.refresh(STATE)
+        above = {"range": {"seq": {"gt": since}}}
+        if slice_ids is None:
+            yield from self._pages(self._having(above))
+            return
+        for at in range(0, len(slice_ids), _SLICES_AT_ONCE):
+            some = {"terms": {"slices": list(slice_ids[at : at + _SLICES_AT_ONCE])}}
+            yield from self._pages(self._having(above, some))
+
+    def _pages(self, query: Mapping[str, Any]) -> Iterator[Entry]:
+        after: dict[str, Any] = {}
+        while True:
+            body = {"query": query, "sort": [{"seq": "asc"}], "size": _PAGE, **after}
+            found = self.indexes.search(STATE, body)
+            yield from (each["_source"] for each in found)
+            if len(found) < _PAGE:
+                return
+            after = {"search_after": found[-1]["sort"]}
+
+    def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
+        said: list[list[Any]] = []
+        waiting: dict[str, Entry] = {}
+        length = 0
+        for mark in marks:
+            text = base64.b64encode(mark.outcome).decode()
+            # Pieces of whole groups of four characters: each is base64 by itself.
+            pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+            for number, piece in enumerate(pieces):
+                if length + len(piece) > _PIECE or len(waiting) == _PIECES_AT_ONCE:
+                    self._store(waiting)
+                    waiting, length = {}, 0
+                id = self._piece(attempt, mark.slice_id, mark.fence, number)
+                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece}
+                length += len(piece)
+            said.append([mark.slice_id, mark.fence, len(pieces)])
+        self._store(waiting)
+        return said
+
+    def _store(self, pieces: Mapping[str, Entry]) -> None:
+        if pieces:
+            self.indexes.add_all(STATE, pieces)
+
+    def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes:
+        ids = [self._piece(attempt, slice_id, fence, number) for number in range(pieces)]
+        found = self.indexes.get(STATE, ids, ["outcome"])
+        return b"".join(base64.b64decode(found[each]["outcome"]) for each in ids)
+
+    def forget(self, epoch: int, keep_seconds: float) -> None:
+        before = now() - int(keep_seconds * 1000)
+        self.indexes.delete(
+            STATE, self._having({"range": {"epoch": {"lt": epoch}}}, {"range": {"at": {"lte": before}}})
+        )
+
+    def drop(self) -> None:
+        self.indexes.refresh(STATE)
+        self.indexes.delete(STATE, self._having())
+
+    def _having(self, *more: Mapping[str, Any]) -> dict[str, Any]:
+        return {"bool": {"filter": [{"term": {"log": self.name}}, *more]}}
+
+    def _id(self, *what: str) -> str:
+        return content_hash("\0".join((self.name, *what)).encode())
+
+    def _piece(self, attempt: str, slice_id: str, fence: int, number: int) -> str:
+        return self._id(attempt, slice_id, f"{fence:d}", f"{number:d}")
+
+
+def journal_of(indexes: Indexes, physical: str) -> Journal:
+    return Journal(Log(indexes, physical))

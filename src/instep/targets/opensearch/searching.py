@@ -1,0 +1,109 @@
+"""Searches by text (BM25), by vector and by both, single rows, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import UserError
+from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.layout import RENAMED
+from instep.targets.opensearch.names import coded
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, fused, ranked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
+
+#: Longer queries are cut: OpenSearch takes 1,024 words at most, and a word may be a single character.
+_MAX_TEXT = 1_000
+
+
+def search(
+    indexes: Indexes,
+    physical: str,
+    *,
+    entity: str,
+    text: str,
+    vector: Sequence[float] | None,
+    mode: SearchMode,
+    limit: int,
+) -> list[Hit]:
+    demand_vector(mode, vector)
+    dimensions = demanded(indexes, physical)
+    limit = min(limit, MAX_LIMIT)
+    if limit < 1:
+        return []
+    many = depth(limit) if mode == "hybrid" else limit
+    lists = []
+    if mode != "vector" and text.strip():
+        words = {"match": {"text": {"query": text[:_MAX_TEXT]}}}
+        lists.append(_hits(indexes, physical, entity, words, many))
+    if mode != "text":
+        query = checked_query(() if vector is None else vector, dimensions)
+        near = {"knn": {"vector": {"vector": query.tolist(), "k": many}}}
+        # A vector without a direction is near to nothing.
+        lists.append(_hits(indexes, physical, entity, near, many) if query.any() else [])
+    return (fused(lists) if mode == "hybrid" else lists[0] if lists else [])[:limit]
+
+
+def _hits(indexes: Indexes, physical: str, entity: str, query: Mapping[str, Any], limit: int) -> list[Hit]:
+    body = {"query": query, "size": limit, "_source": list(_COLUMNS), "track_total_hits": False}
+    return ranked(
+        Hit(entity, float(each["_score"]), **{name: each["_source"].get(name) for name in _COLUMNS})
+        for each in indexes.search(coded(physical), body)
+    )
+
+
+def demanded(indexes: Indexes, physical: str) -> int:
+    """The dimensions of an index; raises `UserError` if it is not there."""
+    mappings = indexes.mappings(physical)
+    if mappings is None:
+        raise UserError(f"there is no index {physical!r}", where=indexes.shown, hint="Build it with: instep run")
+    try:
+        return int(mappings["properties"]["vector"]["dimension"])
+    except KeyError:
+        raise UserError(f"index {physical!r} is not one of Instep's", where=indexes.shown) from None
+
+
+def row(indexes: Indexes, physical: str, id: str) -> StoredRow | None:
+    """See `DocumentTarget.row`."""
+    columns = {name: RENAMED.get(column, column) for name, column in ORIGIN.items()}
+    # A chunk's own id counts more than that of a document with the same id.
+    either = [
+        {"constant_score": {"filter": {"term": {column: id}}, "boost": boost}}
+        for column, boost in (("chunk_id", 2), ("document_id", 1))
+    ]
+    body = {
+        "query": {"bool": {"should": either}},
+        "sort": [{"_score": "desc"}, {"chunk_index": "asc"}],
+        "size": 1,
+        "_source": list(columns.values()),
+    }
+    found = indexes.search(coded(physical), body)
+    if not found:
+        return None
+    return StoredRow(**{name: found[0]["_source"].get(column) for name, column in columns.items()})
+
+
+def contents(indexes: Indexes, physical: str) -> Iterator[pa.RecordBatch]:
+    """See `DocumentTarget.contents`."""
+    import pyarrow as pa
+
+    schema = contents_schema()
+    demanded(indexes, physical)
+    body = columns_of(schema.names, {"match_all": {}})
+    for hits in indexes.pages(coded(physical), body, CONTENTS_ROWS):
+        yield pa.RecordBatch.from_pylist([values(each) for each in hits], schema=schema)
+
+
+def columns_of(names: Sequence[str], query: Mapping[str, Any]) -> dict[str, Any]:
+    """A question for columns that OpenSearch keeps apart from texts and vectors: these need not be read."""
+    return {"query": query, "_source": False, "docvalue_fields": list(names), "sort": [{"chunk_id": "asc"}]}
+
+
+def values(hit: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer to `columns_of`."""
+    return {name: each[0] for name, each in hit["fields"].items()}

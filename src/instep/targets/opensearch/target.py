@@ -1,0 +1,142 @@
+"""`OpenSearchTarget`: the port, method by method; the work is in the modules beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from instep.domain.waves import Mark
+from instep.errors import UserError
+from instep.targets.journal import Journal
+from instep.targets.names import checked_name
+from instep.targets.opensearch import layout, searching, serving
+from instep.targets.opensearch.connection import Connection
+from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.log import journal_of
+from instep.targets.opensearch.names import coded
+from instep.targets.opensearch.pressure import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
+from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Records of epochs gone by stay so long.
+_KEEP_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class OpenSearchTarget:
+    """Indexes of OpenSearch at `uri` (`https://host:9200`), as a user with a password, or with a key."""
+
+    uri: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False)
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    max_requests: int = MAX_REQUESTS
+
+    kind: Literal["idempotent"] = field(default="idempotent", init=False)
+
+    @property
+    def indexes(self) -> Indexes:
+        return Indexes(Connection(self.uri, self.user, self.password, self.api_key))
+
+    def check(self) -> None:
+        self.indexes.check()
+
+    def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        """`buckets` say nothing here: rows are found by their document_id, and spread by OpenSearch itself."""
+        checked_name(physical)
+        if dimensions < 1:
+            raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        journal = self._journal(physical)
+        journal.begin()
+        self.indexes.create(coded(physical), layout.chunks_index(dimensions))
+        drifted = layout.drifted(self.indexes.mappings(physical) or {}, dimensions)
+        if drifted:
+            raise UserError(
+                f"index {physical!r} is not as it would be made: {'; '.join(drifted)}",
+                where=self.indexes.shown,
+                hint="Build a new one with: instep rebuild",
+            )
+        journal.made()
+
+    def exists(self, physical: str) -> bool:
+        checked_name(physical)
+        return self.indexes.mappings(physical) is not None and self._journal(physical).complete
+
+    def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        return self._journal(physical).fence(epoch, marks)
+
+    def writer(self, physical: str, base: int) -> ChunkWriter:
+        from instep.targets.opensearch.writing import OpenSearchChunkWriter
+
+        pace = Pace.fullest(self.max_payload_bytes, self.max_requests)
+        return OpenSearchChunkWriter(self.indexes, checked_name(physical), base, pace)
+
+    def commit(
+        self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
+    ) -> int:
+        """The rows are in since they were staged; from now on searches find them."""
+        self.indexes.refresh(coded(checked_name(physical)))
+        return self._journal(physical).commit(base, epoch, attempt, marks)
+
+    def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        return self._journal(physical).committed(since, slice_ids)
+
+    def maintain(self, physical: str, *, full: bool = False) -> None:
+        self.indexes.serve(checked_name(physical))
+        if full:
+            self.indexes.expunge(physical)
+        self._journal(physical).forget(_KEEP_SECONDS)
+
+    def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        """Nothing: OpenSearch makes its graph of vectors as rows come."""
+
+    def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        checked_name(alias)
+        if physical is not None:
+            searching.demanded(self.indexes, checked_name(physical))
+        serving.promote(self.indexes, alias, physical, epoch)
+
+    def served(self, alias: str) -> str | None:
+        return serving.served(self.indexes, checked_name(alias))
+
+    def rows(self, physical: str) -> int:
+        return self.indexes.count(checked_name(physical))
+
+    def row(self, physical: str, id: str) -> StoredRow | None:
+        return searching.row(self.indexes, checked_name(physical), id)
+
+    def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
+        return searching.contents(self.indexes, checked_name(physical))
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        served = self.served(alias)
+        return [
+            name
+            for name in sorted(self.indexes.names())
+            if name.startswith(f"{alias}__") and name != served and self._journal(name).idle() >= idle_seconds
+        ]
+
+    def drop(self, physical: str) -> None:
+        checked_name(physical)
+        self.indexes.drop(physical)
+        self._journal(physical).log.drop()
+
+    def search(
+        self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
+    ) -> list[Hit]:
+        return searching.search(
+            self.indexes,
+            checked_name(physical),
+            entity=entity,
+            text=text,
+            vector=vector,
+            mode=mode,
+            limit=limit,
+        )
+
+    def _journal(self, physical: str) -> Journal:
+        return journal_of(self.indexes, checked_name(physical))

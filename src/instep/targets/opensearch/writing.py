@@ -1,0 +1,96 @@
+"""A task's side: read the rows of documents, write and remove them.
+
+What is new of a document is in before what is stale of it is removed, so a reader never finds a document with none
+of its chunks. Nothing of a document that the index refuses is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from instep.errors import Fenced
+from instep.targets.opensearch.bulk import Bulk
+from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.items import ID_BYTES, deletes, upserts
+from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS
+from instep.targets.opensearch.log import journal_of
+from instep.targets.opensearch.names import coded
+from instep.targets.opensearch.pressure import Pace
+from instep.targets.opensearch.searching import columns_of, values
+from instep.targets.port import ChunkChanges, existing_schema
+
+#: Documents in one question, and rows in one answer.
+_LOOKUP = 500
+_PAGE = 5_000
+
+_FIELDS = ("document_id", "chunk_id", "chunk_hash")
+
+
+class OpenSearchChunkWriter:
+    """See `ChunkWriter`. It reads what is there now; its changes are found from the next refresh on, `commit` at last.
+
+    Rows of a newer epoch are left as they are, whatever it wants to do with them: then it is over.
+    """
+
+    def __init__(self, indexes: Indexes, physical: str, base: int, pace: Pace) -> None:
+        self._indexes = indexes
+        self._physical = physical
+        self._journal = journal_of(indexes, physical)
+        self._epoch = self._journal.epoch(base)
+        self._bulk = Bulk(indexes.connection, coded(physical), pace)
+
+    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+        wanted = list(dict.fromkeys(document_ids))
+        found: list[Mapping[str, Any]] = []
+        if wanted:
+            self._indexes.refresh(coded(self._physical))
+        for at in range(0, len(wanted), _LOOKUP):
+            body = columns_of(_FIELDS, {"terms": {"document_id": wanted[at : at + _LOOKUP]}})
+            for hits in self._indexes.pages(coded(self._physical), body, _PAGE):
+                found += map(values, hits)
+        columns: dict[str, Any] = {name: [each[name] for each in found] for name in _FIELDS}
+        # A row is found again by its chunk_id.
+        columns["locator"] = [0] * len(found)
+        return pa.table(columns, schema=existing_schema())
+
+    def unfit(self, rows: pa.Table) -> Mapping[int, str]:
+        """What is too large for a request is told by the server itself, whose limit is not known here."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        found: dict[int, str] = {}
+        for name in (each for each in KEYWORDS if each in rows.schema.names):
+            most = ID_BYTES if name == "chunk_id" else KEYWORD_BYTES
+            texts: Any = rows[name]
+            lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
+            bytes_of = lengths.to_numpy()
+            least = 1 if name == "chunk_id" else 0
+            for place in np.flatnonzero((bytes_of > most) | (bytes_of < least)).tolist():
+                found.setdefault(place, f"{name} has {int(bytes_of[place]):,} bytes; OpenSearch takes {most:,}")
+        return found
+
+    def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
+        written = removed = 0
+        for change in changes:
+            self._demand_epoch()
+            refused = {item.document_id: reason for item, reason in self._bulk.send(upserts(change.rows, self._epoch))}
+            for document_id, reason in refused.items():
+                change.refuse(document_id, f"OpenSearch refused it: {reason}")
+            new = set(change.rows.column("chunk_id").to_pylist())
+            gone = zip(change.stale["document_id"].to_pylist(), change.stale["chunk_id"].to_pylist(), strict=True)
+            stale = [str(chunk) for document, chunk in gone if chunk not in new and document not in refused]
+            self._bulk.send(deletes(stale, self._epoch))
+            written, removed = written + change.rows.num_rows, removed + len(stale)
+        return json.dumps({"written": written, "removed": removed}).encode()
+
+    def _demand_epoch(self) -> None:
+        """Stops who belongs to the past before it changes anything that a newer epoch would not notice: what it has
+        removed, say.
+        """
+        head = self._journal.log.head()
+        if head is None or head["epoch"] > self._epoch:
+            raise Fenced(f"{self._physical}: epoch {self._epoch} is over")

@@ -1,6 +1,7 @@
 """Errors, grouped by what the caller should do about them.
 
-* `UserError`: the user can mend it. Shown without a traceback. `Away` may mend itself.
+* `UserError`: the user can mend it. Shown without a traceback. `Away` may mend itself; `Missing` names what is not
+  there.
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
 * `Conflict`: somebody else changed the same thing; read again and retry.
@@ -39,6 +40,10 @@ class Away(UserError):
     """Ledger or target are out of reach (exit code 75, EX_TEMPFAIL: the same call may work later)."""
 
     exit_code = 75
+
+
+class Missing(UserError):
+    """It names a job, a partition or something else that is not there."""
 
 
 class Transient(InstepError):

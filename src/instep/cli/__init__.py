@@ -44,6 +44,7 @@ from instep.cli import (
     run,
     schema,
     search,
+    serve,
     status,
     taint,
     want,
@@ -88,6 +89,7 @@ def instep(
       instep diff               is it all there?
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
+      instep serve              watch all that in a browser, or by its HTTP API
       instep dispatch           ask for everything to be brought up to date, over the bus
       instep serve-handlers     do what is asked
       instep want Document      have it built by whatever worker is free
@@ -125,6 +127,7 @@ app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
 app.command("jobs")(jobs.jobs)
 app.add_typer(job.app)
+app.command("serve")(serve.serve)
 app.command("want")(want.want)
 app.command("wants")(wants.wants)
 app.command("cancel")(cancel.cancel)

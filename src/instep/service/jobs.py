@@ -15,7 +15,7 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
-from instep.errors import UserError
+from instep.errors import Missing, UserError
 from instep.ledger.port import Ledger, WorkerInfo
 
 #: A job may be named by the beginning of its id, if that is at least so long.
@@ -257,12 +257,12 @@ def _unit(of_tables: Iterable[bool]) -> str:
 
 
 def find_job(ledger: Ledger, wanted: str) -> Job:
-    """The job whose id is, or alone begins with, `wanted`. Raises `UserError` if there is no such one."""
+    """The job whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.job(wanted)
     if exact:
         return exact
     if len(wanted) < SHORTEST_PREFIX:
-        raise UserError(
+        raise Missing(
             f"{wanted!r} is too short for the beginning of a job's id",
             hint=f"Give at least {SHORTEST_PREFIX} characters; `instep jobs` lists the ids.",
         )
@@ -273,9 +273,9 @@ def find_job(ledger: Ledger, wanted: str) -> Job:
     if found:
         raise UserError(f"{len(found)} jobs begin with {wanted!r}", hint=f"Which one? {_candidates(found)}")
     if not jobs:
-        raise UserError("no job is known: nothing has run yet", hint="`instep run` makes one.")
+        raise Missing("no job is known: nothing has run yet", hint="`instep run` makes one.")
     older = f" Of a job older than the newest {SEARCHED_JOBS}, give the whole id." if len(jobs) >= SEARCHED_JOBS else ""
-    raise UserError(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}")
+    raise Missing(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}")
 
 
 def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bool = False) -> JobState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from instep.domain.refs import GLOBAL, PartitionRef, RefError
-from instep.errors import UserError
+from instep.errors import Missing, UserError
 from instep.project import Project
 
 
@@ -60,10 +60,10 @@ def _named(text: str, project: Project) -> Sequence[PartitionRef]:
     try:
         ref = PartitionRef.parse(text)
     except RefError as error:
-        raise UserError(str(error), hint=_declared(project)) from error
+        raise Missing(str(error), hint=_declared(project)) from error
     names = project.named(ref.entity)
     if not names:
-        raise UserError(f"no entity is named {ref.entity!r}", hint=_declared(project))
+        raise Missing(f"no entity is named {ref.entity!r}", hint=_declared(project))
     namespaced = project.entities[names[0]].namespaced
     if not ref.scope.is_global and not namespaced:
         raise UserError(

@@ -10,7 +10,7 @@ from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
-from instep.errors import Conflict, UserError
+from instep.errors import Conflict, Missing, UserError
 from instep.ledger.port import Ledger
 
 #: A want may be named by the beginning of its id, if that is at least so long.
@@ -133,12 +133,12 @@ def want_views(
 
 
 def find_want(ledger: Ledger, wanted: str) -> Want:
-    """The want whose id is, or alone begins with, `wanted`. Raises `UserError` if there is no such one."""
+    """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.want(wanted)
     if exact is not None:
         return exact
     if len(wanted) < SHORTEST_PREFIX:
-        raise UserError(
+        raise Missing(
             f"{wanted!r} is too short for the beginning of a want's id",
             hint=f"Give at least {SHORTEST_PREFIX} characters; `instep wants --all` lists the ids.",
         )
@@ -152,8 +152,8 @@ def find_want(ledger: Ledger, wanted: str) -> Want:
         names = ", ".join(each.id for each in found[:5])
         raise UserError(f"{len(found)} wants begin with {wanted!r}", hint=f"Which one? {names}")
     if not candidates:
-        raise UserError("no want is known", hint="`instep want ENTITY` makes one.")
-    raise UserError(f"no want begins with {wanted!r}", hint="`instep wants --all` lists them.")
+        raise Missing("no want is known", hint="`instep want ENTITY` makes one.")
+    raise Missing(f"no want begins with {wanted!r}", hint="`instep wants --all` lists them.")
 
 
 def _view(ledger: Ledger, want_id: str) -> WantView:

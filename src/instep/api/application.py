@@ -1,0 +1,64 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from instep import __version__
+from instep.api import document, page, problems
+from instep.api.access import Access
+from instep.api.guard import Guard
+from instep.api.routes import jobs, project
+from instep.api.server import Server
+from instep.app import Instep
+
+#: Requests that wait for ledger, sources and targets at once; others queue for them.
+THREADS: Final = 16
+
+ROUTERS: Final = (project.router, jobs.router)
+
+#: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = ()
+
+
+def create_app(instep: Instep, *, token: str, loopback: bool) -> FastAPI:
+    """The API of a project under `/api`, and its page at `/`.
+
+    `token` is asked of whoever changes something, and of everybody unless only this machine reaches the server
+    (`loopback`).
+    """
+    server = Server(instep, Access(token, loopback))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        async with AsyncExitStack() as stack:
+            for each in server.background:
+                await stack.enter_async_context(each())
+            yield
+
+    app = FastAPI(
+        title="Instep",
+        version=__version__,
+        description=f"The project {instep.project.name}: what is indexed, what runs, and what may be asked for.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # They would load their scripts from elsewhere.
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.server = server
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router, prefix="/api")
+    for mount in BESIDE:
+        mount(app, server)
+    document.install(app)
+    page.mount(app)  # Last: it takes every path that is left.
+    app.add_middleware(Guard, access=server.access)
+    return app

@@ -1,0 +1,116 @@
+"""Errors as `application/problem+json` (RFC 9457): what is wrong, and what can be done about it; never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from instep.documents.reasons import cleaned
+from instep.errors import Away, Conflict, Fenced, InstepError, Missing, Transient, Unknown, UserError
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+#: Seconds after which what was away may be there again.
+_RETRY_SECONDS: Final = 5
+
+
+class Fault(BaseModel):
+    """What is wrong with one value of a request."""
+
+    at: str
+    message: str
+
+
+class Problem(BaseModel):
+    """Why a request was not done. `kind` names an error of Instep; `hint` says what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    kind: str | None = None
+    hint: str | None = None
+    errors: list[Fault] | None = None
+
+
+def answer(
+    status: int,
+    detail: str,
+    *,
+    kind: str | None = None,
+    hint: str | None = None,
+    errors: Sequence[Fault] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    found = Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        kind=kind,
+        hint=hint,
+        errors=list(errors) if errors is not None else None,
+    )
+    return JSONResponse(found.model_dump(exclude_none=True), status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Have all errors of routes answered so."""
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(InstepError, _own)
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer besides what it is asked for, as its documentation has it."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {each: {"description": HTTPStatus(each).phrase, "content": content} for each in sorted(statuses)}
+
+
+def status_of(error: InstepError) -> int:
+    """Of an error of Instep. What is wrong with the request itself has been found before."""
+    if isinstance(error, Missing):
+        return 404
+    if isinstance(error, Transient | Unknown | Away):
+        return 503
+    if isinstance(error, UserError | Conflict | Fenced):
+        return 409
+    return 500
+
+
+async def _http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return answer(error.status_code, str(error.detail), headers=error.headers)
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    faults = [Fault(at=_place(each["loc"]), message=each["msg"]) for each in error.errors()]
+    shown = "; ".join(f"{each.at}: {each.message}" for each in faults[:3])
+    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return answer(422, f"{shown}{more}", kind="Invalid", errors=faults)
+
+
+async def _own(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InstepError)
+    status = status_of(error)
+    what, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
+    headers = {"retry-after": str(_RETRY_SECONDS)} if status == 503 else None
+    return answer(
+        status,
+        cleaned(what),
+        kind=type(error).__name__,
+        hint=cleaned(hint) if hint else None,
+        headers=headers,
+    )
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """`body.entities.0`."""
+    return ".".join(map(str, location))

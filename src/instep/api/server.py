@@ -1,0 +1,42 @@
+"""What the routes of one server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from instep.api.access import Access
+from instep.app import Instep
+
+#: Who changes something through the API, as the ledger has it.
+BY = "api"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`background`: what runs beside the routes for as long as the server does; each is entered when the server
+    begins, and left, the last first, when it ends.
+    """
+
+    instep: Instep
+    access: Access
+    background: list[Callable[[], AbstractAsyncContextManager[None]]] = field(default_factory=list)
+
+
+def server_of(connection: HTTPConnection) -> Server:
+    found = connection.app.state.server
+    assert isinstance(found, Server)
+    return found
+
+
+def _instep_of(connection: HTTPConnection) -> Instep:
+    return server_of(connection).instep
+
+
+#: The project, as the parameter of a route. Routes that ask it are plain functions: they run in a pool of threads.
+Ours = Annotated[Instep, Depends(_instep_of)]

@@ -1,0 +1,148 @@
+"""`instep serve`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from instep.cli.options import ProjectOption
+from instep.cli.output import Output
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_LIBRARIES: Final = ("fastapi", "prometheus_client", "uvicorn", "websockets")
+_VARIABLE: Final = "INSTEP_TOKEN"
+_SHORTEST_TOKEN: Final = 16
+#: Seconds that requests in hand have, once the server is told to stop.
+_GRACE: Final = 5
+
+
+def serve(
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Where to listen; on others than loopback, reads need the token too."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 is any that is free.")
+    ] = 8321,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="PATH",
+            help="File with the token; by default that in INSTEP_TOKEN, or one that is made for this run.",
+            show_default=False,
+        ),
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Serve the project: a page to watch it all, and an HTTP API.
+
+    It serves until Ctrl-C or SIGTERM. Whoever changes something shows the token, which is printed with the address if
+    it was made for this run.
+
+    \b
+    Examples:
+      instep serve
+      instep serve --port 9000 --project docs
+      INSTEP_TOKEN=... instep serve --host 0.0.0.0
+    """
+    from instep.app import load
+
+    _demand_libraries()
+    from instep.api.application import create_app
+
+    instep = load(project)
+    given = _given_token(token_file)
+    token = given or secrets.token_urlsafe(24)
+    listening = _listen(host, port)
+    out = Output()
+    address = _address(host, listening.getsockname()[1])
+    out.line(f"{instep.project.name} is served at {address}/" + ("" if given else f"#token={token}"))
+    _run(create_app(instep, token=token, loopback=_is_loopback(host)), listening)
+    out.note("stopped")
+
+
+def _demand_libraries() -> None:
+    missing = [each for each in _LIBRARIES if find_spec(each) is None]
+    if missing:
+        raise UserError(f"serving needs {', '.join(missing)}", hint="pip install 'instep[serve]'")
+
+
+def _given_token(file: Path | None) -> str | None:
+    """From a file or the environment. Raises `UserError` for one that could be guessed, or that no header holds."""
+    if file is not None:
+        where = str(file)
+        try:
+            token = file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError("the token cannot be read", where=where, hint=str(error)) from error
+    elif _VARIABLE in os.environ:
+        where, token = _VARIABLE, os.environ[_VARIABLE].strip()
+    else:
+        return None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token or "," in token:
+        raise UserError(
+            f"a token has at least {_SHORTEST_TOKEN} characters, and neither spaces nor commas",
+            where=where,
+            hint="Make one with: openssl rand -hex 24",
+        )
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound here, so that a port in use is said in a sentence, and a free one is known before it is served."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen()  # Who reads the address may ask at once, and is answered when all is there.
+    except OSError as error:
+        raise UserError(
+            f"it cannot listen on {host} port {port}: {error.strerror or error}",
+            hint="Name another with --host or --port; --port 0 takes any that is free.",
+        ) from error
+    return listening
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _run(app: FastAPI, listening: socket.socket) -> None:
+    """Until a signal. Requests in hand are answered, then what runs beside them is ended."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        ws="websockets-sansio",
+        timeout_graceful_shutdown=_GRACE,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass  # To be told to stop is how a server ends.
+    finally:
+        listening.close()

@@ -15,9 +15,9 @@ from instep.documents.code import code_fingerprint, load_transform, loaded_finge
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.documents.embed.sentence_transformers import SentenceTransformersEmbedder
 from instep.documents.fingerprint import ROWS, fingerprint
-from instep.documents.reasons import cleaned
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import chunk_id, document_id
+from instep.domain.reasons import cleaned
 from instep.errors import UserError
 from instep.targets.port import row_schema
 

@@ -25,7 +25,7 @@ def values_of(kind: type[e.Event]) -> st.SearchStrategy[e.Event]:
         "fingerprint": st.dictionaries(texts, texts, max_size=3), "instance": texts, "target": times, "floor": times,
         "inputs": many, "counts": counts, "error": texts, "retry": st.booleans(), "ttl": times, "instances": many,
         "wants": many, "generations": many, "want": texts, "refs": many, "missing": many, "as_of": st.none() | times,
-        "fresh_within": st.none() | times,
+        "fresh_within": st.none() | times, "traceparent": texts,
     }  # fmt: skip
     return st.builds(kind, **{name: fields[name] for name in kind.__struct_fields__})
 
@@ -39,7 +39,7 @@ def test_kinds_are_named_once_and_for_ever() -> None:
     assert {kind: each.VERSION for kind, each in e.EVENTS.types.items()} == {
         "instance.created": 1, "instance.imported": 1, "instance.building": 1, "instance.live": 1,
         "instance.failed": 1, "instance.refreshing": 1, "instance.refreshed": 1, "instance.refresh-failed": 1,
-        "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 1,
+        "instance.tainted": 1, "instance.expired": 1, "instance.served": 1, "collected": 1, "want.created": 2,
         "want.canceled": 1, "dependency.missed": 1, "generation.promoted": 1,
         "partition.dropped": 1,
     }  # fmt: skip

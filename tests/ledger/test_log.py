@@ -10,6 +10,7 @@ from sqlalchemy import Engine, delete, select, update
 
 from instep.domain.events import (
     EVENTS,
+    UPCASTERS,
     Catalogue,
     Collected,
     Event,
@@ -192,7 +193,8 @@ def test_events_of_an_older_version_are_brought_to_the_newest_and_left_as_they_a
     assert ledger.verify().skipped == {"malformed": 1}
     monkeypatch.setattr(WantCanceled, "VERSION", 2)
     newer = Catalogue(
-        EVENTS.types.values(), {(WantCanceled.KIND, 1): lambda old: {"want": old["wish"], "by": old["who"]}}
+        EVENTS.types.values(),
+        UPCASTERS | {(WantCanceled.KIND, 1): lambda old: {"want": old["wish"], "by": old["who"]}},
     )
     for name, value in vars(newer).items():
         monkeypatch.setattr(EVENTS, name, value)

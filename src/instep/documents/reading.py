@@ -11,10 +11,10 @@ import pyarrow as pa
 from instep.documents.chunk import Chunker
 from instep.documents.limits import Limits, Oversize
 from instep.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
-from instep.documents.reasons import cleaned
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.identity import chunk_id, content_hash
 from instep.domain.manifest import Action, SourceDocument
+from instep.domain.reasons import cleaned
 from instep.domain.waves import SKIPPED
 from instep.sources.port import Answer, Content, DocumentSource, TooLarge, Unreadable, Vanished
 

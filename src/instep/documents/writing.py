@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from instep.documents.diff import chunk_difference
 from instep.documents.digest import chunk_digests, document_digests
-from instep.documents.reasons import cleaned
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import ManifestEntry
+from instep.domain.reasons import cleaned
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.errors import InstepError
 from instep.outcomes import encode_outcome, outcome_batch

@@ -192,9 +192,13 @@ class Collected(Event, frozen=True, kw_only=True):
 
 
 class WantCreated(Event, frozen=True, kw_only=True):
-    """Somebody wants partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all."""
+    """Somebody wants partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all.
+
+    `traceparent` says in which trace it was asked for, if in one.
+    """
 
     KIND: ClassVar[str] = "want.created"
+    VERSION: ClassVar[int] = 2
 
     want: Text
     refs: tuple[str, ...]
@@ -202,6 +206,7 @@ class WantCreated(Event, frozen=True, kw_only=True):
     fresh_within: Time | None = None
     as_of: Time | None = None
     by: str = ""
+    traceparent: str = ""
 
 
 class WantCanceled(Event, frozen=True, kw_only=True):
@@ -299,6 +304,9 @@ def encode(event: Event) -> str:
         return text.encode("utf-8", "replace").decode()
 
 
+#: By kind and version: what brings an event of that version to the next one.
+UPCASTERS: dict[tuple[str, int], Upcaster] = {(WantCreated.KIND, 1): lambda fields: fields}
+
 EVENTS = Catalogue(
     (
         InstanceCreated,
@@ -319,7 +327,7 @@ EVENTS = Catalogue(
         WantCanceled,
         DependencyMissed,
     ),
-    upcasters={},
+    UPCASTERS,
 )
 
 decode = EVENTS.decode

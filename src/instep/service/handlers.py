@@ -20,8 +20,8 @@ from functools import partial
 from typing import Protocol
 
 from instep.bus.port import Bus, Consumer, Delivery
-from instep.documents.reasons import cleaned
 from instep.domain.deliveries import Policy
+from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState

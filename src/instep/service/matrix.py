@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from instep.bus.port import StatusEntry, StatusKeys
-from instep.documents.reasons import cleaned
+from instep.domain.reasons import cleaned
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import Matrix, StatusKey
 from instep.errors import InstepError

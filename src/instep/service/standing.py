@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from instep.bus.port import StatusEntry, StatusKeys
-from instep.documents.reasons import cleaned
+from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState, status_key
 from instep.domain.status_keys import StatusKeyError

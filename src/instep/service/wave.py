@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from instep.documents.reasons import cleaned
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
+from instep.domain.reasons import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine

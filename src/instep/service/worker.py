@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from instep.documents.reasons import cleaned
 from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError

@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.documents.embed.port import EmbedRejected, as_list
-from instep.documents.reasons import cleaned
 from instep.domain.fingerprint import digest
+from instep.domain.reasons import cleaned
 from instep.errors import Transient, UserError
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ def _created(step: Step, event: e.WantCreated) -> None:
         event.fresh_within,
         event.as_of,
         step.state.text(event.by),
+        traceparent=event.traceparent,
     )
     step.begin(want, current)
 

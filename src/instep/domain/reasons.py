@@ -21,11 +21,16 @@ _SECRETS = (
 )
 
 
-def cleaned(reason: str) -> str:
-    """At most 300 characters, white space collapsed, what looks like a secret starred out."""
-    text = " ".join(reason[:4_000].split())
+def hushed(text: str) -> str:
+    """What looks like a secret is starred out."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
+    return text
+
+
+def cleaned(reason: str) -> str:
+    """At most 300 characters, white space collapsed, what looks like a secret starred out."""
+    text = hushed(" ".join(reason[:4_000].split()))
     # Lone surrogates are not text, and PostgreSQL stores no NUL.
     text = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return text if len(text) <= REASON else text[: REASON - 1] + "…"

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from instep.domain import events as e
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
+from instep.domain.settings import JobSettings
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10)
 times = st.integers(0, 2**63 - 1)
 many = st.lists(texts, max_size=3).map(tuple)
+settings = st.builds(JobSettings, slice_rows=st.none() | st.integers(100, 50_000), retry_failures=st.booleans())
 counts = st.builds(Counts, read=times, written=times)
 
 
@@ -26,6 +28,7 @@ def values_of(kind: type[e.Event]) -> st.SearchStrategy[e.Event]:
         "inputs": many, "counts": counts, "error": texts, "retry": st.booleans(), "ttl": times, "instances": many,
         "wants": many, "generations": many, "want": texts, "refs": many, "missing": many, "as_of": st.none() | times,
         "fresh_within": st.none() | times, "traceparent": texts,
+        "settings": st.none() | settings,
     }  # fmt: skip
     return st.builds(kind, **{name: fields[name] for name in kind.__struct_fields__})
 

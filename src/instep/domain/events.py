@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
+from instep.domain.settings import JobSettings
 
 #: Fields of an event of an older version → those of the next version. May raise for what it cannot read.
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -194,7 +195,7 @@ class Collected(Event, frozen=True, kw_only=True):
 class WantCreated(Event, frozen=True, kw_only=True):
     """Somebody wants partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all.
 
-    `traceparent` says in which trace it was asked for, if in one.
+    `traceparent` says in which trace it was asked for, if in one; `settings` what is said of the job that brings it.
     """
 
     KIND: ClassVar[str] = "want.created"
@@ -207,6 +208,7 @@ class WantCreated(Event, frozen=True, kw_only=True):
     as_of: Time | None = None
     by: str = ""
     traceparent: str = ""
+    settings: JobSettings | None = None
 
 
 class WantCanceled(Event, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from instep.domain.instances import Instance, InstanceState
+from instep.domain.settings import JobSettings
 
 
 class WantState(StrEnum):
@@ -74,7 +75,7 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     `needed` is the least watermark that satisfies it, None when any does. A derivative want was made by a job
     (`derivative_of`) that missed these partitions; the instances in `blocks` wait for it. `upstream` are the wants that
     it waits for itself, or the one that it failed by; `instances` those that it succeeded by, in the order of `refs`.
-    `traceparent` is the trace in which it was asked for.
+    `traceparent` is the trace in which it was asked for, `settings` what is said of the job that brings it.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     ended_at: int | None = None
     error: str | None = None
     traceparent: str = ""
+    settings: JobSettings | None = None
 
     def satisfied_by(self, instance: Instance | None) -> bool:
         return state_of(self.needed, [instance])[0] is _SUCCESSFUL

@@ -27,6 +27,7 @@ def _created(step: Step, event: e.WantCreated) -> None:
         event.as_of,
         step.state.text(event.by),
         traceparent=event.traceparent,
+        settings=event.settings,
     )
     step.begin(want, current)
 

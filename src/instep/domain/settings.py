@@ -1,0 +1,63 @@
+"""What somebody who asks for partitions says about the job that brings them: it travels with the want to whoever plans,
+and with the job to whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from instep.domain.planning import SLICE_ROWS_MAX
+
+#: A slice of fewer rows costs more to claim than to run.
+LEAST_SLICE_ROWS = 100
+LEAST_PAYLOAD, LARGEST_PAYLOAD = 100_000, 100 << 20
+MOST_REQUESTS = 100
+
+
+class JobSettings(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What is None is as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `requests`: of one bulk
+    request, and how many of one task may be in flight, at a target that takes such. `retry_failures`: what has failed
+    is tried again, changed or not.
+    """
+
+    slice_rows: Annotated[int, Meta(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX)] | None = None
+    payload_bytes: Annotated[int, Meta(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD)] | None = None
+    requests: Annotated[int, Meta(ge=1, le=MOST_REQUESTS)] | None = None
+    retry_failures: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only what is said."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+NO_SETTINGS = JobSettings()
+
+
+def together(settings: Iterable[JobSettings | None]) -> JobSettings:
+    """Of several who share a job, the first first: of each setting what the first says that says any."""
+    found = [each for each in settings if each is not None]
+
+    def first(name: str) -> int | None:
+        return next((value for each in found if (value := getattr(each, name)) is not None), None)
+
+    return JobSettings(
+        first("slice_rows"),
+        first("payload_bytes"),
+        first("requests"),
+        any(each.retry_failures for each in found),
+    )
+
+
+def settings_in(configuration: Mapping[str, Any], ref: str) -> JobSettings:
+    """Of a partition, as a job's configuration has them. What cannot be read was written by another Instep, and says
+    nothing.
+    """
+    try:
+        return msgspec.convert(configuration["settings"][ref], JobSettings)
+    except (LookupError, TypeError, msgspec.ValidationError):
+        return NO_SETTINGS

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from instep.service.check import Finding
     from instep.service.collection import Garbage
     from instep.service.instances import Left
+    from instep.service.job_watch import JobWatch
     from instep.service.jobs import JobView, WorkerView
     from instep.service.lineage import Lineage, Moment
     from instep.service.provenance import Provenance
@@ -166,6 +167,13 @@ class Instep(Handling, Queueing, Upkeep):
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return one_job_view(ledger, job_id, timing=workshop.timing, tables=workshop.tables)
+
+    def watch_jobs(self) -> JobWatch:
+        """What happens in jobs, look by look. It keeps the ledger open between looks: close it in the end."""
+        from instep.service.job_watch import JobWatch
+
+        workshop = Workshop(self.project)
+        return JobWatch(lambda: workshop.ledger(read_only=True), workshop.tables)
 
     def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> JobView:
         """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""

@@ -89,3 +89,10 @@ def test_a_heartbeat_reads_only_what_its_worker_has_in_work(large: _Large) -> No
 def test_a_sweep_reads_only_what_is_in_work(large: _Large) -> None:
     steps = _details(large.plan_of("NOT (EXISTS", large.ledger.sweep))
     assert "SCAN slices USING INDEX slices_processing" in steps
+
+
+def test_marks_of_jobs_are_looked_up_in_indexes(large: _Large) -> None:
+    steps = _details(large.plan_of("UNION", lambda: large.ledger.job_marks(20)))
+    assert "SEARCH jobs USING INDEX jobs_state (state=?)" in steps
+    assert "SCAN jobs USING INDEX jobs_created" in steps
+    assert "slices" not in steps

@@ -103,6 +103,14 @@ class FailureRecord(NamedTuple):
     generation: str = ""
 
 
+class JobMark(NamedTuple):
+    """What changes whenever something happens to a job itself or to one of its parts, and not by progress alone."""
+
+    id: str
+    state: JobState
+    updated_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class NewPart:
     """A partition's share of a new job: what it builds, its slices, and what it cannot be built without."""
@@ -230,6 +238,11 @@ class Ledger(Holds, Protocol):
 
     def jobs(self, limit: int = 20) -> list[Job]:
         """Newest first."""
+
+    def job_marks(self, newest: int) -> list[JobMark]:
+        """Of the newest so many jobs, and of the newest so many of those that have not ended; newest first. Slices are
+        not looked at: this may be asked several times a second.
+        """
 
     def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         """The newest job with an open part on this generation of `ref`: one that has not ended, or was STOPPED."""

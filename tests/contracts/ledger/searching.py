@@ -76,6 +76,25 @@ class Searching(Fixtures):
         ledger.request_stop("a")
         assert ledger.unfinished_job(REF) == job_of(ledger, "a")
 
+    # Marks of jobs.
+
+    def test_marks_are_of_what_is_under_way_and_of_the_newest_jobs(self, ledger: Ledger, clock: VirtualClock) -> None:
+        assert ledger.job_marks(2) == []
+        running(ledger, plans(1), job_id="old")
+        for job_id in ("a", "b", "c"):
+            clock.advance(1)
+            ledger.begin_job(job_id, "ann", {})
+            ledger.request_stop(job_id)
+        marks = ledger.job_marks(2)
+        assert [each.id for each in marks] == ["c", "b", "old"]
+        assert [(each.state, each.updated_at) for each in marks] == [
+            (job.state, job.updated_at) for job in (job_of(ledger, each.id) for each in marks)
+        ]
+        clock.advance(1)
+        ledger.begin_job("d", "ann", {})
+        assert [each.id for each in ledger.job_marks(1)] == ["d"]
+        assert [each.id for each in ledger.job_marks(4)] == ["d", "c", "b", "a", "old"]
+
     # The latest job of a partition.
 
     def test_the_latest_job_of_a_partition_is_found_ended_or_not(self, ledger: Ledger, clock: VirtualClock) -> None:

@@ -11,7 +11,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
 from instep.ledger.memory import instances, leases, moves, parts, slices, workers
 from instep.ledger.memory.tables import Generation, JobRow, SliceRow, Tables
-from instep.ledger.port import NewPart
+from instep.ledger.port import JobMark, NewPart
 
 
 def begin(tables: Tables, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
@@ -107,6 +107,13 @@ def give_back(
 
 def newest(tables: Tables, limit: int) -> list[Job]:
     return [view(job) for job in sorted(tables.jobs.values(), key=_age, reverse=True)[:limit]]
+
+
+def marks(tables: Tables, newest_jobs: int) -> list[JobMark]:
+    jobs = sorted(tables.jobs.values(), key=_age, reverse=True)
+    live = [job for job in jobs if not job.state.ended]
+    shown = {job.id for job in (*jobs[:newest_jobs], *live[:newest_jobs])}
+    return [JobMark(job.id, job.state, job.updated_at) for job in jobs if job.id in shown]
 
 
 def unfinished(tables: Tables, key: Generation) -> Job | None:

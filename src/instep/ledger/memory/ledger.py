@@ -36,6 +36,7 @@ from instep.ledger.port import (
     Checkpoint,
     FailureRecord,
     Holder,
+    JobMark,
     Lease,
     LogRow,
     NewPart,
@@ -124,6 +125,10 @@ class MemoryLedger(HoldingLedger):
     def jobs(self, limit: int = 20) -> list[Job]:
         with self._lock:
             return jobs.newest(self._tables, limit)
+
+    def job_marks(self, newest: int) -> list[JobMark]:
+        with self._lock:
+            return jobs.marks(self._tables, newest)
 
     def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         with self._lock:

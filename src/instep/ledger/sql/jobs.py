@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, case, delete, exists, insert, select
+from sqlalchemy import ColumnElement, CompoundSelect, Row, bindparam, case, delete, exists, insert, select, union
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
+from instep.ledger.port import JobMark
 from instep.ledger.sql import leases, moves, workers
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PROCESSING
@@ -125,6 +126,26 @@ def job(tx: Transaction, job_id: str) -> Job | None:
 
 def newest(tx: Transaction, limit: int) -> list[Job]:
     return _load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
+
+
+def marks(tx: Transaction, newest: int) -> list[JobMark]:
+    rows = tx.connection.execute(_MARKS, {"b_newest": newest}).all()
+    return [JobMark(row.id, JobState(row.state), row.updated_at) for row in sorted(rows, key=_age, reverse=True)]
+
+
+def _age(row: Row[Any]) -> tuple[int, str]:
+    return row.created_at, row.id
+
+
+def _marks() -> CompoundSelect[Any]:
+    """Two reads of an index each: with OR, no database uses both indexes."""
+    columns = (jobs.c.id, jobs.c.state, jobs.c.updated_at, jobs.c.created_at)
+    newest = select(*columns).order_by(*_NEWEST_FIRST).limit(bindparam("b_newest"))
+    live = newest.where(jobs.c.state.in_([state.value for state in JobState if not state.ended]))
+    return union(*(select(each.subquery(name)) for name, each in (("live", live), ("newest", newest))))
+
+
+_MARKS: Final = _marks()
 
 
 def latest(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:

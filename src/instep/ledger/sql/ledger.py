@@ -25,7 +25,18 @@ from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.holding import HoldingLedger, HoldRows
-from instep.ledger.port import Checkpoint, FailureRecord, Holder, Lease, LogRow, NewPart, Swept, Verified, WorkerInfo
+from instep.ledger.port import (
+    Checkpoint,
+    FailureRecord,
+    Holder,
+    JobMark,
+    Lease,
+    LogRow,
+    NewPart,
+    Swept,
+    Verified,
+    WorkerInfo,
+)
 from instep.ledger.sql import (
     buckets,
     builds,
@@ -122,6 +133,9 @@ class SqlLedger(HoldingLedger):
 
     def jobs(self, limit: int = 20) -> list[Job]:
         return self._read(lambda tx: jobs.newest(tx, limit))
+
+    def job_marks(self, newest: int) -> list[JobMark]:
+        return self._read(lambda tx: jobs.marks(tx, newest))
 
     def unfinished_job(self, ref: PartitionRef, generation: str = "") -> Job | None:
         return self._read(lambda tx: jobs.unfinished(tx, ref, generation))

@@ -1,0 +1,128 @@
+"""Messages of the channel in their order: who listens gets each of them, from wherever it left off.
+
+There is one list of messages for all listeners, of bounded length, and each has a position in it: no message is kept or
+encoded twice. One that falls out of the list behind is slow. For one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from instep.api.progress_payload import message_text, status_data
+from instep.service.job_watch import NEWEST, Look
+from instep.service.jobs import JobView
+
+#: Messages that are kept: for who comes back, and as far as anybody may lag behind. A look brings far fewer.
+KEPT: Final = 1_024
+#: Of so many jobs under way, those seen last, the newest message is kept besides. More are not seen at once.
+_LIVE: Final = 2 * NEWEST
+
+
+class Message(NamedTuple):
+    """`job` is None for what concerns everybody."""
+
+    seq: int
+    job: str | None
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """Who has had all messages up to `position`, of one job or (None) of all."""
+
+    job: str | None
+    position: int = 0
+    slow: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wants(self, message: Message) -> bool:
+        return self.job is None or message.job in (None, self.job)
+
+
+class Feed:
+    def __init__(self, begin: int) -> None:
+        """Sequences begin after `begin`: the time in milliseconds, so that they grow from one server to the next."""
+        self.last = begin
+        self._kept: deque[Message] = deque(maxlen=KEPT)
+        self._live: dict[str, Message] = {}
+        self._newest: Message | None = None
+        self._trouble: Message | None = None
+        self._more = asyncio.Event()
+        self._listeners: set[Listener] = set()
+
+    # Who publishes.
+
+    def show(self, look: Look) -> None:
+        """What a look saw. The first one after trouble says that this is over."""
+        if self._trouble:
+            self._trouble = None
+            self._publish(None, look.at, None, error=None)
+        for job in look.seen:
+            message = self._publish(job.id, job.seen_at, status_data(job))
+            self._newest = message
+            self._live.pop(job.id, None)
+            if not job.state.ended:
+                self._live[job.id] = message
+        for job_id in list(self._live)[:-_LIVE]:
+            del self._live[job_id]
+        for job_id in look.gone:
+            self._live.pop(job_id, None)
+            self._publish(job_id, look.at, None)
+        self._wake()
+
+    def fail(self, error: str, at: int) -> bool:
+        """Nothing can be seen. It is said once; returns whether it was now."""
+        if self._trouble:
+            return False
+        self._trouble = self._publish(None, at, None, error=error)
+        self._wake()
+        return True
+
+    def _publish(self, job_id: str | None, at: int, data: dict[str, Any] | None, **more: Any) -> Message:
+        self.last += 1
+        message = Message(self.last, job_id, message_text(self.last, at, job_id, data, **more))
+        self._kept.append(message)
+        return message
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            if listener.position < self._kept[0].seq - 1:
+                listener.slow.set()
+        self._more.set()
+        self._more = asyncio.Event()
+
+    # Who listens.
+
+    def join(self, listener: Listener) -> None:
+        """From now on it is said to be slow when it is."""
+        self._listeners.add(listener)
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
+
+    def has(self, after: int) -> bool:
+        """Whether all messages after this one are kept."""
+        return bool(self._kept) and self._kept[0].seq - 1 <= after <= self.last
+
+    def newest(self, job_id: str | None) -> list[Message]:
+        """The newest of each job under way, or else of the last one that was, and of trouble. Of one job, if it is
+        under way.
+        """
+        trouble = [self._trouble] if self._trouble else []
+        if job_id is not None:
+            return [self._live[job_id], *trouble] if job_id in self._live else []
+        newest = [self._newest] if self._newest else []
+        return (sorted(self._live.values()) or newest) + trouble
+
+    def about(self, job: JobView) -> Message:
+        """A job that nobody polls, for one who asks for it: not kept."""
+        return Message(self.last, job.id, message_text(self.last, job.seen_at, job.id, status_data(job)))
+
+    async def after(self, position: int) -> list[Message]:
+        """What came after a message; waits until there is some. Empty when more came since than is kept."""
+        while position >= self.last:
+            await self._more.wait()
+        skip = position + 1 - self._kept[0].seq
+        return [] if skip < 0 else [self._kept[place] for place in range(skip, len(self._kept))]

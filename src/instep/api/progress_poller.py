@@ -1,0 +1,84 @@
+"""The one reader of the ledger for all who listen to the channel. While nobody listens it reads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from instep.api.progress_feed import Feed
+from instep.errors import InstepError
+from instep.service.job_watch import JobWatch
+
+#: How often it is said how far jobs are that run.
+PROGRESS_SECONDS: Final = 2.0
+#: How often is looked whether something happened to a job. It costs the ledger a fraction of a millisecond.
+CHANGE_SECONDS: Final = 0.25
+#: Reading may take this part of the time: where it takes long, it is done less often.
+_READING: Final = 0.2
+
+#: What is said of it. The error itself is not shown: it may name hosts and paths.
+AWAY: Final = "the ledger cannot be read"
+
+_log = logging.getLogger("instep.api")
+
+
+class Poller:
+    def __init__(self, watch: JobWatch, feed: Feed) -> None:
+        self._watch = watch
+        self._feed = feed
+        self._listeners = 0
+        self._task: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """The feed is kept up to date meanwhile; it is when this begins."""
+        self._listeners += 1
+        try:
+            if self._task is None:
+                self._looked.clear()
+                self._task = asyncio.create_task(self._poll())
+            await self._looked.wait()
+            yield
+        finally:
+            self._listeners -= 1
+
+    async def _poll(self) -> None:
+        due = 0.0
+        try:
+            while self._listeners:
+                began = time.monotonic()
+                progress = began >= due
+                seen = await self._look(progress=progress)
+                self._looked.set()
+                if progress:
+                    due = began + max(PROGRESS_SECONDS, (time.monotonic() - began) / _READING)
+                again = min(began + CHANGE_SECONDS, due) if seen else began + PROGRESS_SECONDS
+                await asyncio.sleep(max(0.0, again - time.monotonic()))
+                if not self._listeners:
+                    await asyncio.to_thread(self._watch.close)
+        finally:
+            self._looked.set()
+            self._task = None
+
+    async def _look(self, *, progress: bool) -> bool:
+        try:
+            look = await asyncio.to_thread(self._watch.look, progress=progress)
+        except Exception as error:
+            # Whatever it is, who listens is told, and it is tried again: a poller that is dead looks like a job that
+            # stands still.
+            if self._feed.fail(AWAY, now_ms()):
+                _log.warning(
+                    "jobs cannot be read: %s", type(error).__name__, exc_info=not isinstance(error, InstepError)
+                )
+            return False
+        self._feed.show(look)
+        return True
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

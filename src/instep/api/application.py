@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from instep import __version__
-from instep.api import document, page, problems
+from instep.api import document, page, problems, progress
 from instep.api.access import Access
 from instep.api.guard import Guard
 from instep.api.routes import jobs, project
@@ -23,7 +23,7 @@ THREADS: Final = 16
 ROUTERS: Final = (project.router, jobs.router)
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
-BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = ()
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount,)
 
 
 def create_app(instep: Instep, *, token: str, loopback: bool) -> FastAPI:

@@ -132,12 +132,14 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     """Until a signal. Requests in hand are answered, then what runs beside them is ended."""
     import uvicorn
 
+    from instep.api.progress_connection import websocket_options
+
     config = uvicorn.Config(
         app,
         access_log=False,
         log_level="warning",
         server_header=False,
-        ws="websockets-sansio",
+        **websocket_options(),
         timeout_graceful_shutdown=_GRACE,
     )
     try:

@@ -1,0 +1,90 @@
+// All jobs: what runs now, and what ran before.
+
+import { h } from "./dom.js";
+import { count, duration, reference, shortId } from "./format.js";
+import { jobActions } from "./job_actions.js";
+import { moreButton, pagePaths, pages } from "./pages.js";
+import { empty, loading, moment, problemNote, progress, section, table, view } from "./pieces.js";
+import { hasEnded, progressOf, progressText } from "./progress.js";
+import { link } from "./route.js";
+import { runButton } from "./run.js";
+import { chip, look } from "./states.js";
+import { slicesText, strip } from "./strip.js";
+
+const PATH = "/api/jobs?limit=25";
+
+export function needs() {
+  return pagePaths(PATH).map((path, place) => ({ path, every: 15_000, live: place === 0 }));
+}
+
+export function jobsView() {
+  const found = pages(PATH);
+  if (!found.loaded) return view("Jobs", runButton(), found.problem ? problemNote(found.problem) : loading());
+  const seen = found.items.map((job) => [job, progressOf(job)]);
+  const open = seen.filter(([, { state }]) => !hasEnded(state));
+  const ended = seen.filter(([, { state }]) => hasEnded(state));
+  return view("Jobs", runButton(), problemNote(found.problem), running(open), earlier(ended), moreButton(PATH, found));
+}
+
+function running(open) {
+  if (!open.length) return section("Now", null, empty("Nothing runs."));
+  return section("Now", null, h("ul", { class: "cards" }, open.map(([job, how]) => h("li", { key: job.id }, card(job, how)))));
+}
+
+function card(job, how) {
+  return h(
+    "article",
+    { class: "card", "aria-label": `Job ${shortId(job.id)}` },
+    h(
+      "div",
+      { class: "head" },
+      h("h3", null, h("a", { href: link("jobs", job.id) }, refsText(job)), " ", h("code", null, shortId(job.id))),
+      h("div", { class: "aside" }, chip(how.state), jobActions(job, how.state)),
+    ),
+    progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
+    h("p", { class: "figure-line" }, progressText(how) || "being planned"),
+    h("p", { class: "soft" }, waits(job, how) ?? [slicesText(how.slices), " · began ", moment(job.started_at ?? job.created_at)]),
+    job.error ? h("p", { class: "error" }, job.error) : null,
+  );
+}
+
+/** What a job that nobody works on waits for. */
+export function waits(job, how) {
+  if (job.workers.length || !["READY", "RUNNING"].includes(how.state)) return null;
+  return "It waits for a worker: start one with instep worker.";
+}
+
+function earlier(ended) {
+  if (!ended.length) return section("Before", null, empty("No job has ended yet."));
+  const columns = [
+    "job", "state", "entities", "slices",
+    { name: "done", number: true }, { name: "failed", number: true }, { name: "time", number: true }, "ended",
+  ];
+  const rows = ended.map(([job, how]) => ({
+    key: job.id,
+    cells: [
+      h("a", { href: link("jobs", job.id) }, h("code", null, shortId(job.id))),
+      chip(how.state),
+      refsText(job),
+      strip(how.slices),
+      count(how.done),
+      failed(how.failed),
+      duration(job.duration_seconds),
+      moment(job.finished_at),
+    ],
+  }));
+  return section("Before", null, table("Jobs that ended", columns, rows));
+}
+
+export function failed(number) {
+  return number ? h("strong", { class: "bad" }, count(number)) : count(number);
+}
+
+const NAMED = 3;
+
+/** `Document, Commit`, `Document +4`. */
+export function refsText(job) {
+  const names = [...new Set(job.parts.map((part) => reference(part.ref, part.generation)))];
+  if (!names.length) return "nothing planned yet";
+  return names.length > NAMED ? `${names[0]} +${names.length - 1}` : names.join(", ");
+}

@@ -1,0 +1,65 @@
+// The live channel: a message for every job that runs every two seconds, and at each change of a state. When it breaks
+// the page polls, and asks again, later each time; what was missed meanwhile the server sends then.
+
+import { announce, announceProgress } from "./announcer.js";
+import { percent, shortId } from "./format.js";
+import { refreshNow } from "./resource.js";
+import { words } from "./states.js";
+import { change, state } from "./store.js";
+import { token } from "./token.js";
+
+const CHANNEL = "searchIndexJobStatus";
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 10_000;
+
+let wait = FIRST_WAIT_MS;
+let after = null;
+let timer = null;
+let socket = null;
+
+export function connect() {
+  clearTimeout(timer);
+  socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+  socket.onopen = () => socket.send(JSON.stringify({ subscribe: CHANNEL, job: null, after }));
+  socket.onmessage = (event) => take(JSON.parse(event.data));
+  socket.onclose = () => {
+    change(() => void (state.connection = state.connection === "away" ? "away" : "polling"));
+    timer = setTimeout(connect, wait * (0.75 + Math.random() / 2));
+    wait = Math.min(LONGEST_WAIT_MS, wait * 2);
+  };
+}
+
+function take(message) {
+  if (message.channel !== CHANNEL) return;
+  after = message.seq ?? after;
+  wait = FIRST_WAIT_MS;
+  const before = state.live.get(message.job);
+  change(() => {
+    state.connection = "live";
+    if (message.job) state.live.set(message.job, { ...message.data, at: message.at });
+  });
+  if (!message.job) return;
+  tell(message, before);
+  refreshNow((each) => each.live);
+}
+
+function tell({ job, data }, before) {
+  const name = `Job ${shortId(job)}`;
+  if (before && before.status !== data.status) return announce(`${name} is ${words(data.status)}.`);
+  const { totalRecords, successRecords } = data.stats.jobStats;
+  if (totalRecords) announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
+}
+
+/** Somebody looks at the page again, or the network is back: no need to wait on. */
+export function hurry() {
+  if (socket?.readyState !== WebSocket.CLOSED) return;
+  wait = FIRST_WAIT_MS;
+  connect();
+}
+
+/** With another token. */
+export function reconnect() {
+  wait = FIRST_WAIT_MS;
+  if (socket?.readyState === WebSocket.CLOSED) connect();
+  else socket?.close();
+}

@@ -1,0 +1,42 @@
+// Asking for a job, as `POST /api/jobs` has it.
+
+import { act, isBusy } from "./act.js";
+import { closeDialog, dialogView, field, openDialog } from "./dialog.js";
+import { h } from "./dom.js";
+import { data } from "./resource.js";
+import { link } from "./route.js";
+
+export function runButton() {
+  return h("button", { type: "button", class: "primary", onclick: () => openDialog({ name: "run" }) }, "Run…");
+}
+
+export function runDialog() {
+  const names = (data("/api/project")?.entities ?? []).map((each) => each.name);
+  const send = async (form) => {
+    const body = {
+      entities: form.getAll("entities"),
+      recreateIndex: form.has("recreateIndex"),
+      useDistributedIndexing: form.has("useDistributedIndexing"),
+    };
+    closeDialog();
+    await act("run", "/api/jobs", body, said);
+  };
+  return dialogView(
+    "Run",
+    send,
+    h("button", { type: "submit", class: "primary", "aria-disabled": isBusy("run") ? "true" : null }, "Run"),
+    h("fieldset", null, h("legend", null, "Entities"), names.map((name) => check("entities", name, name, true))),
+    check("recreateIndex", "on", "Build anew, beside what is served", false),
+    check("useDistributedIndexing", "on", "Leave it to the workers that are there", false),
+  );
+}
+
+function check(name, value, text, checked) {
+  return h("label", { key: `${name} ${value}`, class: "check" }, h("input", { type: "checkbox", name, value, checked }), h("span", null, text));
+}
+
+function said(answer) {
+  if (answer.job) location.hash = link("jobs", answer.job);
+  else location.hash = link("jobs");
+  return "It is asked for.";
+}

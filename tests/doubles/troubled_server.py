@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 #: `status 429` and the like: answered without a word to the server; `unheard`: hung up before it heard of it; `lost`:
 #: it did what was asked, and the answer got lost; `short`: its answer lacks the last item; `half`: every second item
-#: is turned away with 429; `fine`: nothing goes wrong.
+#: is turned away with 429; `shut 7`: this request and six more, of whatever kind, are unheard; `shut`: so are all from
+#: now on, until it is opened; `fine`: nothing goes wrong.
 Trouble = str
 
 
@@ -24,6 +25,8 @@ class TroubledServer:
 
     def __init__(self, url: str, script: Sequence[Trouble] = (), *, largest: int | None = None) -> None:
         self.sizes: list[int] = []
+        self.turned_away = 0
+        self._shut = 0.0
         self._real = urlsplit(url)
         self._script = list(script)
         self._largest = largest
@@ -56,6 +59,10 @@ class TroubledServer:
         """Whether all of the script has happened."""
         return not self._script
 
+    def open(self) -> None:
+        with self._lock:
+            self._shut = 0
+
     def __enter__(self) -> TroubledServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
@@ -68,6 +75,7 @@ class TroubledServer:
         trouble = self._trouble(asked.path, body)
         if trouble == "unheard":
             asked.close_connection = True
+            self.turned_away += 1
             return
         if trouble.startswith("status "):
             said = json.dumps({"error": {"type": "trouble", "reason": "as the script says"}}).encode()
@@ -85,13 +93,20 @@ class TroubledServer:
         _say(asked, status, _changed(trouble, said, turned_away))
 
     def _trouble(self, path: str, body: bytes) -> Trouble:
-        if not path.endswith("/_bulk"):
-            return "fine"
         with self._lock:
-            self.sizes.append(len(body))
-            if self._largest is not None and len(body) > self._largest:
-                return "status 413"
-            return self._script.pop(0) if self._script else "fine"
+            trouble = self._of_bulk(body) if path.endswith("/_bulk") and not self._shut else "fine"
+            if trouble.startswith("shut"):
+                self._shut = float(trouble.removeprefix("shut") or "inf")
+            if not self._shut:
+                return trouble
+            self._shut -= 1
+            return "unheard"
+
+    def _of_bulk(self, body: bytes) -> Trouble:
+        self.sizes.append(len(body))
+        if self._largest is not None and len(body) > self._largest:
+            return "status 413"
+        return self._script.pop(0) if self._script else "fine"
 
     def _forward(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._real.hostname or "", self._real.port)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import quote
 
 import pytest
 
+from instep.targets.opensearch.names import STATE, coded
+from instep.targets.opensearch.target import OpenSearchTarget
 from tests.servers.opensearch import running_opensearch
 
 #: What is the same at greater length than elsewhere, or again with other numbers: run by `make soak`.
@@ -31,3 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def opensearch() -> str:
     return os.environ.get("OPENSEARCH_URL") or running_opensearch().url()
+
+
+def forget_all(target: OpenSearchTarget) -> None:
+    """Leave the server as it was: indexes go in one request, and of the journals only what they say."""
+    indexes = target.indexes
+    if names := indexes.names():
+        indexes.connection.ask("DELETE", "/" + ",".join(quote(coded(each)) for each in names))
+    indexes.refresh(STATE)
+    indexes.delete(STATE, {"match_all": {}})

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from urllib.parse import quote
 
 import pytest
 
-from instep.targets.opensearch.names import STATE, coded
+from instep.targets.opensearch.names import coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.port import DocumentTarget
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import Content
+from tests.targets.opensearch.conftest import forget_all
 
 
 @pytest.fixture
 def target(opensearch: str) -> Iterator[OpenSearchTarget]:
-    """Left as it was: its indexes go in one request, and of the journals only what they say."""
     target = OpenSearchTarget(opensearch)
     yield target
-    indexes = target.indexes
-    if names := indexes.names():
-        indexes.connection.ask("DELETE", "/" + ",".join(quote(coded(each)) for each in names))
-    indexes.refresh(STATE)
-    indexes.delete(STATE, {"match_all": {}})
+    forget_all(target)
 
 
 class TestOpenSearch(TargetContract):

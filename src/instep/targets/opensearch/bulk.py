@@ -21,7 +21,7 @@ from instep.targets.opensearch.items import Item
 from instep.targets.opensearch.pressure import Pace
 
 #: Seconds that a server may be away, or busy, without anything getting in.
-_PATIENCE: Final = 600.0
+_PATIENCE: Final = 120.0
 
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 10.0

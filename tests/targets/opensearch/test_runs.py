@@ -1,0 +1,108 @@
+"""A folder of documents in OpenSearch, as a user has it: by the command line, through outages, and beside zombies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.errors import Away, Fenced
+from instep.service import wave
+from instep.targets.opensearch import bulk as module
+from instep.targets.opensearch.bulk import Bulk
+from instep.targets.opensearch.items import deletes
+from instep.targets.opensearch.names import coded
+from instep.targets.opensearch.pressure import Pace
+from instep.targets.opensearch.target import OpenSearchTarget
+from tests.doubles.troubled_server import TroubledServer
+from tests.e2e import corpus, truth
+from tests.targets.opensearch.conftest import forget_all
+
+ALIAS = "Document"
+
+
+@pytest.fixture
+def target(opensearch: str) -> Iterator[OpenSearchTarget]:
+    target = OpenSearchTarget(opensearch)
+    yield target
+    forget_all(target)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    corpus.write(tmp_path / "docs", range(30))
+    return tmp_path / "docs"
+
+
+def declare(docs: Path, uri: str, *, settings: str = "") -> Path:
+    root = docs.parent / "project"
+    file = corpus.project(root, docs)
+    text = file.read_text().replace("type: lance, uri: .instep/index", f"type: opensearch, uri: '{uri}'{settings}")
+    file.write_text(text.replace("name: test", "name: test\nengine: inline"))
+    return root
+
+
+def command(root: Path, *words: str, code: int = 0) -> Any:
+    """What a user types, and its answer."""
+    line = [sys.executable, "-m", "instep", *words, "--json"]
+    done = subprocess.run(line, cwd=root, check=False, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def content(target: OpenSearchTarget) -> truth.Truth:
+    """What readers of the alias find, whatever Instep knows."""
+    body = {"size": 10_000, "_source": ["document_id", "text"]}
+    hits = target.indexes.connection.ask("POST", f"/{ALIAS}/_search", body)["hits"]["hits"]
+    return Counter((each["_source"]["document_id"], each["_source"]["text"]) for each in hits)
+
+
+def test_a_folder_is_kept_in_step_by_the_command_line(target: OpenSearchTarget, docs: Path) -> None:
+    root = declare(docs, target.uri)
+    (built,) = command(root, "run")
+    assert (built["state"], built["counts"]["written"]) == ("COMPLETED", 30)
+    corpus.path(docs, 1).write_text(f"{corpus.text(1)}\n\nAnd zebras.\n")
+    corpus.path(docs, 3).unlink()
+    (changed,) = command(root, "run")
+    assert (changed["counts"]["written"], changed["counts"]["deleted"], changed["notes"]) == (1, 1, [])
+    (hit, *_) = command(root, "search", "zebras", "--mode", "text")
+    assert "zebras" in hit["text"]
+    assert truth.difference(truth.expected(docs), content(target)) == ""
+    # Who was at work under the first epoch, and comes late, removes nothing that is newer.
+    late = Bulk(target.indexes.connection, coded(str(target.served(ALIAS))), Pace.fullest(1_000_000, 1))
+    with pytest.raises(Fenced):
+        late.send(deletes([hit["chunk_id"]], 1))
+    assert truth.difference(truth.expected(docs), content(target)) == ""
+
+
+def test_a_server_that_is_away_for_a_while_loses_nothing(target: OpenSearchTarget, docs: Path) -> None:
+    with TroubledServer(target.uri, ["fine", "shut 7"]) as server:
+        project = instep.load(declare(docs, server.url, settings=", max_payload_bytes: 100000, max_requests: 1"))
+        (built,) = project.run()
+        assert (server.turned_away, server.quiet) == (7, True)
+    assert (built.counts.written, built.counts.failed) == (30, 0)
+    assert truth.difference(truth.expected(docs), content(target)) == ""
+
+
+def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
+    target: OpenSearchTarget, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(wave, "OUTAGE_SECONDS", 0.0)
+    with TroubledServer(target.uri, ["fine", "shut"]) as server:
+        root = declare(docs, server.url, settings=", max_payload_bytes: 100000, max_requests: 1")
+        with pytest.raises(Away, match="cannot be reached") as stopped:
+            instep.load(root).run()
+        assert stopped.value.exit_code == 75
+        monkeypatch.undo()
+        server.open()
+        (resumed,) = instep.load(root).run()
+    assert (resumed.counts.written, resumed.counts.failed, len(instep.load(root).jobs())) == (30, 0, 1)
+    assert truth.difference(truth.expected(docs), content(target)) == ""

@@ -178,7 +178,7 @@ class Simulation:
     def _setup(self, process: Process, name: str, priority: int) -> EntitySetup:
         source = self.sources[name]
 
-        def program(part: JobPart, base: int) -> Any:
+        def program(part: JobPart, base: int, _into: object) -> Any:
             return Program(source, self.target, part.physical, base, part.fingerprint["transform"])
 
         return DocumentSetup(

@@ -75,11 +75,16 @@ class KeySlice(NamedTuple):
         return max(1, round(self.rows * factor))
 
 
-def slice_count(rows: int, *, slice_rows: int = SLICE_ROWS_DEFAULT, work_factor: float = 1.0) -> int:
-    """`slices: auto`: as many as the rows need, 1 to 10,000. Above, slices get larger than asked for."""
+def slice_count(
+    rows: int, *, slice_rows: int = SLICE_ROWS_DEFAULT, work_factor: float = 1.0, asked: int | None = None
+) -> int:
+    """`slices: auto`: as many as the rows need, 1 to 10,000. Above, slices get larger than asked for. `asked`: rows of
+    a slice, whatever the rest says.
+    """
     if rows < 0:
         raise CutError(f"{rows:,} rows: a count is not negative")
-    return min(MAX_SLICES_PER_ENTITY, max(1, -(-rows // rows_per_slice(slice_rows, work_factor))))
+    each = asked or rows_per_slice(slice_rows, work_factor)
+    return min(MAX_SLICES_PER_ENTITY, max(1, -(-rows // each)))
 
 
 def balanced_cuts(bins: Iterable[Bin], slices: int) -> list[KeySlice]:

@@ -41,16 +41,17 @@ class SliceSizing:
     """How documents become estimated rows, and rows become slices.
 
     `row_bytes` is what one row (chunk) takes of a document; `work_factor` makes an entity's rows
-    count for more (LESSONS: table 1.5, tag 0.5, ...).
+    count for more (LESSONS: table 1.5, tag 0.5, ...). `asked`: rows of a slice, whatever the rest says.
     """
 
     row_bytes: int
     slice_rows: int = SLICE_ROWS_DEFAULT
     work_factor: float = 1.0
+    asked: int | None = None
 
     @property
     def rows_per_slice(self) -> int:
-        return rows_per_slice(self.slice_rows, self.work_factor)
+        return self.asked or rows_per_slice(self.slice_rows, self.work_factor)
 
     def rows(self, change: DocumentChange) -> int:
         if change.action is Action.DELETE:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.refs import PartitionRef
+from instep.domain.settings import JobSettings
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.wants import waiting_wants
 
@@ -43,9 +44,10 @@ class PlanOptions:
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is known before the source is looked at. `kind` and `why` are what follows from the ledger alone; `asked()`
-    says whether somebody wants it to be tried, whatever is known. `current` is the canonical instance, `unfinished` a
-    job that has not ended. `listing` is told how much has been found; `indexes` says which physical indexes of an
-    entity are needed, asked once for all partitions that are planned together.
+    says whether somebody wants it to be tried, whatever is known, and `settings()` what they say of the job. `current`
+    is the canonical instance, `unfinished` a job that has not ended. `listing` is told how much has been found;
+    `indexes` says which physical indexes of an entity are needed, asked once for all partitions that are planned
+    together.
     """
 
     ledger: Ledger
@@ -57,6 +59,7 @@ class Question:
     current: Instance | None
     unfinished: Job | None
     asked: Callable[[], bool]
+    settings: Callable[[], JobSettings]
     listing: Callable[[int], None] | None
     indexes: Callable[[str], set[str]]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
@@ -202,6 +202,14 @@ class IndexTarget(Protocol):
         """
 
     def drop(self, physical: str) -> None: ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A target that is written by requests whose size and number have bounds."""
+
+    def bounded(self, payload_bytes: int | None, requests: int | None) -> Self:
+        """The same with other bounds: bytes of one request, and requests of one task in flight. None: as it is."""
 
 
 class DocumentTarget(IndexTarget, Protocol):

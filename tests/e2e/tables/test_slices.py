@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from instep.domain.cuts import Bin
 from instep.domain.keys import INT64_MAX, INT64_MIN, Key, key_of
 from instep.domain.rows import Histogram, RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.settings import NO_SETTINGS
 from instep.service.question import Found, Kind, PlanOptions, Question
 from instep.service.tables.changes import find_rows
 from instep.service.tables.setup import TableSetup
@@ -79,6 +80,7 @@ def found(setup: TableSetup, keys: Sequence[Key], slices: int | None, *, even: b
         current=None,
         unfinished=None,
         asked=lambda: False,
+        settings=lambda: NO_SETTINGS,
         listing=None,
         indexes=lambda entity: set(),
     )

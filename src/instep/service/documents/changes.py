@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import Action, Difference, difference
 from instep.domain.planning import cut_documents
 from instep.domain.replacement import judged
@@ -25,16 +27,17 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
     ledger, options, checkpoint = question.ledger, question.options, question.checkpoint
     kind, why = question.kind, list(question.why)
     found = setup.source.list(question.listing)
-    base = _base(setup, question)
+    base, failed = _base(setup, question), ledger.failed_versions(setup.ref, question.generation)
+    # A rebuild starts from nothing: what failed under the old transform may pass under the new.
+    retry = options.retry_failures or kind is Kind.REBUILD or bool(failed and question.settings().retry_failures)
     changes = difference(
         found.documents,
         ledger.manifest(base) if base else {},
-        ledger.failed_versions(setup.ref, question.generation),
+        failed,
         complete=found.complete and found.exhaustive,
         buckets=setup.buckets,
         deleted=found.deleted,
-        # A rebuild starts from nothing: what failed under the old transform may pass under the new.
-        retry_failures=options.retry_failures or kind is Kind.REBUILD,
+        retry_failures=retry,
     )
     if kind is Kind.REFRESH and not changes.changes:
         why = wanted_as_of_now(question, setup.ref, now=ledger.now())
@@ -51,7 +54,10 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         blocked = _blocked(setup, changes, options)
     elif kind is Kind.REBUILD and checkpoint:
         blocked = _left_out(setup, checkpoint, found, options, ledger)
-    slices = cut_documents(changes.changes, setup.sizing, priority=setup.priority) if kind is not Kind.NOTHING else []
+    slices: Sequence[SlicePlan] = []
+    if kind is not Kind.NOTHING:
+        sizing = replace(setup.sizing, asked=question.settings().slice_rows)
+        slices = cut_documents(changes.changes, sizing, priority=setup.priority)
     return Found(
         kind=kind,
         why=why,

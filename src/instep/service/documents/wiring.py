@@ -40,12 +40,12 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
     transform = load_transform(entity.transform) if entity.transform else None
     limits = limits_of(entity)
 
-    def program(part: JobPart, base: int) -> WaveProgram:
+    def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(
             source=source,
             chunker=chunker,
             embedder=embedder_of(entity.embed),
-            target=target,
+            target=into,
             physical=part.physical,
             base=base,
             ref=str(part.ref),

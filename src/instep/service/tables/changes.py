@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from instep.service.tables.queue import EntityQueue
 from instep.service.tables.queued import find_pending
 
 if TYPE_CHECKING:
-    from instep.service.tables.setup import TableSetup
+    from instep.service.tables.setup import Slicing, TableSetup
 
 #: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
 MICROS = 1_000
@@ -48,9 +49,9 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
     if setup.queue and kind is Kind.FIRST_BUILD and not question.options.full_refresh:
         return find_pending(setup, setup.queue, question)
     if kind is not Kind.REFRESH or checkpoint is None:
-        return _whole(setup, kind, question.why, anew)
+        return _whole(setup, question, kind, question.why, anew)
     if why := _why_whole(setup, question, checkpoint):
-        return _whole(setup, Kind.REBUILD, [why], anew)
+        return _whole(setup, question, Kind.REBUILD, [why], anew)
     if setup.queue:
         return _queued(setup, setup.queue, question, checkpoint, anew)
     return _newer(setup, question, checkpoint, asked)
@@ -59,14 +60,14 @@ def find_rows(setup: TableSetup, question: Question) -> Found:
 def _queued(setup: TableSetup, queue: EntityQueue, question: Question, checkpoint: Checkpoint, asked: int) -> Found:
     found = find_pending(setup, queue, question)
     differences = drift_of(setup, checkpoint.physical) if found.slices else []
-    return _whole(setup, Kind.REBUILD, differences, asked) if differences else found
+    return _whole(setup, question, Kind.REBUILD, differences, asked) if differences else found
 
 
 def _why_whole(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> str | None:
     """Why all rows are read again though the entity is declared as it was, if they are."""
     if (
-        question.options.retry_failures
-        and setup.queue is None
+        setup.queue is None
+        and (question.options.retry_failures or question.settings().retry_failures)
         and question.ledger.count_failures(setup.ref, question.generation)
     ):
         return "rows that failed are to be tried again"
@@ -90,7 +91,7 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
     if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
         return _unchanged(setup, question, window.target // MICROS)
     if differences := drift_of(setup, checkpoint.physical):
-        return _whole(setup, Kind.REBUILD, differences, asked)
+        return _whole(setup, question, Kind.REBUILD, differences, asked)
     part = RowSlice(0, 1, window, (), KeyRange())
     return Found(
         kind=Kind.REFRESH,
@@ -120,15 +121,18 @@ def drift_of(setup: TableSetup, physical: str) -> list[str]:
     return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 
 
-def _whole(setup: TableSetup, kind: Kind, why: Sequence[str], asked: int) -> Found:
+def _whole(setup: TableSetup, question: Question, kind: Kind, why: Sequence[str], asked: int) -> Found:
     """All rows, cut into slices."""
     setup.tables()  # What is wrong with the declaration is said before anything is read.
     # Of rows that a queue says none may be left to a later window: there is none.
     windows = setup.rows.watermark and setup.queue is None
     window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
     selection = Selection(setup.ref.scope, window)
-    cut_by, slices, warnings = _cut(setup, selection)
-    factor, counted = setup.slicing.work_factor, setup.slicing.slices != 1
+    slicing = setup.slicing
+    if size := question.settings().slice_rows:
+        slicing = replace(slicing, slices=None, asked=size)
+    cut_by, slices, warnings = _cut(setup, selection, slicing)
+    factor, counted = slicing.work_factor, slicing.slices != 1
     plans = [
         _slice_plan(
             setup,
@@ -165,16 +169,20 @@ def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> S
     )
 
 
-def _cut(setup: TableSetup, selection: Selection) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
+def _cut(
+    setup: TableSetup, selection: Selection, slicing: Slicing
+) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
     """The columns that are cut by, the slices, and what is to be said of them."""
-    slicing, rows = setup.slicing, setup.rows
+    rows = setup.rows
     if slicing.slices == 1:
         return (), [KeySlice(KeyRange(), slicing.slice_rows)], []
     scope = (rows.scope,) if rows.scope else ()
     columns = cut_columns(rows.sorted_by, scope, dominated=bool(scope) and not slicing.even)
     wanted = min(max((slicing.slices or 0) * _BINS_PER_SLICE, _BINS_AT_LEAST), _BINS_AT_MOST)
     found = setup.source.histogram(setup.spark, rows, selection, columns, bins=wanted)
-    count = slicing.slices or slice_count(found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor)
+    count = slicing.slices or slice_count(
+        found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor, asked=slicing.asked
+    )
     bins = list(found.bins)
     if count == 1 or not bins:
         return (), [KeySlice(KeyRange(), found.rows)], []

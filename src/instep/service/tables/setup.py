@@ -33,12 +33,15 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """How rows become slices. `slices` is None for as many as the rows need."""
+    """How rows become slices. `slices` is None for as many as the rows need. `asked`: rows of a slice, whatever else is
+    said of them.
+    """
 
     slices: int | None
     even: bool
     slice_rows: int
     work_factor: float
+    asked: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Self
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
@@ -20,6 +20,9 @@ from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Bytes of one task in flight at most, and of one request at least, if somebody asks for other bounds.
+_MOST_IN_FLIGHT, _LEAST_SHARE = 256_000_000, 1_000_000
 
 #: Records of epochs gone by stay so long.
 _KEEP_SECONDS = 3600.0
@@ -74,6 +77,13 @@ class OpenSearchTarget:
 
         pace = Pace.fullest(self.max_payload_bytes, self.max_requests)
         return OpenSearchChunkWriter(self.indexes, checked_name(physical), base, pace)
+
+    def bounded(self, payload_bytes: int | None, requests: int | None) -> Self:
+        """Bytes in flight of one task have a bound too: with many requests, each of them holds less."""
+        most = requests or self.max_requests
+        share = max(_LEAST_SHARE, _MOST_IN_FLIGHT // most)
+        payload = payload_bytes or self.max_payload_bytes
+        return replace(self, max_payload_bytes=min(payload, share), max_requests=most)
 
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]

@@ -1,15 +1,22 @@
 // Buckets as bars: what each holds against the mean, and which one holds too much.
 
 import { h, svg } from "./dom.js";
-import { bytes, count, duration, reference } from "./format.js";
+import { bytes, count, duration } from "./format.js";
 import { loading, moment, problemNote, section, table, warning } from "./pieces.js";
 import { state } from "./store.js";
 
 const HEIGHT = 120;
-/** Bars are no wider than this, however few there are. */
-const WIDEST = 36;
-/** More than so many times the mean is too much: `instep.domain.buckets.SKEW`. */
+/** Room for what is written above a bar, and below. */
+const ABOVE = 16;
+const BELOW = 16;
+/** Bars are no wider than this, however few there are, and have their numbers below from that width on. */
+const WIDEST = 72;
+const NUMBERED = 18;
+/** Around the chart: see .chart in views.css. */
+const PADDING = 26;
+/** What is too much, as `instep.domain.buckets` has it: so many times the mean, and so many rows. */
 const SKEW = 3;
+const SKEW_ROWS = 1000;
 
 export function bucketsSection({ data, problem }) {
   if (!data) return section("Buckets", null, problem ? problemNote(problem) : loading());
@@ -30,30 +37,35 @@ function one(each, problem) {
 }
 
 function bars(buckets, mean) {
-  const width = Math.max(120, state.width);
-  const step = Math.min(WIDEST, width / buckets.length);
+  const step = Math.min(WIDEST, Math.max(120, state.width - PADDING) / buckets.length);
   const most = Math.max(1, mean * 1.25, ...buckets.map((each) => each.rows));
-  const y = (rows) => HEIGHT - (rows / most) * (HEIGHT - 4);
-  const end = step * buckets.length;
-  const shown = buckets.map((each, place) => {
-    const skewed = each.rows > SKEW * mean;
-    const gap = step > 3 ? 1 : 0;
-    return svg(
-      "g",
-      { key: each.bucket },
-      svg("title", null, `bucket ${each.bucket}: ${count(each.documents)} documents, ${count(each.rows)} rows${skewed ? ", too many" : ""}`),
-      svg("rect", { class: skewed ? "fill-bad" : "fill-done", x: place * step, y: y(each.rows), width: step - gap, height: HEIGHT - y(each.rows) }),
-      each.pending ? svg("rect", { class: "fill-work", x: place * step, y: HEIGHT - 3, width: step - gap, height: 3 }) : null,
-      svg("rect", { class: "clear", x: place * step, y: 0, width: step, height: HEIGHT }),
-    );
-  });
-  const at = y(mean);
+  const y = (rows) => ABOVE + HEIGHT - (rows / most) * HEIGHT;
+  const [end, ground] = [step * buckets.length, ABOVE + HEIGHT];
+  return h(
+    "div",
+    { class: "chart" },
+    svg(
+      "svg",
+      { class: "bars", width: end, height: ground + BELOW, viewBox: `0 0 ${end} ${ground + BELOW}`, role: "img", "aria-label": spoken(buckets, mean) },
+      buckets.map((each, place) => bar(each, { x: place * step, step, y, ground, mean })),
+      svg("path", { key: "mean", class: "mean", d: `M0 ${y(mean)}H${end}` }),
+      svg("path", { key: "ground", class: "ground", d: `M0 ${ground + 0.5}H${end}` }),
+    ),
+  );
+}
+
+function bar(each, { x, step, y, ground, mean }) {
+  const skewed = each.rows > Math.max(SKEW_ROWS, SKEW * mean);
+  const width = step > 3 ? step - 1 : step;
   return svg(
-    "svg",
-    { class: "bars", width: end, height: HEIGHT + 1, viewBox: `0 0 ${end} ${HEIGHT + 1}`, role: "img", "aria-label": spoken(buckets, mean) },
-    shown,
-    svg("path", { key: "mean", class: "mean", d: `M0 ${at}H${end}` }),
-    svg("path", { key: "ground", class: "ground", d: `M0 ${HEIGHT + 0.5}H${end}` }),
+    "g",
+    { key: each.bucket },
+    svg("title", null, `bucket ${each.bucket}: ${count(each.documents)} documents, ${count(each.rows)} rows`),
+    svg("rect", { class: skewed ? "fill-bad" : "fill-done", x, y: y(each.rows), width, height: ground - y(each.rows) }),
+    each.pending ? svg("rect", { class: "fill-work", x, y: ground - 3, width, height: 3 }) : null,
+    skewed ? svg("text", { class: "times", x: x + step / 2, y: y(each.rows) - 4 }, `${(each.rows / mean).toFixed(1)}×`) : null,
+    step < NUMBERED ? null : svg("text", { x: x + step / 2, y: ground + BELOW - 3 }, String(each.bucket)),
+    svg("rect", { class: "clear", x, y: 0, width: step, height: ground }),
   );
 }
 

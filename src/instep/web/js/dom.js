@@ -4,7 +4,10 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SEEN = Symbol("what an element was made from");
 
-/** `h("button", {class: "quiet", onclick: save, key: id}, "Save")`. Children: values, arrays, null and false for none. */
+/**
+ * `h("button", {class: "quiet", onclick: save, key: id}, "Save")`. Children: values, arrays, null and false for none.
+ * `drawn` is called with the element each time, once it is in the page; `vars` are variables for the style sheet.
+ */
 export function h(tag, properties, ...children) {
   return { tag, namespace: null, key: properties?.key, properties: properties ?? {}, children: flat(children) };
 }
@@ -14,10 +17,16 @@ export function svg(tag, properties, ...children) {
   return { ...h(tag, properties, ...children), namespace: SVG };
 }
 
+/** What is to be done with elements once they are in the page. */
+let pending = [];
+
 /** Make the children of `parent` what `nodes` say. */
 export function render(parent, ...nodes) {
   const focused = document.activeElement;
   patchChildren(parent, flat(nodes));
+  const drawn = pending;
+  pending = [];
+  for (const [draw, element] of drawn) draw(element);
   // An element that was moved has lost the focus.
   if (focused?.isConnected && focused !== document.activeElement && focused !== document.body) {
     focused.focus({ preventScroll: true });
@@ -64,7 +73,7 @@ function patch(found, child) {
   patchChildren(element, child.children);
   // Options must be there before one of them can be chosen.
   if ("value" in child.properties && element.value !== child.properties.value) element.value = child.properties.value;
-  child.properties.drawn?.(element);
+  if (child.properties.drawn) pending.push([child.properties.drawn, element]);
   return element;
 }
 

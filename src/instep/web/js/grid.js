@@ -62,7 +62,8 @@ function paint(context, index, { cell, row }, state, palette, only) {
   const y = Math.floor(index / row) * cell;
   const size = cell - 1;
   const name = look(state);
-  context.globalAlpha = only && only !== state ? 0.15 : 1;
+  // Where cells are too small for an outline, what waits is pale.
+  context.globalAlpha = only && only !== state ? 0.15 : name === "wait" && cell < SHAPED ? 0.45 : 1;
   context.fillStyle = palette[name];
   context.fillRect(x, y, size, size);
   if (cell < SHAPED) return;

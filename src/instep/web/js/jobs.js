@@ -5,7 +5,7 @@ import { count, duration, reference, shortId } from "./format.js";
 import { jobActions } from "./job_actions.js";
 import { moreButton, pagePaths, pages } from "./pages.js";
 import { empty, loading, moment, problemNote, progress, section, table, view } from "./pieces.js";
-import { hasEnded, progressOf, progressText } from "./progress.js";
+import { hasEnded, progressLine, progressOf, progressText } from "./progress.js";
 import { link } from "./route.js";
 import { runButton } from "./run.js";
 import { chip, look } from "./states.js";
@@ -42,7 +42,7 @@ function card(job, how) {
       h("div", { class: "aside" }, chip(how.state), jobActions(job, how.state)),
     ),
     progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
-    h("p", { class: "figure-line" }, progressText(how) || "being planned"),
+    progressLine(how),
     h("p", { class: "soft" }, waits(job, how) ?? [slicesText(how.slices), " · began ", moment(job.started_at ?? job.created_at)]),
     job.error ? h("p", { class: "error" }, job.error) : null,
   );

@@ -90,10 +90,12 @@ function edgeLine({ from, to, link: kind }, places, across) {
   }
   if (!across) {
     const [x1, y1, x2, y2] = [one.x + WIDTH / 2, one.y + HEIGHT, other.x + WIDTH / 2, other.y];
-    return svg("path", { key, class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+    const line = svg("path", { class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+    return svg("g", { key }, line, svg("path", { class: "arrow", d: `M${x2} ${y2}l-4 -7h8z` }));
   }
   const [x1, y1, x2, y2] = [one.x + WIDTH, one.y + HEIGHT / 2, other.x, other.y + HEIGHT / 2];
-  return svg("path", { key, class: "edge", d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
+  const line = svg("path", { class: "edge", d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
+  return svg("g", { key }, line, svg("path", { class: "arrow", d: `M${x2} ${y2}l-7 -4v8z` }));
 }
 
 function box({ uuid, instance }, { x, y }, isRoot) {

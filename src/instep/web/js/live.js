@@ -19,7 +19,9 @@ let socket = null;
 
 export function connect() {
   clearTimeout(timer);
-  socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+  const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+  // A browser sends a WebSocket no headers: the token goes beside the name of the protocol.
+  socket = new WebSocket(address, token() ? ["instep", `instep.token.${token()}`] : ["instep"]);
   socket.onopen = () => socket.send(JSON.stringify({ subscribe: CHANNEL, job: null, after }));
   socket.onmessage = (event) => take(JSON.parse(event.data));
   socket.onclose = () => {
@@ -29,21 +31,23 @@ export function connect() {
   };
 }
 
-function take(message) {
-  if (message.channel !== CHANNEL) return;
-  after = message.seq ?? after;
+/** `job` is null in what concerns all of them, `data` in what says that a job is no more. */
+function take({ channel, seq, at, job, data, error }) {
+  if (channel !== CHANNEL) return;
+  after = seq;
   wait = FIRST_WAIT_MS;
-  const before = state.live.get(message.job);
+  const before = state.live.get(job);
   change(() => {
     state.connection = "live";
-    if (message.job) state.live.set(message.job, { ...message.data, at: message.at });
+    if (error !== undefined) state.trouble = error;
+    if (data) state.live.set(job, { ...data, at });
+    else state.live.delete(job);
   });
-  if (!message.job) return;
-  tell(message, before);
-  refreshNow((each) => each.live);
+  if (data) tell(job, data, before);
+  if (job) refreshNow((each) => each.live);
 }
 
-function tell({ job, data }, before) {
+function tell(job, data, before) {
   const name = `Job ${shortId(job)}`;
   if (before && before.status !== data.status) return announce(`${name} is ${words(data.status)}.`);
   const { totalRecords, successRecords } = data.stats.jobStats;

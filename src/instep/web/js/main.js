@@ -7,7 +7,7 @@ import * as job from "./job.js";
 import * as jobs from "./jobs.js";
 import { connect, hurry } from "./live.js";
 import * as partition from "./partition.js";
-import { empty, view } from "./pieces.js";
+import { empty, view, warning } from "./pieces.js";
 import * as queues from "./queues.js";
 import { need, refresh } from "./resource.js";
 import { follow } from "./route.js";
@@ -43,7 +43,7 @@ function draw() {
   need([PROJECT, ...needs(state.route)]);
   render(places.header, header(state));
   render(places.ways, navigation(state));
-  render(places.main, show(state.route));
+  render(places.main, state.trouble ? warning(`Jobs cannot be seen now: ${state.trouble}`) : null, show(state.route));
   render(places.notice, notice(state));
   render(places.dialog, state.dialog ? DIALOGS[state.dialog.name](state.dialog) : null);
   arrive();

@@ -34,7 +34,7 @@ export function loading() {
 /** Why something could not be read; what was read before stays in view. */
 export function problemNote(problem) {
   if (!problem) return null;
-  return h("p", { class: "note bad" }, glyph("FAILED"), h("span", null, problem.message, problem.hint ? ` ${problem.hint}` : null));
+  return h("p", { class: "note bad" }, glyph("FAILED"), h("span", null, withCode([problem.message, problem.hint].filter(Boolean).join(" "))));
 }
 
 /** Content of one path: as long as nothing was read, that is said instead. */
@@ -44,7 +44,12 @@ export function read(resource, show) {
 }
 
 export function warning(text) {
-  return h("p", { class: "note warn" }, glyph("STOPPING"), h("span", null, text));
+  return h("p", { class: "note warn" }, glyph("STOPPING"), h("span", null, withCode(text)));
+}
+
+/** What stands between backticks, in words of the command line, is code. */
+function withCode(text) {
+  return text.split("`").map((part, place) => (place % 2 ? h("code", null, part) : part));
 }
 
 /** A moment, as long ago as it is. */
@@ -54,24 +59,29 @@ export function moment(milliseconds) {
   return h("time", { datetime: date, title: exactTime(milliseconds) }, ago(milliseconds, serverNow()));
 }
 
-/** `columns` are `{name, number}` or texts; `rows` are `{key, cells}`. The first cell heads its row. */
+/**
+ * `columns` are `{name, number}` or texts; `rows` are `{key, cells}`. The first cell heads its row. On a phone each row
+ * is a block of its own, with the names of its columns inside; the roles say that it is a table none the less.
+ */
 export function table(caption, columns, rows) {
   const heads = columns.map((each) => (typeof each === "string" ? { name: each } : each));
-  const head = heads.map((each) => h("th", { scope: "col", class: each.number ? "number" : null }, each.name));
+  const head = heads.map((each) => h("th", { role: "columnheader", scope: "col", class: each.number ? "number" : null }, each.name));
   const cell = (content, place) => {
     const { name, number } = heads[place];
     const properties = { class: number ? "number" : null, "data-name": name };
-    return place === 0 ? h("th", { scope: "row", ...properties }, content) : h("td", properties, content);
+    return place === 0
+      ? h("th", { role: "rowheader", scope: "row", ...properties }, content)
+      : h("td", { role: "cell", ...properties }, h("div", null, content));
   };
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h(
       "table",
-      { class: "list" },
+      { class: "list", role: "table" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", null, h("tr", null, head)),
-      h("tbody", null, rows.map(({ key, cells }) => h("tr", { key }, cells.map(cell)))),
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
+      h("tbody", { role: "rowgroup" }, rows.map(({ key, cells }) => h("tr", { key, role: "row" }, cells.map(cell)))),
     ),
   );
 }

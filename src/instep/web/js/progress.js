@@ -1,5 +1,6 @@
 // How far a job is: what was read of it, with what the live channel has said since.
 
+import { h } from "./dom.js";
 import { amount, count, duration, percent, rate } from "./format.js";
 import { data } from "./resource.js";
 import { SLICE_STATES } from "./states.js";
@@ -63,11 +64,22 @@ export function doneText({ done, units, unit }) {
 
 /** `45 %, 45,000 of 100,000 documents, 12,300/s, about 4 s left`. */
 export function progressText(progress) {
-  const parts = [
-    progress.share === null ? null : percent(progress.share),
+  return [progress.share === null ? null : percent(progress.share), ...restOf(progress)].filter(Boolean).join(", ");
+}
+
+/** The same to be seen: the share first, and larger. */
+export function progressLine(progress) {
+  const rest = restOf(progress).filter(Boolean).join(" · ");
+  if (progress.share === null && !rest) return h("p", { class: "figure-line" }, "It is being planned.");
+  const share = progress.share === null ? null : [h("strong", null, percent(progress.share)), " "];
+  return h("p", { class: "figure-line" }, share, rest);
+}
+
+function restOf(progress) {
+  return [
     progress.units === 0 ? null : doneText(progress),
     progress.rate === null ? null : rate(progress.rate),
     progress.left === null ? null : `about ${duration(progress.left)} left`,
+    progress.failed ? `${count(progress.failed)} failed` : null,
   ];
-  return parts.filter(Boolean).join(", ");
 }

@@ -56,8 +56,8 @@ const CONNECTIONS = {
 };
 
 function connection({ connection: name }) {
-  const [state, text, title] = CONNECTIONS[name];
-  return h("span", { class: "connection", title, role: "status" }, glyph(state), h("span", null, text), h("span", { class: "unseen" }, title));
+  const [shown, text, title] = CONNECTIONS[name];
+  return h("span", { class: "connection", title, role: "status" }, glyph(shown), h("span", null, text), h("span", { class: "unseen" }, title));
 }
 
 function schemes() {

@@ -58,5 +58,5 @@ export function glyph(state) {
 
 /** Shape and word. */
 export function chip(state, text) {
-  return h("span", { class: `chip ${look(state)}` }, glyph(state), h("span", null, text ?? words(state)));
+  return h("span", { class: "chip" }, glyph(state), h("span", null, text ?? words(state)));
 }

@@ -9,6 +9,8 @@ export const state = {
   live: new Map(),
   /** "live", "polling" or "away". */
   connection: "polling",
+  /** Why the server cannot see how jobs are, or null. */
+  trouble: null,
   /** Milliseconds that the server's clock is ahead of this one. */
   ahead: 0,
   now: Date.now(),

@@ -13,6 +13,7 @@ from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.start import Busy, Start
 from instep.service.turns import turns
+from instep.telemetry.context import within
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -71,10 +72,15 @@ class Beginner(ABC):
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
-            return self._planner.plan(ref, generation)
+            with within(self._asked_in(ref, generation)):
+                return self._planner.plan(ref, generation)
         except UserError as error:
             self._leave_alone(ref, generation, str(error))
             return None
+
+    def _asked_in(self, ref: PartitionRef, generation: str) -> str:
+        """The trace of whoever asked for it, if somebody did."""
+        return ""
 
     def _leave_alone(self, ref: PartitionRef, generation: str, why: str) -> None:
         self._context.progress.say(ref.label, why)

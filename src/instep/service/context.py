@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from instep.domain.clock import Background, Clock, Ids
 from instep.domain.timing import Timing
@@ -14,6 +14,7 @@ from instep.service.liveness import Liveness
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
+from instep.telemetry.counters import Counters, Uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,4 @@ class Context:
     choose: Callable[[EntitySetup, int], EngineChoice]
     engine: Callable[[EngineChoice], Engine]
     prepare: Callable[[EntitySetup], None]
+    counters: Counters = field(default_factory=Uncounted)

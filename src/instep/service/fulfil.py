@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want
 from instep.service.begin import Beginner
 from instep.service.plan import EntityPlan
+from instep.service.planner import Planner
+from instep.service.tracing import trace_of
 from instep.service.upstream import cancel_waits, in_hand
 from instep.service.wants import can_begin
 
 
 class Fulfiller(Beginner):
     """Starts what open wants wait for."""
+
+    def __init__(self, planner: Planner) -> None:
+        super().__init__(planner)
+        self._traces: dict[tuple[PartitionRef, str], str] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
@@ -19,10 +28,25 @@ class Fulfiller(Beginner):
         named = [
             (PartitionRef.parse(ref), each.generation) for each in wants if can_begin(each, now) for ref in each.refs
         ]
+        self._traces = self._traces_of(wants)
         found = [key for key in dict.fromkeys(named) if key[0] in setups and self._later.get(key, 0.0) <= time]
         # A part whose instance has failed with its upstream may still be open while its partition is wanted anew.
         busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
         return [key for key in found if key[0] not in busy]
+
+    def _traces_of(self, wants: Sequence[Want]) -> dict[tuple[PartitionRef, str], str]:
+        """Of each partition that of who waits longest. What a job missed belongs to the job's own trace."""
+        found: dict[tuple[PartitionRef, str], str] = {}
+        for each in wants:
+            trace = each.traceparent
+            if not trace and each.derivative_of is not None:
+                trace = trace_of(each.derivative_of, self._context.ledger)
+            for ref in each.refs if trace else ():
+                found.setdefault((PartitionRef.parse(ref), each.generation), trace)
+        return found
+
+    def _asked_in(self, ref: PartitionRef, generation: str) -> str:
+        return self._traces.get((ref, generation), "")
 
     def _idle(self, plan: EntityPlan) -> bool:
         """There is nothing to do. Whether a job waited for it, which has failed now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from instep.domain.fingerprint import changed_parts
@@ -13,11 +13,13 @@ from instep.domain.instances import Instance, Reason, first_reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
 from instep.domain.refs import PartitionRef
+from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.engine.choice import EngineChoice
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import past_ttl
 from instep.service.question import Found, Kind, Planned, PlanOptions, Question
+from instep.service.settings import wanted_settings
 from instep.service.setup import EntitySetup
 from instep.service.upstream import missing_upstream
 from instep.service.wants import can_begin, waiting_wants
@@ -28,7 +30,8 @@ class EntityPlan:
     """What a run would do for one partition, and on what state of the world that rests.
 
     `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
-    unless it cannot be. `current` is the canonical instance.
+    unless it cannot be. `current` is the canonical instance, `settings` what those who want it say of the job.
+    `traceparent` is the trace in which it was asked for, or planned.
     """
 
     ref: PartitionRef
@@ -41,6 +44,8 @@ class EntityPlan:
     unfinished: Job | None
     fingerprint: Mapping[str, str]
     digest: str
+    settings: JobSettings = NO_SETTINGS
+    traceparent: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -115,6 +120,7 @@ def plan_entity(
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
     asked = partial(_asked, setup.ref, generation, current, options, ledger)
+    settings = cache(partial(wanted_settings, ledger, setup.ref, generation))
     found = setup.find(
         Question(
             ledger,
@@ -126,6 +132,7 @@ def plan_entity(
             current,
             unfinished,
             asked,
+            settings,
             listing,
             indexes or ledger.indexes,
         )
@@ -142,6 +149,7 @@ def plan_entity(
         unfinished=unfinished,
         fingerprint=setup.fingerprint,
         digest=_digest(setup, generation, checkpoint, found),
+        settings=settings() if found.slices and found.kind is not Kind.RESUME else NO_SETTINGS,
     )
 
 

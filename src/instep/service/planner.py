@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from instep.domain.refs import PartitionRef
@@ -13,6 +13,8 @@ from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan, plan_entity
 from instep.service.question import PlanOptions
 from instep.service.setup import EntitySetup
+from instep.telemetry import traces
+from instep.telemetry.context import here
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,20 @@ class Planner:
         """Of a generation, or that of the options. Raises `UserError` when the plan may not be run. `again`: after a
         job of ours, so the world has moved.
         """
-        setup, context = self.setups[ref], self.context
         if generation is None:
-            generation = generation_of(context.ledger, ref, self.options.generation)
+            generation = generation_of(self.context.ledger, ref, self.options.generation)
+        asked_in = here().traceparent
+        with traces.span("plan", ref=str(ref), generation=generation) as told:
+            plan = self._plan(ref, generation, again=again, indexes=indexes)
+            if not plan.pending and not asked_in:
+                told.drop()  # Nobody asked, and nothing has changed: a worker that watches looks every few seconds.
+            told.tell(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
+            return replace(plan, traceparent=asked_in or here().traceparent)
+
+    def _plan(
+        self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None
+    ) -> EntityPlan:
+        setup, context = self.setups[ref], self.context
         if context.ledger.checkpoint(ref, generation) is None:
             context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
         plan = plan_entity(

@@ -21,6 +21,7 @@ from instep.service.serving import settle
 from instep.service.setup import EntitySetup
 from instep.service.start import Start
 from instep.service.turns import held_up, those_that_answer_first, turns
+from instep.telemetry import traces
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -100,7 +101,14 @@ def run_entities(
     the entities are made from, only that is built which is not there; results of that come first. `demand` is that of
     `Start`.
     """
-    planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
+    with traces.span("request", refs=", ".join(str(setup.ref) for setup in setups[:20])):
+        planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
+        return _run_all(setups, planner, wait_seconds, demand)
+
+
+def _run_all(
+    setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, demand: Callable[[], None] | None
+) -> list[EntityResult]:
     found = turns(setups)
     alone = len(found) == 1
     done: dict[PartitionRef, EntityResult] = {}

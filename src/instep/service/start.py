@@ -21,7 +21,9 @@ from instep.service.promotion import give_up
 from instep.service.question import Kind
 from instep.service.recovery import bury_the_dead, misfit
 from instep.service.setup import EntitySetup
+from instep.service.tracing import TRACEPARENT
 from instep.service.upstream import upstream_of
+from instep.telemetry.context import within
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
@@ -68,6 +70,8 @@ class Start:
         self._job_id = planner.context.ids.new()
         self._told: set[PartitionRef] = set()
         self._leases: dict[PartitionRef, Lease] = {}
+        #: A job has one trace: that of the first who asked.
+        self._made_in = next((plan.traceparent for plan in todo.values() if plan.traceparent), "")
 
     @property
     def progressed(self) -> bool:
@@ -78,6 +82,10 @@ class Start:
 
     def get(self) -> None:
         """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
+        with within(self._made_in):
+            self._get()
+
+    def _get(self) -> None:
         self._ledger.begin_job(self._job_id, self._worker.id, self._configuration())
         try:
             waited = False
@@ -105,7 +113,10 @@ class Start:
         bury_the_dead(context)
 
     def _configuration(self) -> dict[str, Any]:
-        return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options)}
+        found = {str(ref): said for ref, plan in self.todo.items() if (said := plan.settings.as_dict())}
+        settings = {"settings": found} if found else {}
+        trace = {TRACEPARENT: self._made_in} if self._made_in else {}
+        return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options), **settings, **trace}
 
     def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
         """Get the partition's lease or join its job; else say who holds it."""

@@ -12,6 +12,8 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Missing, UserError
 from instep.ledger.port import Ledger
+from instep.telemetry import traces
+from instep.telemetry.context import here
 
 #: A want may be named by the beginning of its id, if that is at least so long.
 SHORTEST_PREFIX = 4
@@ -96,18 +98,20 @@ def make_want(
         raise UserError("a want names at least one entity")
     if (fresh_within or 0) < 0 or (as_of or 0) < 0:
         raise UserError("a want is neither fresher than now, nor as of a time before 1970")
-    event = WantCreated(
-        want=want_id,
-        refs=tuple(str(ref) for ref in refs),
-        generation=generation,
-        fresh_within=fresh_within,
-        as_of=as_of,
-        by=by,
-    )
-    try:
-        ledger.append([event])
-    except Conflict as error:
-        raise UserError(str(error)) from error
+    with traces.span("request", want=want_id, refs=", ".join(map(str, refs[:20])), by=by):
+        event = WantCreated(
+            want=want_id,
+            refs=tuple(str(ref) for ref in refs),
+            generation=generation,
+            fresh_within=fresh_within,
+            as_of=as_of,
+            by=by,
+            traceparent=here().traceparent,
+        )
+        try:
+            ledger.append([event])
+        except Conflict as error:
+            raise UserError(str(error)) from error
     return _view(ledger, want_id)
 
 

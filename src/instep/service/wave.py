@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
+from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
 from instep.domain.reasons import cleaned
@@ -20,6 +21,8 @@ from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.patience import Circuit, T, backoff, patiently
 from instep.service.setup import EntitySetup
+from instep.telemetry import traces
+from instep.telemetry.context import about, at, here
 
 #: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
 OUTAGE_SECONDS = 30.0
@@ -75,9 +78,21 @@ class WaveRunner:
 
         Raises `Fenced` when the claims or the lease were taken over, `Outage`, or `UserError` when it is hopeless.
         """
-        claims = self._claim(open_part)
-        if not claims:
-            return False
+        began = self._clock.monotonic()
+        with traces.span("wave", engine=self._engine.name) as told:
+            with self._step("claim") as claim:
+                claims = self._claim(open_part)
+                if not claims:
+                    claim.drop()
+            if not claims:
+                told.drop()
+                return False
+            told.tell(slices=len(claims))
+            self._run_claimed(claims, open_part, progress)
+        self._context.counters.wave(self._part.ref.entity, self._clock.monotonic() - began)
+        return True
+
+    def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
         started = self._clock.monotonic()
         ids = [claim.slice_id for claim in claims]
         self._keeper.begin(ids)
@@ -91,7 +106,13 @@ class WaveRunner:
         with suppress(InstepError):  # Who finishes the part does it again.
             self._setup.settle(self._part, self._ledger, self._job_id)
         self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
-        return True
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[traces.Told]:
+        began = self._clock.monotonic()
+        with traces.span(name) as told:
+            yield told
+        self._context.counters.step(self._part.ref.entity, name, self._clock.monotonic() - began)
 
     def _claim(self, open_part: OpenPart) -> list[Claim]:
         self._keeper.require(self._part.ref)
@@ -131,6 +152,7 @@ class WaveRunner:
             raise
         except Exception as error:
             self._failed_in_a_row += 1
+            self._retried()
             reason = cleaned(f"{type(error).__name__}: {error}")
             if self._failed_in_a_row >= HOPELESS:
                 self._give_back(claims, reason)
@@ -155,6 +177,7 @@ class WaveRunner:
                 conflicts += 1
                 if conflicts > CONFLICTS:
                     raise
+                self._retried()
             except (Transient, Unknown) as error:
                 tried += 1
                 if isinstance(error, Outage) or not self._waited(error, began, tried):
@@ -173,26 +196,38 @@ class WaveRunner:
         if self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
             return False
         self._notes.append(f"tried again after: {cleaned(str(error))}")
+        self._retried()
         self._clock.sleep(pause)
         return True
+
+    def _retried(self) -> None:
+        self._context.counters.retried(self._part.ref.entity)
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         claims = self._not_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
         wave, told = self._wave(claims), 0
+        alone = {"slice": claims[0].slice_id} if len(claims) == 1 else {}
+        with about(wave=wave.id, slices=len(claims), **alone):
+            place = here()
 
-        def tell(units: int) -> None:
-            nonlocal told
-            told += units
-            progress(units)
+            def tell(units: int) -> None:
+                nonlocal told
+                told += units
+                with at(place):  # Engines tell from threads of their own.
+                    progress(units)
 
-        tasks = self._engine.run(wave, self._setup.program(self._part, wave, self._ledger, self._job_id), tell)
-        outcomes = [outcome for task in tasks for outcome in task.slices]
-        _check_complete(wave, outcomes)
-        self._demand(claims)
-        self._commit(wave, tasks, outcomes)
-        self._record(outcomes)
+            with self._step("run"):
+                program = self._setup.program(self._part, wave, self._ledger, self._job_id)
+                tasks = self._engine.run(wave, program, tell)
+                outcomes = [outcome for task in tasks for outcome in task.slices]
+                _check_complete(wave, outcomes)
+            self._demand(claims)
+            with self._step("commit"):
+                self._commit(wave, tasks, outcomes)
+            with self._step("complete"):
+                self._record(outcomes)
         # What nobody had counted before.
         if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
             progress(read - told)
@@ -255,6 +290,8 @@ class WaveRunner:
             self._insist(
                 partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
+            counts = sum((each.counts for each in outcomes), Counts())
+            self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
 
     def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
         self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))

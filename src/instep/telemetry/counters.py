@@ -1,0 +1,40 @@
+"""What a process counts of its own work. Who watches it brings an implementation (`exposition`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from instep.domain.counts import Counts
+
+
+class Counters(Protocol):
+    """Called from several threads. Counted by entity, never by anything of which there is no bound."""
+
+    def done(self, entity: str, slices: int, counts: Counts) -> None:
+        """These slices are durable, in the target and in the ledger."""
+
+    def wave(self, entity: str, seconds: float) -> None:
+        """From its claim until the ledger has it."""
+
+    def step(self, entity: str, step: str, seconds: float) -> None:
+        """Of a wave: `claim`, `run`, `commit` or `complete`."""
+
+    def refused(self, entity: str) -> None:
+        """A write of ours was refused: others had taken over."""
+
+    def retried(self, entity: str) -> None:
+        """Something is tried once more: a wave, a half of it, a commit, a slice."""
+
+
+class Uncounted:
+    """Implements `Counters` by forgetting."""
+
+    def done(self, entity: str, slices: int, counts: Counts) -> None: ...
+
+    def wave(self, entity: str, seconds: float) -> None: ...
+
+    def step(self, entity: str, step: str, seconds: float) -> None: ...
+
+    def refused(self, entity: str) -> None: ...
+
+    def retried(self, entity: str) -> None: ...

@@ -14,7 +14,7 @@ from instep.service.wave import WaveRunner
 class Desk:
     """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed.
 
-    `fenced`: the target has seen the part's epoch, in the version that is its base.
+    `fenced`: the target has seen the part's epoch, in the version that is its base. `traceparent` is the job's span.
     """
 
     setup: EntitySetup
@@ -23,6 +23,7 @@ class Desk:
     fenced: bool = False
     ready: bool = False
     runner: WaveRunner | None = None
+    traceparent: str = ""
 
 
 @dataclass

@@ -11,6 +11,8 @@ from instep.ledger.port import Lease, Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
 from instep.service.setup import EntitySetup
+from instep.service.tracing import tell_if_ended
+from instep.telemetry import traces
 
 #: An index that is not served any more stays this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
@@ -22,9 +24,16 @@ def finish(
     """End a part without open slices, and serve its instance if it may be served; None if another worker
     does. Returns notes for the user. Safe to repeat after a crash.
     """
-    ledger, target = context.ledger, setup.target
-    if not ledger.begin_finish(job_id, setup.ref, worker_id):
+    if not context.ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
+    with traces.span("promotion"):
+        return _finish(setup, lease, context, job_id=job_id, worker_id=worker_id, keeper=keeper)
+
+
+def _finish(
+    setup: EntitySetup, lease: Lease, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
+) -> list[str]:
+    ledger, target = context.ledger, setup.target
     lease, part = _seal(setup, lease, context, keeper)
     context.progress.say(setup.ref.label, "bringing indexes up to date")
     notes: list[str] = []
@@ -58,7 +67,8 @@ def finish(
             _, part = _seal(setup, lease, context, keeper)  # One epoch serves one index.
         _serve_as_recorded(setup, part, ledger)
     end = JobState.FAILED if part.fresh or left else state
-    ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    ended = ledger.finish_part(job_id, part, end, worker_id=worker_id, error=problem)
+    tell_if_ended(job_id, ended, ledger)
     _settle(setup, part, ledger, job_id, notes)
     context.standing.tell(part.ref, IndexState.ERROR, epoch=part.epoch, job=job_id, error=problem)
     if setup.staged(part):
@@ -105,7 +115,8 @@ def _promote(
         _serve(setup, part, ledger)
     try:
         whole = setup.reads_all(part)
-        ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+        ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+        tell_if_ended(job_id, ended, ledger)
     except Conflict:
         left = _left(ledger, part, job_id)
         if left is None or _job(ledger, job_id).part(part.ref).state is not None:
@@ -173,7 +184,8 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
         if state and _left(ledger, part, job_id) is None:
             ledger.start_job(job_id)
             whole = setup.reads_all(part)
-            ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+            ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
+            tell_if_ended(job_id, ended, ledger)
             _settle(setup, part, ledger, job_id, [])
             return
     # Whoever gives it up begins anew: wants go on waiting.
@@ -198,7 +210,8 @@ def _end_failed(
 
         setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
-    ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
+    ended = ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
+    tell_if_ended(job_id, ended, ledger)
     _settle(setup, part, ledger, job_id, [])
     if staged:
         setup.target.drop(part.physical)

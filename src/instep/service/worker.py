@@ -26,10 +26,13 @@ from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
 from instep.service.question import PlanOptions
 from instep.service.recovery import fail_orphans, misfit, recover
+from instep.service.settings import as_job_says
 from instep.service.setup import EntitySetup
+from instep.service.tracing import trace_of
 from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.service.watch import Watcher
 from instep.service.wave import Outage, WaveRunner
+from instep.telemetry.context import about, within
 
 #: An idle worker looks for work at least every so many polls' time.
 IDLE = 10
@@ -105,10 +108,11 @@ class Worker:
     def take(self, part: JobPart, lease: Lease, *, fenced: bool = False) -> None:
         """Work on a part whose lease this worker has got for its job. `fenced`: see `Desk`."""
         self._jobs.add(lease.job_id)
-        setup = self._setups[part.ref]
+        setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
         if part.fresh:
             setup.create(part.physical)
-        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease, fenced)
+        trace = trace_of(lease.job_id, self._context.ledger)
+        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease, fenced, traceparent=trace)
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
@@ -225,7 +229,8 @@ class Worker:
     def _serve(self, each: OpenPart) -> bool:
         key = each.key
         try:
-            done = self._advance(each)
+            with about(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
+                done = self._advance(each)
         except Fenced as error:
             self._fenced(key, error)
             return True
@@ -263,7 +268,10 @@ class Worker:
             self._forget(key)
             return True
         desk.ready = key not in self.waiting
-        return desk.ready and self._go_on(each, desk)
+        if not desk.ready:
+            return False
+        with within(desk.traceparent):
+            return self._go_on(each, desk)
 
     def _go_on(self, each: OpenPart, desk: Desk) -> bool:
         ledger, ref = self._context.ledger, each.part.ref
@@ -329,6 +337,7 @@ class Worker:
         self.refused += 1
         self._fenced_in_a_row += 1
         _, ref = key
+        self._context.counters.refused(ref.entity)
         self._context.progress.say(ref.label, f"let go of what others took over: {error}")
         self._forget(key)
         if self._fenced_in_a_row >= FENCED_IN_A_ROW:

@@ -1,0 +1,103 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.function.UnaryOperator;
+import java.util.jar.JarEntry;
+import java.util.jar.JarOutputStream;
+import org.apache.lucene.analysis.TokenStream;
+import org.apache.lucene.analysis.en.EnglishPossessiveFilter;
+import org.apache.lucene.analysis.en.PorterStemFilter;
+import org.apache.lucene.analysis.miscellaneous.ASCIIFoldingFilter;
+import org.elasticsearch.Build;
+import org.elasticsearch.common.logging.LogConfigurator;
+import org.elasticsearch.common.settings.Settings;
+import org.elasticsearch.index.analysis.TokenFilterFactory;
+import org.elasticsearch.indices.analysis.AnalysisModule.AnalysisProvider;
+import org.elasticsearch.node.InternalSettingsPreparer;
+import org.elasticsearch.node.Node;
+import org.elasticsearch.plugins.AnalysisPlugin;
+import org.elasticsearch.plugins.Plugin;
+import org.elasticsearch.plugins.PluginsLoader;
+
+/** One node of Elasticsearch in this JVM: the server, its HTTP, and Lucene's filters for English. */
+public class ElasticsearchServer {
+
+    /** The module of its distribution that has them is in no repository; they are Lucene's there too. */
+    public static final class English extends Plugin implements AnalysisPlugin {
+        @Override
+        public Map<String, AnalysisProvider<TokenFilterFactory>> getTokenFilters() {
+            return Map.of(
+                "asciifolding",
+                (index, environment, name, settings) -> new Filter(name, ASCIIFoldingFilter::new),
+                "stemmer",
+                (index, environment, name, settings) -> new Filter(
+                    name,
+                    settings.get("language", "english").equals("english") ? PorterStemFilter::new : EnglishPossessiveFilter::new));
+        }
+    }
+
+    public record Filter(String name, UnaryOperator<TokenStream> made) implements TokenFilterFactory {
+        @Override
+        public TokenStream create(TokenStream words) {
+            return made.apply(words);
+        }
+    }
+
+    /** Arguments: its folder, the port of HTTP on 127.0.0.1, and a folder with the jars of its transport. */
+    public static void main(String[] arguments) throws Exception {
+        LogConfigurator.configureESLogging();
+        Path home = Path.of(arguments[0]);
+        Path config = Files.createDirectories(home.resolve("config"));
+        Path transport = declared(home, "transport-netty4", "org.elasticsearch.transport.netty4.Netty4Plugin");
+        try (var jars = Files.newDirectoryStream(Path.of(arguments[2]), "*netty*.jar")) {
+            for (Path each : jars) {
+                Files.copy(each, transport.resolve(each.getFileName()));
+            }
+        }
+        pack(declared(home, "english", English.class.getName()).resolve("english.jar"));
+        Settings settings = Settings.builder()
+            .put("path.home", home)
+            .put("http.host", "127.0.0.1")
+            .put("http.port", arguments[1])
+            .put("transport.host", "127.0.0.1")
+            .put("transport.port", 0)
+            .put("cluster.name", "tests")
+            .put("discovery.type", "single-node")
+            .put("http.type", "netty4")
+            .put("transport.type", "netty4")
+            // A developer's disk may be nearly full; that is no business of a test.
+            .put("cluster.routing.allocation.disk.threshold_enabled", false)
+            .build();
+        var environment = InternalSettingsPreparer.prepareEnvironment(settings, Map.of(), config, () -> "node");
+        var modules = PluginsLoader.loadModulesBundles(home.resolve("modules"));
+        new Node(environment, PluginsLoader.createPluginsLoader(modules, Set.of(), Map.of(), false)).start();
+        Thread.currentThread().join();
+    }
+
+    /** The folder of a module, which must have its classes in a jar there. */
+    private static Path declared(Path home, String name, String type) throws Exception {
+        Path folder = Files.createDirectories(home.resolve("modules").resolve(name));
+        Properties said = new Properties();
+        said.putAll(Map.of("name", name, "description", name, "version", "1", "classname", type, "java.version", "17"));
+        said.put("elasticsearch.version", Build.current().version());
+        try (var out = Files.newOutputStream(folder.resolve("plugin-descriptor.properties"))) {
+            said.store(out, null);
+        }
+        return folder;
+    }
+
+    private static void pack(Path jar) throws Exception {
+        try (var out = new JarOutputStream(Files.newOutputStream(jar))) {
+            for (Class<?> each : List.of(English.class, Filter.class)) {
+                String name = each.getName() + ".class";
+                out.putNextEntry(new JarEntry(name));
+                try (var in = ElasticsearchServer.class.getResourceAsStream(name)) {
+                    in.transferTo(out);
+                }
+            }
+        }
+    }
+}

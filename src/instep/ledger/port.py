@@ -26,6 +26,7 @@ from instep.domain.state import State
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.ledger.holds import Holds
+from instep.ledger.pages import Pages
 from instep.ledger.skips import Skip
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
@@ -143,7 +144,7 @@ class Verified:
     skips: tuple[Skip, ...] = ()
 
 
-class Ledger(Holds, Protocol):
+class Ledger(Holds, Pages, Protocol):
     def close(self) -> None: ...
 
     def now(self) -> int:
@@ -367,6 +368,12 @@ class Ledger(Holds, Protocol):
         Counts replace, they never add up over retries. Raises `Fenced`, changing nothing, if any
         slice was taken over or the part's epoch is not the lease's any more. Again under the same
         claims (a lost reply) it changes nothing. Raises `ValueError` for counts that do not add up.
+        """
+
+    def absorb(self, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        """Manifest rows and failures of work that no slice of the job stands for: what has changed in the source while
+        the job builds. The part is the job's own, or with the instance that is served in place of its own. Again it
+        changes nothing. Raises `Fenced`, changing nothing, if the part's epoch is not the lease's any more.
         """
 
     def give_back(

@@ -48,6 +48,7 @@ from tests.contracts.ledger.holds import HeldKeys
 from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
+from tests.contracts.ledger.pages import Paging
 from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
 from tests.contracts.ledger.row_slices import RowSlices
@@ -99,6 +100,7 @@ class LedgerContract(
     Jobs,
     Stopping,
     Searching,
+    Paging,
     Claims,
     Completing,
     Documents,

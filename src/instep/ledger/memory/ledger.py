@@ -10,7 +10,7 @@ from instep.domain.buckets import BucketLoad
 from instep.domain.clock import Clock
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceStatus
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -25,6 +25,7 @@ from instep.ledger.memory import (
     jobs,
     leases,
     log,
+    pages,
     parts,
     recovery,
     slices,
@@ -32,6 +33,7 @@ from instep.ledger.memory import (
     workers,
 )
 from instep.ledger.memory.tables import Tables
+from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
 from instep.ledger.port import (
     Checkpoint,
     FailureRecord,
@@ -125,6 +127,12 @@ class MemoryLedger(HoldingLedger):
     def jobs(self, limit: int = 20) -> list[Job]:
         with self._lock:
             return jobs.newest(self._tables, limit)
+
+    def job_page(
+        self, *, states: Collection[JobState] = (), after: JobPlace | None = None, limit: int = 20
+    ) -> list[Job]:
+        with self._lock:
+            return pages.jobs_after(self._tables, states, after, limit)
 
     def job_marks(self, newest: int) -> list[JobMark]:
         with self._lock:
@@ -225,6 +233,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             slices.complete(self._tables, part, worker_id, outcomes, job_id=job_id)
 
+    def absorb(self, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        with self._lock:
+            slices.absorb(self._tables, part, outcomes, job_id=job_id)
+
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
@@ -238,6 +250,22 @@ class MemoryLedger(HoldingLedger):
     def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
         with self._lock:
             return slices.of_part(self._tables, job_id, ref, limit)
+
+    def slice_page(
+        self,
+        job_id: str,
+        *,
+        refs: Collection[PartitionRef] | None = None,
+        state: SliceState | None = None,
+        after: SlicePlace | None = None,
+        limit: int = 1_000,
+    ) -> list[SliceView]:
+        with self._lock:
+            return pages.slices_after(self._tables, job_id, refs=refs, state=state, after=after, limit=limit)
+
+    def slice_states(self, job_id: str) -> list[tuple[PartitionRef, int, SliceState]]:
+        with self._lock:
+            return pages.slice_states(self._tables, job_id)
 
     # What is indexed.
 
@@ -292,6 +320,12 @@ class MemoryLedger(HoldingLedger):
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         with self._lock:
             return documents.failures(self._tables, ref, limit)
+
+    def failure_page(
+        self, *, refs: Collection[PartitionRef] | None = None, after: FailurePlace | None = None, limit: int = 100
+    ) -> list[FailureRecord]:
+        with self._lock:
+            return pages.failures_after(self._tables, refs, after, limit)
 
     def count_failures(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
         with self._lock:

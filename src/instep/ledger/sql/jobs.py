@@ -125,7 +125,7 @@ def job(tx: Transaction, job_id: str) -> Job | None:
 
 
 def newest(tx: Transaction, limit: int) -> list[Job]:
-    return _load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
+    return load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
 
 
 def marks(tx: Transaction, newest: int) -> list[JobMark]:
@@ -184,10 +184,10 @@ def part_of(row: Row[Any]) -> JobPart:
 
 
 def _first(tx: Transaction, rows: Sequence[Row[Any]]) -> Job | None:
-    return next(iter(_load(tx, rows)), None)
+    return next(iter(load(tx, rows)), None)
 
 
-def _load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
+def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
     ids = [row.id for row in rows]
     if not ids:
         return []

@@ -16,7 +16,7 @@ from instep.domain.breaker import Backoff
 from instep.domain.buckets import BucketLoad
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceStatus
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -25,6 +25,7 @@ from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.holding import HoldingLedger, HoldRows
+from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
 from instep.ledger.port import (
     Checkpoint,
     FailureRecord,
@@ -46,6 +47,7 @@ from instep.ledger.sql import (
     log,
     manifest,
     open_parts,
+    pages,
     projections,
     slices,
     snapshots,
@@ -133,6 +135,11 @@ class SqlLedger(HoldingLedger):
 
     def jobs(self, limit: int = 20) -> list[Job]:
         return self._read(lambda tx: jobs.newest(tx, limit))
+
+    def job_page(
+        self, *, states: Collection[JobState] = (), after: JobPlace | None = None, limit: int = 20
+    ) -> list[Job]:
+        return self._read(lambda tx: pages.jobs_after(tx, states, after, limit))
 
     def job_marks(self, newest: int) -> list[JobMark]:
         return self._read(lambda tx: jobs.marks(tx, newest))
@@ -223,6 +230,9 @@ class SqlLedger(HoldingLedger):
         except completion.PartlyDone:
             self._write(lambda tx: completion.complete_rest(tx, part, worker_id, outcomes, job_id))
 
+    def absorb(self, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+        self._write(lambda tx: completion.absorb(tx, part, outcomes, job_id))
+
     def give_back(
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
@@ -233,6 +243,20 @@ class SqlLedger(HoldingLedger):
 
     def slices(self, job_id: str, ref: PartitionRef, *, limit: int = 1_000) -> list[SliceStatus]:
         return self._read(lambda tx: slices.of_part(tx, job_id, ref, limit))
+
+    def slice_page(
+        self,
+        job_id: str,
+        *,
+        refs: Collection[PartitionRef] | None = None,
+        state: SliceState | None = None,
+        after: SlicePlace | None = None,
+        limit: int = 1_000,
+    ) -> list[SliceView]:
+        return self._read(lambda tx: pages.slices_after(tx, job_id, refs=refs, state=state, after=after, limit=limit))
+
+    def slice_states(self, job_id: str) -> list[tuple[PartitionRef, int, SliceState]]:
+        return self._read(lambda tx: pages.slice_states(tx, job_id))
 
     # What is indexed.
 
@@ -274,6 +298,11 @@ class SqlLedger(HoldingLedger):
 
     def failures(self, ref: PartitionRef | None = None, *, limit: int = 100) -> list[FailureRecord]:
         return self._read(lambda tx: manifest.failure_records(tx, ref, limit))
+
+    def failure_page(
+        self, *, refs: Collection[PartitionRef] | None = None, after: FailurePlace | None = None, limit: int = 100
+    ) -> list[FailureRecord]:
+        return self._read(lambda tx: pages.failures_after(tx, refs, after, limit))
 
     def count_failures(self, ref: PartitionRef, generation: str = "", *, skipped: bool = False) -> int:
         return self._read(lambda tx: manifest.count_failures(tx, ref, generation, skipped=skipped))

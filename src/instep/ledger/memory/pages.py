@@ -1,0 +1,86 @@
+"""Pages of jobs, slices and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+from instep.domain.jobs import Job, JobState, SliceState
+from instep.domain.refs import PartitionRef
+from instep.ledger.memory.jobs import view
+from instep.ledger.memory.tables import SliceRow, Tables
+from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
+from instep.ledger.port import FailureRecord
+
+
+def jobs_after(tables: Tables, states: Collection[JobState], after: JobPlace | None, limit: int) -> list[Job]:
+    found = [
+        (JobPlace(each.created_at, each.id), each)
+        for each in tables.jobs.values()
+        if not states or each.state in states
+    ]
+    ordered = sorted(found, key=lambda each: each[0], reverse=True)
+    return [view(job) for _, job in islice((each for each in ordered if after is None or each[0] < after), limit)]
+
+
+def slices_after(
+    tables: Tables,
+    job_id: str,
+    *,
+    refs: Collection[PartitionRef] | None,
+    state: SliceState | None,
+    after: SlicePlace | None,
+    limit: int,
+) -> list[SliceView]:
+    found = [
+        each
+        for each in _slices(tables, job_id)
+        if (refs is None or each.ref in refs)
+        and (state is None or each.state is state)
+        and (after is None or each.place > after)
+    ]
+    return found[:limit]
+
+
+def slice_states(tables: Tables, job_id: str) -> list[tuple[PartitionRef, int, SliceState]]:
+    return [(each.ref, each.number, each.state) for each in _slices(tables, job_id)]
+
+
+def failures_after(
+    tables: Tables, refs: Collection[PartitionRef] | None, after: FailurePlace | None, limit: int
+) -> list[FailureRecord]:
+    found = [
+        ((-each.failed_at, str(each.ref), each.generation, each.document_id), each)
+        for key, records in tables.failures.items()
+        if refs is None or key[0] in refs
+        for each in records.values()
+    ]
+    place = None if after is None else (-after.failed_at, *after[1:])
+    ordered = sorted(found, key=lambda each: each[0])
+    return [each for at, each in ordered if place is None or at > place][:limit]
+
+
+def _slices(tables: Tables, job_id: str) -> list[SliceView]:
+    return sorted(map(_view, (each for each in tables.slices.values() if each.job_id == job_id)), key=_place)
+
+
+def _place(slice_: SliceView) -> SlicePlace:
+    return slice_.place
+
+
+def _view(row: SliceRow) -> SliceView:
+    plan = row.plan
+    return SliceView(
+        row.ref,
+        plan.index,
+        row.id,
+        plan.bucket,
+        row.state,
+        plan.units,
+        plan.work,
+        row.attempts,
+        row.worker_id,
+        row.claimed_at or None,
+        row.finished_at or None,
+        row.error,
+    )

@@ -1,0 +1,88 @@
+"""Jobs, slices and failures page by page."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from instep.domain.jobs import JobState, SliceState
+from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace
+from instep.ledger.port import Ledger
+from tests.contracts.ledger.building import (
+    OTHER,
+    REF,
+    VirtualClock,
+    claim_all,
+    fail,
+    outcome,
+    plan,
+    plans,
+    register,
+    running,
+    running_two,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Paging(Fixtures):
+    def test_jobs_of_one_moment_are_on_one_page_each(self, ledger: Ledger, clock: VirtualClock) -> None:
+        register(ledger, "ann")
+        for number in range(5):
+            ledger.begin_job(f"job{number}", "ann", {})
+            clock.advance(number % 2)
+        seen, after = [], None
+        while page := ledger.job_page(after=after, limit=2):
+            seen += page
+            after = JobPlace(page[-1].created_at, page[-1].id)
+        assert [each.id for each in seen] == [each.id for each in ledger.jobs()]
+        assert len(seen) == 5
+
+    def test_only_jobs_of_some_states(self, ledger: Ledger) -> None:
+        register(ledger, "ann")
+        ledger.begin_job("made", "ann", {})
+        fail(ledger, running(ledger, plans(1)))
+        assert [each.id for each in ledger.job_page(states=[JobState.FAILED])] == ["job"]
+        assert {each.id for each in ledger.job_page(states=[JobState.FAILED, JobState.INITIALIZING])} == {"job", "made"}
+
+    def test_slices_page_by_page(self, ledger: Ledger) -> None:
+        part, _ = running_two(ledger, plans(3), [plan(0, [7], work=5)])
+        first, *_ = ledger.claim("job", REF, "ann", work=1, limit=1)
+        ledger.complete(part, "ann", [outcome(first)], job_id="job")
+        seen, after = [], None
+        for _ in count():
+            page = ledger.slice_page("job", after=after, limit=3)
+            if not page:
+                break
+            seen += page
+            after = page[-1].place
+        assert len({each.id for each in seen}) == 4
+        assert seen == ledger.slice_page("job")
+        (done,) = ledger.slice_page("job", state=SliceState.COMPLETED)
+        assert (done.id, done.ref, done.worker_id, done.attempts) == (first.slice_id, REF, "ann", 0)
+        assert done.claimed_at is not None
+        assert done.finished_at is not None
+        assert [each.ref for each in ledger.slice_page("job", refs=[OTHER])] == [OTHER]
+        assert ledger.slice_page("job", refs=[]) == ledger.slice_page("other") == []
+        assert ledger.slice_page("job", after=SlicePlace(*seen[-1].place)) == []
+
+    def test_states_of_slices_in_the_same_order(self, ledger: Ledger) -> None:
+        running_two(ledger, plans(3), plans(2))
+        ledger.claim("job", REF, "ann", work=1, limit=1)
+        listed = [(each.ref, each.number, each.state) for each in ledger.slice_page("job")]
+        assert ledger.slice_states("job") == listed
+        assert [state for *_, state in listed].count(SliceState.PROCESSING) == 1
+
+    def test_failures_page_by_page(self, ledger: Ledger, clock: VirtualClock) -> None:
+        part = running(ledger, plans(4))
+        claims = claim_all(ledger)
+        ledger.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims[:2]], job_id="job")
+        clock.advance(1)
+        ledger.complete(part, "ann", [outcome(each, fail=[4, 6]) for each in claims[2:]], job_id="job")
+        seen, after = [], None
+        while page := ledger.failure_page(after=after, limit=2):
+            seen += page
+            last = page[-1]
+            after = FailurePlace(last.failed_at, str(last.ref), last.generation, last.document_id)
+        assert seen == ledger.failures()
+        assert len(seen) == 6
+        assert ledger.failure_page(refs=[REF]) == seen
+        assert ledger.failure_page(refs=[OTHER]) == []

@@ -86,23 +86,16 @@ class Progress:
         if self._clients > MAX_CLIENTS:
             raise _Closed(_LATER, "too many clients")
         wanted = await _subscription(websocket)
-        listener = Listener(wanted.job)
         async with self._poller.listening():
-            self._feed.join(listener)
+            listener = self._feed.join(wanted.job, wanted.after)
             try:
-                await _first(
-                    self._send_all(websocket, listener, wanted.after), _nothing_more(websocket), _too_slow(listener)
-                )
+                await _first(self._send_all(websocket, listener), _nothing_more(websocket), _too_slow(listener))
             finally:
                 self._feed.leave(listener)
 
-    async def _send_all(self, websocket: WebSocket, listener: Listener, after: int | None) -> None:
-        if after is not None and self._feed.has(after):
-            listener.position = after
-        else:
-            # Before anything is awaited: what is published from now on comes after it.
-            listener.position, newest = self._feed.last, self._feed.newest(listener.job)
-            await _send(websocket, newest or [await self._stands(listener.job)])
+    async def _send_all(self, websocket: WebSocket, listener: Listener) -> None:
+        if listener.newest is not None:
+            await _send(websocket, listener.newest or [await self._stands(listener.job)])
         while messages := await self._feed.after(listener.position):
             for message in messages:
                 if listener.wants(message):

@@ -31,10 +31,14 @@ class Message(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """Who has had all messages up to `position`, of one job or (None) of all."""
+    """Who has had all messages up to `position`, of one job or (None) of all.
+
+    `newest`: what it is told first, unless (None) it goes on where it left off.
+    """
 
     job: str | None
-    position: int = 0
+    position: int
+    newest: list[Message] | None
     slow: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wants(self, message: Message) -> bool:
@@ -56,6 +60,7 @@ class Feed:
 
     def show(self, look: Look) -> None:
         """What a look saw. The first one after trouble says that this is over."""
+        before = self.last
         if self._trouble:
             self._trouble = None
             self._publish(None, look.at, None, error=None)
@@ -70,7 +75,8 @@ class Feed:
         for job_id in look.gone:
             self._live.pop(job_id, None)
             self._publish(job_id, look.at, None)
-        self._wake()
+        if self.last > before:
+            self._wake()
 
     def fail(self, error: str, at: int) -> bool:
         """Nothing can be seen. It is said once; returns whether it was now."""
@@ -95,26 +101,17 @@ class Feed:
 
     # Who listens.
 
-    def join(self, listener: Listener) -> None:
-        """From now on it is said to be slow when it is."""
+    def join(self, job: str | None, after: int | None) -> Listener:
+        """To hear what comes from now on, and first what came after a message, or if that is not kept, the newest."""
+        if after is not None and self._has(after):
+            listener = Listener(job, after, None)
+        else:
+            listener = Listener(job, self.last, self._newest_of(job))
         self._listeners.add(listener)
+        return listener
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
-
-    def has(self, after: int) -> bool:
-        """Whether all messages after this one are kept."""
-        return bool(self._kept) and self._kept[0].seq - 1 <= after <= self.last
-
-    def newest(self, job_id: str | None) -> list[Message]:
-        """The newest of each job under way, or else of the last one that was, and of trouble. Of one job, if it is
-        under way.
-        """
-        trouble = [self._trouble] if self._trouble else []
-        if job_id is not None:
-            return [self._live[job_id], *trouble] if job_id in self._live else []
-        newest = [self._newest] if self._newest else []
-        return (sorted(self._live.values()) or newest) + trouble
 
     def about(self, job: JobView) -> Message:
         """A job that nobody polls, for one who asks for it: not kept."""
@@ -126,3 +123,17 @@ class Feed:
             await self._more.wait()
         skip = position + 1 - self._kept[0].seq
         return [] if skip < 0 else [self._kept[place] for place in range(skip, len(self._kept))]
+
+    def _has(self, after: int) -> bool:
+        """Whether all messages after this one are kept."""
+        return bool(self._kept) and self._kept[0].seq - 1 <= after <= self.last
+
+    def _newest_of(self, job_id: str | None) -> list[Message]:
+        """The newest of each job under way, or else of the last one that was, and of trouble. Of one job, if it is
+        under way.
+        """
+        trouble = [self._trouble] if self._trouble else []
+        if job_id is not None:
+            return [self._live[job_id], *trouble] if job_id in self._live else []
+        newest = [self._newest] if self._newest else []
+        return (sorted(self._live.values()) or newest) + trouble

@@ -67,7 +67,7 @@ class Poller:
 
     async def _look(self, *, progress: bool) -> bool:
         try:
-            look = await asyncio.to_thread(self._watch.look, progress=progress)
+            self._feed.show(await asyncio.to_thread(self._watch.look, progress=progress))
         except Exception as error:
             # Whatever it is, who listens is told, and it is tried again: a poller that is dead looks like a job that
             # stands still.
@@ -76,7 +76,6 @@ class Poller:
                     "jobs cannot be read: %s", type(error).__name__, exc_info=not isinstance(error, InstepError)
                 )
             return False
-        self._feed.show(look)
         return True
 
 

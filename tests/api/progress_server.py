@@ -1,0 +1,133 @@
+"""A real server of the channel on a free port, its ledger, and what was asked of that."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+from websockets.sync.client import ClientConnection, connect
+
+from instep.api.progress import Progress
+from instep.api.progress_connection import websocket_options
+from instep.domain.jobs import Job
+from instep.errors import Transient
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.port import JobMark
+from instep.service.job_watch import JobWatch
+from tests.doubles.clock import VirtualClock
+
+PATIENCE = 60.0
+
+
+class CountingLedger(MemoryLedger):
+    """Counts what it is asked, and can be away. `opened` and `closed` are by those who watch jobs."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        super().__init__(self.clock)
+        self.asked: Counter[str] = Counter()
+        self.away = False
+
+    def open(self) -> CountingLedger:
+        self.asked["open"] += 1
+        return self
+
+    def close(self) -> None:
+        self.asked["close"] += 1
+
+    def job_marks(self, newest: int) -> list[JobMark]:
+        self.asked["job_marks"] += 1
+        if self.away:
+            raise Transient("db.example.org: the server is away")
+        return super().job_marks(newest)
+
+    def job(self, job_id: str) -> Job | None:
+        self.asked["job"] += 1
+        return super().job(job_id)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """`server` is uvicorn's: it knows who is connected."""
+
+    port: int
+    ledger: CountingLedger
+    server: uvicorn.Server
+
+    @contextmanager
+    def client(self, **options: Any) -> Iterator[ClientConnection]:
+        """A client that has said nothing yet. It takes all that comes, unless told otherwise."""
+        options = {"open_timeout": PATIENCE, "ping_interval": None, "max_queue": None, **options}
+        with connect(f"ws://127.0.0.1:{self.port}/ws", **options) as client:
+            yield client
+
+    @contextmanager
+    def listening(self, *, job: str | None = None, after: int | None = None, **options: Any) -> Iterator[Ear]:
+        with self.client(**options) as client:
+            client.send(json.dumps({"subscribe": "searchIndexJobStatus", "job": job, "after": after}))
+            yield Ear(client)
+
+
+@dataclass(frozen=True)
+class Ear:
+    client: ClientConnection
+
+    def text(self) -> str:
+        text = self.client.recv(timeout=PATIENCE)
+        assert isinstance(text, str)
+        return text
+
+    def message(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.text())
+        return found
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The first message that is so."""
+        while not wanted(message := self.message()):
+            pass
+        return message
+
+
+@contextmanager
+def served_channel(*, send_buffer: int | None = None) -> Iterator[Channel]:
+    """`send_buffer`: bytes that the system keeps for a client that does not read."""
+    ledger = CountingLedger()
+    app = FastAPI()
+    app.add_api_websocket_route("/ws", Progress(JobWatch(ledger.open)).serve)
+    with served(app, send_buffer=send_buffer) as (port, server):
+        yield Channel(port, ledger, server)
+
+
+@contextmanager
+def served(app: ASGIApp, *, send_buffer: int | None = None) -> Iterator[tuple[int, uvicorn.Server]]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        if send_buffer:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, **websocket_options())
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield listening.getsockname()[1], server
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+    assert not thread.is_alive(), "the server does not end"
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)

@@ -1,0 +1,220 @@
+"""The channel as clients have it: what they are told, when, and from where on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from instep.api import progress, progress_poller
+from instep.domain.jobs import JobState
+from tests.api.progress_server import Channel, served_channel, until
+from tests.cli import ledgers
+from tests.cli.ledgers import ANN, JOB
+
+OTHER = "1f0c9999-bbbb-4000-8000-000000000002"
+NEVER = 3_600.0
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+    monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
+    with served_channel() as channel:
+        yield channel
+
+
+@pytest.fixture
+def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress alone is never told."""
+    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", NEVER)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.02)
+
+
+def status(message: dict[str, Any]) -> object:
+    return message["data"] and message["data"]["status"]
+
+
+@pytest.mark.usefixtures("often")
+def test_progress_of_a_job_that_runs_is_told_again_and_again(channel: Channel) -> None:
+    (part,) = ledgers.begin(channel.ledger, slices=4)
+    ledgers.complete(channel.ledger, part, 1, failed=2)
+    with channel.listening() as ear:
+        first, second = ear.message(), ear.message()
+        assert (
+            first["data"]
+            == second["data"]
+            == {
+                "status": "RUNNING",
+                "stats": {
+                    "jobStats": {"totalRecords": 20, "successRecords": 3, "failedRecords": 2},
+                    "entityStats": {"Document": {"totalRecords": 20, "successRecords": 3, "failedRecords": 2}},
+                },
+                "rate": None,
+                "secondsLeft": None,
+                "slices": {"PENDING": 3, "PROCESSING": 0, "COMPLETED": 1, "FAILED": 0, "CANCELLED": 0},
+            }
+        )
+        assert (first["channel"], first["job"], first["at"]) == ("searchIndexJobStatus", JOB, channel.ledger.now())
+        assert second["seq"] == first["seq"] + 1
+        ledgers.complete(channel.ledger, part, 3)
+        ear.until(lambda message: message["data"]["slices"]["COMPLETED"] == 4)
+
+
+@pytest.mark.usefixtures("only_changes")
+def test_changes_of_state_are_told_at_once(channel: Channel) -> None:
+    with channel.listening() as ear:
+        nothing = ear.message()
+        assert (nothing["job"], nothing["data"], nothing["error"]) == (None, None, None)
+        looks = channel.ledger.asked["job_marks"] + 3
+        until(lambda: channel.ledger.asked["job_marks"] >= looks)
+        ledgers.register(channel.ledger, ANN)
+        channel.ledger.begin_job(JOB, ANN, {})
+        planned = ear.message()
+        assert (planned["job"], status(planned)) == (JOB, "INITIALIZING")
+        assert planned["data"]["stats"]["jobStats"]["totalRecords"] is None, "nobody knows yet"
+        channel.ledger.discard_job(JOB)
+        gone = ear.message()
+        assert (gone["job"], gone["data"]) == (JOB, None)
+        one, two = ledgers.begin(channel.ledger, job_id=OTHER, entities=["Document", "Ticket"], slices=1)
+        ear.until(lambda message: status(message) == "RUNNING")
+        channel.ledger.clock.sleep(1)
+        ledgers.complete(channel.ledger, one, 1, job_id=OTHER)
+        ledgers.finish(channel.ledger, one, JobState.COMPLETED, job_id=OTHER)
+        part_ended = ear.until(lambda message: message["data"]["slices"]["COMPLETED"] == 1)
+        assert status(part_ended) == "RUNNING"
+        ledgers.complete(channel.ledger, two, 1, failed=1, job_id=OTHER)
+        ledgers.finish(channel.ledger, two, JobState.COMPLETED_WITH_ERRORS, job_id=OTHER)
+        assert status(ear.message()) == "COMPLETED_WITH_ERRORS"
+
+
+@pytest.mark.usefixtures("often")
+def test_many_clients_are_told_the_same_by_one_reader(channel: Channel) -> None:
+    ledgers.begin(channel.ledger)
+    with ExitStack() as stack:
+        ears = [stack.enter_context(channel.listening()) for _ in range(30)]
+        first = ears[0].message()["seq"]
+        texts = {ear.text() for ear in ears for _ in range(20)}
+    newest = max(json.loads(text)["seq"] for text in texts)
+    assert len(texts) <= newest - first + 1, "a message is the same for all"
+    until(lambda: channel.ledger.asked["close"] == 1)
+    with channel.listening() as ear:
+        newest = ear.message()["seq"]
+        # Each reading made a message. Had each client been read for, there would be thirty times as many.
+        assert channel.ledger.asked["job"] < newest - first + 10
+
+
+@pytest.mark.usefixtures("often")
+def test_while_nobody_listens_nothing_is_read(channel: Channel) -> None:
+    (part,) = ledgers.begin(channel.ledger, slices=1)
+    assert not channel.ledger.asked["open"]
+    with channel.listening() as ear:
+        ear.message()
+    until(lambda: channel.ledger.asked["close"] == 1)
+    before = channel.ledger.asked.copy()
+    ledgers.complete(channel.ledger, part, 1)
+    ledgers.finish(channel.ledger, part, JobState.COMPLETED)
+    assert channel.ledger.asked == before
+    with channel.listening() as ear:
+        assert status(ear.message()) == "COMPLETED", "who comes is never told what was before"
+
+
+@pytest.mark.usefixtures("only_changes")
+def test_who_comes_back_gets_what_it_missed(channel: Channel) -> None:
+    ledgers.register(channel.ledger, ANN)
+    with channel.listening() as stays:
+        stays.message()
+        channel.ledger.begin_job(JOB, ANN, {})
+        with channel.listening() as ear:
+            last = ear.until(lambda message: message["job"] == JOB)["seq"]
+        while stays.message()["seq"] < last:
+            pass
+        channel.ledger.request_stop(JOB)
+        missed = [stays.text()]
+        channel.ledger.begin_job(OTHER, ANN, {})
+        missed.append(stays.text())
+        with channel.listening(after=last) as ear:
+            assert [ear.text(), ear.text()] == missed
+        with channel.listening(after=last, job=OTHER) as ear:
+            assert ear.text() == missed[1]
+        with channel.listening(after=1) as ear:
+            assert ear.text() == missed[1], "of what is not kept any more, the newest is told"
+
+
+@pytest.mark.usefixtures("only_changes")
+def test_a_job_that_ended_long_ago_is_told_to_who_asks_for_it(channel: Channel) -> None:
+    ledgers.begin(channel.ledger)
+    ledgers.stop(channel.ledger)
+    ledgers.begin(channel.ledger, job_id=OTHER, entities=["Ticket"])
+    with channel.listening(job=JOB) as ear, channel.listening() as other:
+        assert status(ear.message()) == "STOPPED"
+        assert other.message()["job"] == OTHER
+        ledgers.stop(channel.ledger, OTHER)
+        assert (other.message()["job"]) == OTHER
+        channel.ledger.start_job(JOB)
+        resumed = ear.message()
+        assert (resumed["job"], status(resumed)) == (JOB, "RUNNING")
+
+
+@pytest.mark.usefixtures("often")
+def test_a_ledger_that_is_away_is_told_once_and_when_it_is_back(channel: Channel) -> None:
+    with channel.listening() as ear:
+        ear.message()
+        channel.ledger.away = True
+        away = ear.message()
+        assert (away["job"], away["data"], away["error"]) == (None, None, "the ledger cannot be read")
+        tried = channel.ledger.asked["job_marks"] + 3
+        until(lambda: channel.ledger.asked["job_marks"] >= tried)
+        with channel.listening() as late:
+            assert late.message()["error"]
+        channel.ledger.away = False
+        assert ear.message()["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("{}", 1008),
+        (b"{}", 1008),
+        ('{"subscribe": "searchIndexJobStatus", "job": "none"}', 1008),
+        ('{"subscribe": "searchIndexJobStatus", "secret": 1}', 1008),
+        ("ü" * 2_500, 1009),
+    ],
+)
+def test_what_is_no_subscription_ends_the_connection(channel: Channel, said: str | bytes, code: int) -> None:
+    with channel.client() as client:
+        client.send(said)
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == code
+
+
+@pytest.mark.usefixtures("only_changes")
+def test_a_connection_has_one_subscription(channel: Channel) -> None:
+    with channel.listening() as ear:
+        ear.message()
+        ear.client.send("more")
+        with pytest.raises(ConnectionClosed, match="one subscription"):
+            ear.message()
+
+
+def test_there_are_not_more_clients_than_may_be(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "MAX_CLIENTS", 1)
+    with channel.client(), channel.client() as second, pytest.raises(ConnectionClosed, match="1013"):
+        second.recv()
+    with channel.listening() as ear:
+        assert ear.message()["error"] is None
+
+
+def test_who_says_nothing_is_not_waited_for(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SUBSCRIBE_SECONDS", 0.01)
+    with channel.client() as client, pytest.raises(ConnectionClosed, match="nothing was subscribed"):
+        client.recv()

@@ -1,0 +1,89 @@
+"""Clients that do not read: they are given up, in bounded time, and nobody waits for them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from instep.api import progress, progress_connection, progress_feed, progress_poller
+from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel, until
+from tests.cli import ledgers
+
+_KEPT = 16
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+    """Long messages, many of them, and little room for what is not read."""
+    monkeypatch.setattr(progress_feed, "KEPT", _KEPT)
+    monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.01)
+    with served_channel(send_buffer=4_096) as channel:
+        ledgers.begin(channel.ledger, entities=[f"Entity{number}_{'x' * 80}" for number in range(100)], slices=1)
+        yield channel
+
+
+def _deaf() -> socket.socket:
+    """Of a client that has little room itself."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    return made
+
+
+def _connected(channel: Channel, made: socket.socket) -> socket.socket:
+    made.connect(("127.0.0.1", channel.port))
+    return made
+
+
+def _hear_until(ear: Ear, seq: int) -> None:
+    ear.until(lambda message: message["seq"] >= seq)
+
+
+def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
+    monkeypatch.setattr(progress, "CLOSE_SECONDS", PATIENCE)
+    with channel.listening() as quick, _connected(channel, _deaf()) as deaf:
+        first = quick.message()["seq"]
+        with channel.listening(sock=deaf, max_queue=1) as slow:
+            # Three times as many messages as are kept, and as there is room for.
+            _hear_until(quick, first + 3 * _KEPT + 30)
+            with pytest.raises(ConnectionClosed, match=r"1013.*too slow"):
+                slow.until(lambda _message: False)
+        _hear_until(quick, quick.message()["seq"] + 3)
+
+
+def test_a_connection_whose_client_never_reads_again_is_cut(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", 0.05)
+    with channel.listening() as quick, _connected(channel, _deaf()) as deaf:
+        quick.message()
+        deaf.sendall(_handshake(channel.port))
+        assert deaf.recv(1_024).startswith(b"HTTP/1.1 101")
+        assert len(channel.server.server_state.connections) == 2
+        deaf.sendall(_subscription())
+        until(lambda: len(channel.server.server_state.connections) == 1)
+        _hear_until(quick, quick.message()["seq"] + 3)
+
+
+def _handshake(port: int) -> bytes:
+    lines = [
+        "GET /ws HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+    ]
+    return "".join(f"{each}\r\n" for each in [*lines, ""]).encode()
+
+
+def _subscription() -> bytes:
+    """A text frame under a mask of zeros."""
+    text = b'{"subscribe": "searchIndexJobStatus"}'
+    return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text

@@ -1,0 +1,76 @@
+"""What is said of a job: the channel's names, and null for what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.api.progress_payload import status_data
+from instep.domain.instances import Reason
+from instep.domain.jobs import JobPart, JobState, SlicePlan
+from instep.domain.refs import PartitionRef
+from instep.ledger.memory import MemoryLedger
+from instep.ledger.port import Lease, NewPart
+from instep.service.jobs import one_job_view
+from tests.cli import ledgers
+from tests.cli.ledgers import ANN, JOB
+from tests.doubles.clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def ledger(clock: VirtualClock) -> MemoryLedger:
+    return MemoryLedger(clock)
+
+
+def test_how_fast_it_is_and_how_long_it_takes(ledger: MemoryLedger, clock: VirtualClock) -> None:
+    (part,) = ledgers.begin(ledger, slices=4)
+    clock.sleep(10)
+    ledgers.complete(ledger, part, 1, failed=1)
+    data = status_data(one_job_view(ledger, JOB))
+    assert (data["rate"], data["secondsLeft"]) == (0.5, 30)
+    assert data["stats"]["jobStats"] == {"totalRecords": 20, "successRecords": 4, "failedRecords": 1}
+
+
+def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLedger) -> None:
+    one, two = ledgers.begin(ledger, entities=["Document", "Ticket"], slices=1)
+    ledgers.complete(ledger, one, 1)
+    ledgers.complete(ledger, two, 1, failed=5)
+    ledgers.finish(ledger, two, JobState.FAILED)
+    data = status_data(one_job_view(ledger, JOB))
+    assert data["stats"] == {
+        "jobStats": {"totalRecords": 10, "successRecords": 5, "failedRecords": 5},
+        "entityStats": {
+            "Document": {"totalRecords": 5, "successRecords": 5, "failedRecords": 0},
+            "Ticket": {"totalRecords": 5, "successRecords": 0, "failedRecords": 5},
+        },
+    }
+
+
+def test_namespaces_of_an_entity_are_one_and_what_nobody_counted_is_null(ledger: MemoryLedger) -> None:
+    ledgers.register(ledger, ANN)
+    ledger.begin_job(JOB, ANN, {})
+    assert status_data(one_job_view(ledger, JOB))["stats"] == {
+        "jobStats": {"totalRecords": None, "successRecords": 0, "failedRecords": 0},
+        "entityStats": {},
+    }
+    planned = [
+        NewPart(_part(ledger, "Ticket@1"), [ledgers.a_slice(0)]),
+        NewPart(_part(ledger, "Ticket@2"), [ledgers.a_slice(0)]),
+        NewPart(_part(ledger, "Event@1"), [ledgers.a_slice(0)]),
+        NewPart(_part(ledger, "Event@2"), [SlicePlan(0, 0, "", "", 0, 1, 40, b"")]),
+    ]
+    ledger.plan_job(JOB, planned)
+    stats = status_data(one_job_view(ledger, JOB))["stats"]
+    assert {name: each["totalRecords"] for name, each in stats["entityStats"].items()} == {"Ticket": 10, "Event": None}
+    assert stats["jobStats"]["totalRecords"] is None
+
+
+def _part(ledger: MemoryLedger, ref: str) -> JobPart:
+    lease = ledger.acquire_lease(PartitionRef.parse(ref), JOB, ANN)
+    assert isinstance(lease, Lease)
+    instance = ledger.new_instance(lease, Reason.FIRST)
+    return JobPart(lease.ref, instance, f"{instance}-index", {}, 1, lease.epoch, 0, True)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from instep.service.partitions import declared_ref, declared_refs
 from instep.service.plan import EntityPlan, plan_entity
 from instep.service.progress import Progress, Silent
 from instep.service.question import PlanOptions
+from instep.telemetry.exposition import counted
 from instep.upkeep import WAIT_SECONDS, Upkeep
 
 if TYPE_CHECKING:
@@ -110,20 +111,23 @@ class Instep(Handling, Queueing, Upkeep):
         generation: str | None = None,
         progress: Progress | None = None,
         expected: dict[str, str] | None = None,
+        metrics: str | None = None,
     ) -> list[EntityResult]:
         """Bring entities in step with their sources, those of higher priority first.
 
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
+        `metrics`: the address (`HOST:PORT`) at which what it counts is served meanwhile, for Prometheus.
         """
         from instep.service.run import run_entities
 
-        names = list(entities or ())
+        names, watch = list(entities or ()), progress or Silent()
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
-        with closing(workshop), closing(workshop.ledger()) as ledger:
+        served = counted(metrics, partial(watch.say, "metrics"))
+        with closing(workshop), closing(workshop.ledger()) as ledger, served as counters:
             return run_entities(
                 workshop.setups(names),
-                workshop.context(ledger, progress or Silent()),
+                workshop.context(ledger, watch, counters),
                 PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation)),
                 wait_seconds=wait,
                 expected=expected,
@@ -232,20 +236,22 @@ class Instep(Handling, Queueing, Upkeep):
         allow_deletes: bool = False,
         engine: str | None = None,
         progress: Progress | None = None,
+        metrics: str | None = None,
     ) -> None:
         """Work on jobs of these entities (all by default) that any server planned, until interrupted.
 
         With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
-        the sources every so many seconds.
+        the sources every so many seconds. `metrics` as in `run`.
         """
         from instep.service.worker import serve
 
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
-        with closing(workshop), closing(workshop.ledger()) as ledger:
-            names = list(entities or ())
+        names, watching = list(entities or ()), progress or Silent()
+        served = counted(metrics, partial(watching.say, "metrics"))
+        with closing(workshop), closing(workshop.ledger()) as ledger, served as counters:
             serve(
                 workshop.setups(names),
-                workshop.context(ledger, progress or Silent()),
+                workshop.context(ledger, watching, counters),
                 until_idle=until_idle,
                 watch=watch,
                 options=PlanOptions(allow_deletes=allow_deletes),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from instep.domain.refs import GLOBAL, PartitionRef, RefError
@@ -13,6 +14,7 @@ from instep.errors import Away, Conflict, InstepError, Transient, Unknown, UserE
 from instep.project import Project
 from instep.service.compose import Workshop
 from instep.service.progress import Progress, Silent
+from instep.telemetry.exposition import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,17 +83,19 @@ class Handling:
         until_idle: bool = False,
         engine: str | None = None,
         progress: Progress | None = None,
+        metrics: str | None = None,
     ) -> None:
         """Index what is requested of these entities (all by default), until interrupted; or, with `until_idle`, until
-        nothing can be taken.
+        nothing can be taken. `metrics` as in `run`.
         """
         from instep.service.crew import Crew
 
         handlers = self._handlers(entities)
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
-        with closing(workshop), closing(workshop.ledger()) as ledger:
-            context = workshop.context(ledger, watch)
+        served = counted(metrics, partial(watch.say, "metrics"))
+        with closing(workshop), closing(workshop.ledger()) as ledger, served as counters:
+            context = workshop.context(ledger, watch, counters)
             # Others are not waited for: while they are at it, the handler has something else to do.
             indexer = workshop.indexer(context, wait_seconds=0.0)
             with Crew(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from instep.cli.output import visible
+from instep.domain.reasons import hushed
+from instep.telemetry.context import here
 
 
 class Diary:
@@ -58,7 +60,9 @@ class Diary:
 
 
 class Records:
-    """A line of JSON for each thing that happens: `at` (milliseconds), `event`, `entity`, and what it is about."""
+    """A line of JSON for each thing that happens: `at` (milliseconds), `event`, `entity`, and what it is about: where
+    they apply, `worker`, `job`, `ref`, `instance`, `wave`, its number of `slices` or its one `slice`, and `trace`.
+    """
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
         self._stream = stream
@@ -73,12 +77,14 @@ class Records:
         self._write("done", entity, units=units)
 
     def say(self, entity: str, message: str) -> None:
-        self._write("say", entity, message=message)
+        self._write("say", entity, message=hushed(message))
 
     def end(self, entity: str) -> None: ...
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
-        record = {"at": round(self._now() * 1000), "event": event, "entity": entity, **more}
+        place = here()
+        trace = {"trace": place.trace_id} if place.trace_id else {}
+        record = {"at": round(self._now() * 1000), "event": event, "entity": entity, **place.facts, **trace, **more}
         with self._lock:
             self._stream.write(json.dumps(record) + "\n")
             self._stream.flush()

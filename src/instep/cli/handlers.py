@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from instep.cli.options import EntityOption, JsonOption, ProjectOption, QuietOption
+from instep.cli.options import EntityOption, JsonOption, MetricsOption, ProjectOption, QuietOption
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.worker import watching
 
@@ -19,6 +19,7 @@ def serve_handlers(
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
     ] = None,
+    metrics: MetricsOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -41,7 +42,9 @@ def serve_handlers(
     progress = watching(as_json=as_json, quiet=quiet)
     try:
         with terminate_like_ctrl_c():
-            load(project).serve_handlers(entities, until_idle=until_idle, engine=engine, progress=progress)
+            load(project).serve_handlers(
+                entities, until_idle=until_idle, engine=engine, progress=progress, metrics=metrics
+            )
     except KeyboardInterrupt:
         # To be told to stop is how a server ends.
         progress.say("handlers", "stopped; the requests in work went back, for others to take")

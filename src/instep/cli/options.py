@@ -60,6 +60,12 @@ RetryFailuresOption = Annotated[
 AllowDeletesOption = Annotated[
     bool, typer.Option("--allow-deletes", help="Delete however many are gone from the source.", show_default=False)
 ]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="HOST:PORT", help="Serve what is counted here, for Prometheus.", show_default=False
+    ),
+]
 WatchOption = Annotated[
     bool, typer.Option("--watch", help="Go on for ever: bring in step whatever changes.", show_default=False)
 ]

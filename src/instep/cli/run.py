@@ -15,6 +15,7 @@ from instep.cli.options import (
     FullRefreshOption,
     GenerationOption,
     JsonOption,
+    MetricsOption,
     ProjectOption,
     QuietOption,
     RetryFailuresOption,
@@ -47,6 +48,7 @@ def run(
     generation: GenerationOption = None,
     watch: WatchOption = False,
     every: EveryOption = 2.0,
+    metrics: MetricsOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -81,7 +83,9 @@ def run(
                 hint="Run once with these, then watch.",
             )
         progress = watching(as_json=as_json, quiet=quiet)
-        serve(what, project, watch=every, allow_deletes=allow_deletes, engine=engine, progress=progress)
+        serve(
+            what, project, watch=every, allow_deletes=allow_deletes, engine=engine, metrics=metrics, progress=progress
+        )
         return
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
@@ -98,6 +102,7 @@ def run(
             wait=wait,
             generation=saved.generation if saved else generation,
             progress=progress,
+            metrics=metrics,
             expected=saved.digests if saved else None,
         )
     finish(out, results)

@@ -13,6 +13,7 @@ from instep.cli.options import (
     EntitiesArgument,
     EveryOption,
     JsonOption,
+    MetricsOption,
     ProjectOption,
     QuietOption,
     WatchOption,
@@ -35,6 +36,7 @@ def worker(
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
     ] = None,
+    metrics: MetricsOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -51,6 +53,7 @@ def worker(
       instep worker Document --engine spark
       instep worker --until-idle --json
       instep worker --watch --every 5
+      instep worker --metrics 127.0.0.1:9464
     """
     if watch and until_idle:
         raise UserError("--watch goes on for ever, and --until-idle does not", hint="Leave one of them out.")
@@ -61,6 +64,7 @@ def worker(
         until_idle=until_idle,
         allow_deletes=allow_deletes,
         engine=engine,
+        metrics=metrics,
         progress=watching(as_json=as_json, quiet=quiet),
     )
 
@@ -72,6 +76,7 @@ def serve(
     watch: float | None,
     allow_deletes: bool,
     engine: str | None,
+    metrics: str | None,
     progress: Progress,
     until_idle: bool = False,
 ) -> None:
@@ -85,6 +90,7 @@ def serve(
                 watch=watch,
                 allow_deletes=allow_deletes,
                 engine=engine,
+                metrics=metrics,
                 progress=progress,
             )
     except KeyboardInterrupt:

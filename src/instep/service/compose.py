@@ -29,6 +29,7 @@ from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
 from instep.service.stores import document_target, table_target
 from instep.system import RandomIds, SystemClock, Threads
+from instep.telemetry.counters import Counters, Uncounted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ class Workshop:
                 self._bus = open_bus(self.project.bus, ledger, clock=self.clock, timing=self.timing)
             return self._bus
 
-    def context(self, ledger: Ledger, progress: Progress) -> Context:
+    def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
         """What use cases that work on jobs need, with everything real behind it."""
         return Context(
             ledger=ledger,
@@ -104,6 +105,7 @@ class Workshop:
             choose=self.choose,
             engine=self.engine,
             prepare=self.prepare,
+            counters=counters or Uncounted(),
         )
 
     @property

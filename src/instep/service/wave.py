@@ -22,7 +22,7 @@ from instep.service.keeper import Keeper
 from instep.service.patience import Circuit, T, backoff, patiently
 from instep.service.setup import EntitySetup
 from instep.telemetry import traces
-from instep.telemetry.context import about, at, here
+from instep.telemetry.context import Fact, about, at, here
 
 #: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
 OUTAGE_SECONDS = 30.0
@@ -154,6 +154,8 @@ class WaveRunner:
             self._failed_in_a_row += 1
             self._retried()
             reason = cleaned(f"{type(error).__name__}: {error}")
+            with about(**_facts(claims)):
+                self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
             if self._failed_in_a_row >= HOPELESS:
                 self._give_back(claims, reason)
                 raise UserError(
@@ -208,8 +210,7 @@ class WaveRunner:
         if not claims:
             return
         wave, told = self._wave(claims), 0
-        alone = {"slice": claims[0].slice_id} if len(claims) == 1 else {}
-        with about(wave=wave.id, slices=len(claims), **alone):
+        with about(wave=wave.id, **_facts(claims)):
             place = here()
 
             def tell(units: int) -> None:
@@ -333,6 +334,13 @@ def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:
     """A wave is durable when all of it is: nothing is to wait for one document that takes as long as thousands."""
     giants = [[claim] for claim in claims if is_giant(claim.units, claim.work)]
     return [[claim for claim in claims if [claim] not in giants], *giants]
+
+
+def _facts(claims: Sequence[Claim]) -> dict[str, Fact]:
+    """What log lines and spans say of these slices."""
+    if len(claims) == 1:
+        return {"slice": claims[0].slice_id}
+    return {"slices": len(claims)}
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:

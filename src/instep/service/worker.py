@@ -32,6 +32,7 @@ from instep.service.tracing import trace_of
 from instep.service.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.service.watch import Watcher
 from instep.service.wave import Outage, WaveRunner
+from instep.telemetry import traces
 from instep.telemetry.context import about, within
 
 #: An idle worker looks for work at least every so many polls' time.
@@ -438,6 +439,7 @@ def serve(
     interrupted (or idle). `watch`: also of what has changed, looking every so many seconds; with `options`. `anew`
     makes the setups again, for a worker that lives longer than what they tell is true.
     """
+    traces.enabled()  # Says now, and not in mid-work, that they cannot be sent.
     latest = LatestSetups(setups, anew, partial(context.progress.say, "worker"))
     planner = Planner(latest, context, options or PlanOptions(), {})
     beginners: list[Beginner] = [Fulfiller(planner)]

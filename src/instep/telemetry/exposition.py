@@ -1,17 +1,18 @@
 """Counters as Prometheus has them, and a small server for them beside a worker.
 
-with exposed("127.0.0.1:9464") as (address, counters):
+with counted("127.0.0.1:9464", print) as counters:
     ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from instep.domain.counts import Counts
 from instep.errors import UserError
+from instep.telemetry.counters import Counters, Uncounted
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -95,8 +96,13 @@ class PrometheusCounters:
 
 
 @contextmanager
-def exposed(address: str) -> Iterator[tuple[str, PrometheusCounters]]:
-    """Serve counters at `HOST:PORT` (port 0: a free one) while the work goes on; where, is in the URL that it gives."""
+def counted(address: str | None, say: Callable[[str], None]) -> Iterator[Counters]:
+    """Serve counters at `HOST:PORT` (port 0: a free one) while the work goes on, and say where; without an address
+    nothing is counted.
+    """
+    if address is None:
+        yield Uncounted()
+        return
     host, port = _place_of(address)
     registry = new_registry()
     from prometheus_client import start_http_server
@@ -108,10 +114,8 @@ def exposed(address: str) -> Iterator[tuple[str, PrometheusCounters]]:
             f"metrics cannot be served at {address}: {error.strerror or error}", hint="Name another port, or 0 for any."
         ) from error
     try:
-        yield (
-            f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics",
-            PrometheusCounters(registry),
-        )
+        say(f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics")
+        yield PrometheusCounters(registry)
     finally:
         server.shutdown()
         server.server_close()

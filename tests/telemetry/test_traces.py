@@ -1,0 +1,143 @@
+"""Traces as a collector gets them, and the records that name them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.telemetry.context import here, job_traceparent, within
+from tests.e2e import corpus
+from tests.telemetry.collector import Collector, collecting
+
+#: Plans, and is stopped before its first wave.
+PLANNER = """
+import sys
+from instep.cli import main
+from instep.service.wave import WaveRunner
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+WaveRunner.run = stop
+sys.exit(main(["worker", "--until-idle", "--engine", "inline", "--json"]))
+"""
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    corpus.write(tmp_path / "docs", range(20))
+    corpus.project(tmp_path, tmp_path / "docs")
+    return tmp_path
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as found:
+        yield found
+
+
+def python(*args: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace(
+    folder: Path, collector: Collector
+) -> None:
+    project = instep.load(folder)
+    with within(CALLER):  # This process traces nothing, and passes on that its caller does.
+        project.want(["Document"])
+    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    planner = python("-c", PLANNER, folder=folder, **traced)
+    assert planner.returncode == 0, planner.stderr
+    assert [each.name for each in collector.spans] == ["plan"]
+    worker = ("-m", "instep", "worker", "--until-idle", "--engine", "inline", "--json", "--metrics", "127.0.0.1:0")
+    done = python(*worker, folder=folder, **traced)
+    assert done.returncode == 0, done.stderr
+
+    (view,) = project.jobs()
+    (_, trace, caller, _) = CALLER.split("-")
+    assert {each.trace for each in collector.spans} == {trace}
+    (plan,), (job,), (promotion,) = map(collector.named, ("plan", "job", "promotion"))
+    waves = collector.named("wave")
+    assert (plan.parent, job.parent) == (caller, caller)
+    assert {each.parent for each in (*waves, promotion)} == {job.id}
+    assert plan.process not in {each.process for each in waves}, "two servers"
+    for step in ("claim", "run", "commit", "complete"):
+        assert [each.parent for each in collector.named(step)] == [each.id for each in waves]
+    assert job.facts["instep.job"] == promotion.facts["instep.job"] == view.id
+    assert job.facts["instep.written"] == 20
+    assert job.seconds > promotion.seconds
+    assert not any(each.failed for each in collector.spans)
+
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert any(each["entity"] == "metrics" and each["message"].startswith("http://127.0.0.1:") for each in records)
+    advanced = [each for each in records if each["event"] == "done"]
+    assert advanced
+    for each in advanced:
+        assert (each["job"], each["trace"], each["ref"]) == (view.id, trace, "Document@global")
+        assert each["instance"] == view.parts[0].instance
+        assert each["wave"]
+        assert ("slices" in each) != ("slice" in each)
+
+
+def test_an_error_is_told_with_its_span_and_without_secrets(folder: Path, collector: Collector) -> None:
+    code = (
+        "from instep.telemetry import traces\n"
+        "with traces.span('request') as told:\n"
+        "    told.tell(refs='Document')\n"
+        "    with traces.span('plan') as idle:\n"
+        "        idle.drop()\n"
+        "    raise SystemExit('no access with password=hunter2')"
+    )
+    python("-c", code, folder=folder, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=f"{collector.url}/v1/traces")
+    (found,) = collector.spans
+    assert (found.name, found.failed, found.parent) == ("request", True, "")
+    assert found.why == "SystemExit: no access with password=***"
+    assert found.facts == {"instep.refs": "Document"}
+
+
+def test_what_cannot_be_sent_is_one_clear_sentence(folder: Path) -> None:
+    hidden = "import sys; sys.modules['opentelemetry'] = None; from instep.cli import main; sys.exit(main(['worker']))"
+    missing = python("-c", hidden, folder=folder, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert missing.returncode == 1
+    assert "hint: pip install 'instep[traces]'" in missing.stderr
+    assert "Traceback" not in missing.stderr
+
+
+def test_without_a_collector_nothing_of_opentelemetry_is_imported(folder: Path) -> None:
+    code = (
+        "import instep.service.worker, sys; instep.load('.').want(['Document'])"
+        "; print([each for each in sys.modules if each.startswith(('opentelemetry', 'prometheus'))])"
+    )
+    done = python("-c", code, folder=folder, OTEL_SDK_DISABLED="true", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_span_of_a_job_is_named_alike_by_everybody() -> None:
+    ours = job_traceparent("job-1", CALLER)
+    assert ours == job_traceparent("job-1", CALLER)
+    assert ours.split("-")[1] == CALLER.split("-")[1]
+    assert ours.split("-")[2] != job_traceparent("job-2", CALLER).split("-")[2]
+    unsampled = job_traceparent("job-1", CALLER[:-2] + "00")
+    assert unsampled.endswith("-00"), "what a sampler left out stays out"
+    alone = job_traceparent("job-1", "")
+    with within(alone):
+        assert here().traceparent == alone
+    for nonsense in ("", "00-x", CALLER.upper(), CALLER + "-1", f"00-{'0' * 32}-b7ad6b7169203331-01"):
+        with within(nonsense):
+            assert here().trace_id == ""

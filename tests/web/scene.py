@@ -16,7 +16,7 @@ import instep
 from instep.bus.open import open_bus
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
-from instep.domain.jobs import Claim, JobPart, SlicePlan
+from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState, status_key
@@ -56,6 +56,12 @@ TABLE: Final = """\
     scope: path
     watermark: at
 """
+#: What a test indexes; hits and marks are known.
+GUIDES: Final = {
+    "bread": "# Bread\n\nKnead the dough until it is smooth, and let it rise for two hours.\n",
+    "soup": "# Soup\n\nLeeks & potatoes: <b>never</b> boil the cream.\n",
+    "tea": "# Tea\n\nPour the water as soon as it boils.\n",
+}
 #: Tables that are indexed by namespaces.
 TABLES: Final = (
     "MergeRequest", "Issue", "Note", "Pipeline", "Vulnerability", "Milestone", "Label", "Release", "Epic", "Snippet",
@@ -87,6 +93,16 @@ def make(folder: Path, guides: Path, *, namespaces: int = 3, tables: Sequence[st
                 state = chance.choices(list(IndexState), weights=[60, 6, 2, 8, 4, 0])[0]
                 if state is not IndexState.NOT_INDEXED:
                     bus.status.put(status_key(PartitionRef(name, scope)), {"state": str(state)})
+
+
+def make_small(folder: Path) -> None:
+    """With a few guides of its own, one of which fails."""
+    guides = folder / "guides"
+    guides.mkdir()
+    for name, text in GUIDES.items():
+        (guides / f"{name}.md").write_text(text, encoding="utf-8")
+    (guides / BROKEN).write_bytes(b"%PDF-1.4 nothing")
+    make(folder, guides)
 
 
 def _scopes(number: int) -> list[Scope]:
@@ -132,6 +148,12 @@ class RunningJob:
         """`failed`: so many documents of each slice are."""
         outcomes = [_outcome(each, failed) for each in claims]
         self.ledger.complete(self.part, worker, outcomes, job_id=self.job_id)
+
+    def end(self) -> None:
+        """All slices are completed."""
+        assert self.ledger.begin_finish(self.job_id, self.part.ref, WORKERS[0])
+        state = JobState.COMPLETED_WITH_ERRORS
+        self.ledger.finish_part(self.job_id, self.part, state, worker_id=WORKERS[0], promote=True)
 
 
 def _now() -> int:

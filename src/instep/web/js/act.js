@@ -34,9 +34,14 @@ function askForToken(again, why) {
   return null;
 }
 
-export function tell(text, bad) {
+/** What went well is told for so long; what went wrong, until it is closed. */
+const TOLD_MS = 8_000;
+
+function tell(text, bad) {
   announce(text);
-  change((all) => void (all.notice = { text, bad }));
+  const notice = { text, bad };
+  change(() => void (state.notice = notice));
+  if (!bad) setTimeout(() => change(() => void (state.notice = state.notice === notice ? null : state.notice)), TOLD_MS);
 }
 
 export function isBusy(name) {

@@ -1,14 +1,16 @@
 // One dialog at a time: the browser's own, which keeps the focus inside and gives it back.
 
 import { h } from "./dom.js";
-import { change } from "./store.js";
+import { change, state } from "./store.js";
 
 export function openDialog(dialog) {
-  change((state) => void (state.dialog = dialog));
+  change(() => void (state.dialog = dialog));
 }
 
+/** The browser gives the focus back to where it was, and says so by an event. */
 export function closeDialog() {
-  change((state) => void (state.dialog = null));
+  document.querySelector("dialog[open]")?.close();
+  change(() => void (state.dialog = null));
 }
 
 /** `title` names it; `send(form)` is called with what was filled in. */
@@ -18,9 +20,12 @@ export function dialogView(title, send, buttons, ...content) {
     send(new FormData(event.target));
   };
   const shown = (element) => element.open || element.showModal();
+  const mine = state.dialog;
+  // The event comes later: another dialog may be open by then.
+  const onclose = () => change(() => void (state.dialog = state.dialog === mine ? null : state.dialog));
   return h(
     "dialog",
-    { key: title, "aria-labelledby": "dialog-title", drawn: shown, onclose: closeDialog },
+    { key: title, "aria-labelledby": "dialog-title", drawn: shown, onclose },
     h(
       "form",
       { onsubmit: submit, novalidate: true },

@@ -45,7 +45,7 @@ function choice(entity) {
 function retry(entity) {
   const body = { entities: entity ? [entity] : [] };
   const said = (answer) => {
-    if (answer?.job) location.hash = link("jobs", answer.job);
+    if (answer.job) location.hash = link("jobs", answer.job);
     return "What failed is tried again.";
   };
   const ask = () => act("retry failures", "/api/failures/retry", body, said);

@@ -8,6 +8,8 @@ const LARGEST = 16;
 const HIGH = 300;
 /** From this size on cells have shapes and not just colours. */
 const SHAPED = 8;
+/** Up to this size there is no room between cells, and one that failed overlaps its neighbours: it is to be seen. */
+const TINY = 4;
 
 const drawn = new WeakMap();
 
@@ -36,7 +38,13 @@ export function draw(canvas, { states, letters, only, at }) {
   const layout = { ...fit(states.length, width), signature, states };
   drawn.set(canvas, layout);
   const context = sized(canvas, layout, width, states.length);
-  for (let index = 0; index < states.length; index++) paint(context, index, layout, letters[states[index]], palette, only);
+  const failed = [];
+  for (let index = 0; index < states.length; index++) {
+    const state = letters[states[index]];
+    if (look(state) === "bad") failed.push(index);
+    else paint(context, index, layout, state, palette, only);
+  }
+  for (const index of failed) paint(context, index, layout, letters[states[index]], palette, only);
   if (at !== null) frame(context, at, layout, palette.ink);
 }
 
@@ -60,12 +68,13 @@ function sized(canvas, { cell, row }, width, total) {
 function paint(context, index, { cell, row }, state, palette, only) {
   const x = (index % row) * cell;
   const y = Math.floor(index / row) * cell;
-  const size = cell - 1;
+  const size = cell > TINY ? cell - 1 : cell;
   const name = look(state);
+  const more = cell <= TINY && name === "bad" ? 1 : 0;
   // Where cells are too small for an outline, what waits is pale.
   context.globalAlpha = only && only !== state ? 0.15 : name === "wait" && cell < SHAPED ? 0.45 : 1;
   context.fillStyle = palette[name];
-  context.fillRect(x, y, size, size);
+  context.fillRect(x - more, y - more, size + 2 * more, size + 2 * more);
   if (cell < SHAPED) return;
   context.fillStyle = context.strokeStyle = palette.paper;
   context.lineWidth = 1.5;

@@ -22,12 +22,11 @@ function button(job, what, text, say) {
 }
 
 function said(job, answer) {
-  return `Job ${shortId(job.id)} is ${words(answer?.state ?? "READY")}.`;
+  return `Job ${shortId(job.id)} is ${words(answer.state)}.`;
 }
 
 /** A retry is a job of its own, or wants that workers take up. */
 function saidRetry(job, answer) {
-  if (answer?.job) location.hash = link("jobs", answer.job);
-  const asked = answer?.wants?.length ?? 0;
-  return asked || answer?.job ? `What failed in job ${shortId(job.id)} is tried again.` : `Nothing failed in job ${shortId(job.id)}.`;
+  if (answer.job) location.hash = link("jobs", answer.job);
+  return answer.wants.length ? `What failed in job ${shortId(job.id)} is tried again.` : `Nothing failed in job ${shortId(job.id)}.`;
 }

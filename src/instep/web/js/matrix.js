@@ -72,28 +72,56 @@ function legend(namespaces) {
   );
 }
 
+/** The Tab key comes to one cell of it; from there the arrow keys lead to the others. */
 function grid(names, data, rows) {
-  const head = h("tr", null, h("th", { scope: "col" }, "namespace"), names.map((name) => h("th", { scope: "col", class: "tilted" }, h("span", null, name))));
-  const all = h("tr", { key: "all", class: "sum" }, h("th", { scope: "row" }, "worst of all"), names.map((name) => cell("all", name, data.entities[name])));
-  const body = rows.map((row) =>
+  const head = h(
+    "tr",
+    { role: "row" },
+    h("th", { role: "columnheader", scope: "col" }, "namespace"),
+    names.map((name) => h("th", { role: "columnheader", scope: "col" }, name)),
+  );
+  const entry = (name, state) => h("td", { role: "gridcell", title: `${name}: ${words(state)}` }, said(state));
+  const all = h("tr", { key: "all", role: "row", class: "sum" }, h("th", { role: "rowheader", scope: "row" }, "worst of all"), names.map((name) => entry(name, data.entities[name])));
+  const known = rows.some((row) => names.some((name) => isAt(row.namespace, name)));
+  const body = rows.map((row, place) =>
     h(
       "tr",
-      { key: row.namespace },
-      h("th", { scope: "row" }, h("code", null, row.namespace)),
-      names.map((name) => cell(row.namespace, name, row.entities[name])),
+      { key: row.namespace, role: "row" },
+      h("th", { role: "rowheader", scope: "row" }, h("code", null, row.namespace)),
+      names.map((name, beside) => cell(row.namespace, name, row.entities[name], known ? isAt(row.namespace, name) : !place && !beside)),
     ),
   );
+  const caption = "Status by namespace and entity";
   return h(
     "div",
-    { class: "scroll matrix", tabindex: "0", role: "region", "aria-label": "Status by namespace and entity" },
-    h("table", null, h("caption", { class: "unseen" }, "Status by namespace and entity"), h("thead", null, head), h("tbody", null, all, body)),
+    { class: "scroll matrix" },
+    h("table", { role: "grid", "aria-label": caption, onkeydown: onKey }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, all, body)),
   );
 }
 
-function cell(namespace, entity, state) {
-  const said = h("span", { class: "unseen" }, words(state));
-  const shown = [glyph(state), said];
-  const title = `${entity} in ${namespace}: ${words(state)}`;
-  if (namespace === "all") return h("td", { title }, shown);
-  return h("td", { title }, h("a", { href: link("partitions", `${entity}@${namespace}`), tabindex: "-1" }, shown));
+function isAt(namespace, entity) {
+  return chosen("matrix cell") === `${entity}@${namespace}`;
+}
+
+function cell(namespace, entity, state, entered) {
+  const ref = `${entity}@${namespace}`;
+  const properties = { href: link("partitions", ref), tabindex: entered ? "0" : "-1", onfocus: () => isAt(namespace, entity) || choose("matrix cell", ref) };
+  return h("td", { role: "gridcell", title: `${entity} in ${namespace}: ${words(state)}` }, h("a", properties, said(state)));
+}
+
+function said(state) {
+  return [glyph(state), h("span", { class: "unseen" }, words(state))];
+}
+
+const MOVES = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+
+function onKey(event) {
+  const place = event.target.closest("td");
+  if (!place || !(event.key in MOVES)) return;
+  const [down, right] = MOVES[event.key];
+  const row = place.closest("table").rows[place.parentElement.rowIndex + down];
+  const next = row?.cells[place.cellIndex + right]?.querySelector("a");
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
 }

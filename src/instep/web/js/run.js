@@ -35,8 +35,7 @@ function check(name, value, text, checked) {
   return h("label", { key: `${name} ${value}`, class: "check" }, h("input", { type: "checkbox", name, value, checked }), h("span", null, text));
 }
 
-function said(answer) {
-  if (answer.job) location.hash = link("jobs", answer.job);
-  else location.hash = link("jobs");
-  return "It is asked for.";
+function said({ job, worker }) {
+  location.hash = link("jobs", job);
+  return worker ? "It is asked for, and begins now." : "It is asked for; a worker takes it up.";
 }

@@ -1,18 +1,20 @@
 // What stands around every view: name, search, ways, connection, scheme, and what the last action came to.
 
+import { openDialog } from "./dialog.js";
 import { h, svg } from "./dom.js";
 import { data } from "./resource.js";
 import { link } from "./route.js";
 import { glyph } from "./states.js";
 import { change } from "./store.js";
 import { apply, theme, THEMES } from "./theme.js";
+import { token } from "./token.js";
 
 const WAYS = { jobs: "Jobs", status: "Status", failures: "Failures", wants: "Wants", workers: "Workers", queues: "Queues" };
 /** Where the ways lead that have none of their own. */
 const UNDER = { partitions: "status" };
 
 export function header(state) {
-  return [brand(), searchBox(state), h("div", { class: "tools" }, connection(state), schemes())];
+  return [brand(), searchBox(state), h("div", { class: "tools" }, connection(state), tokenButton(), schemes())];
 }
 
 function brand() {
@@ -58,6 +60,12 @@ const CONNECTIONS = {
 function connection({ connection: name }) {
   const [shown, text, title] = CONNECTIONS[name];
   return h("span", { class: "connection", title, role: "status" }, glyph(shown), h("span", null, text), h("span", { class: "unseen" }, title));
+}
+
+/** Where others can reach the server, nothing is read without the token. */
+function tokenButton() {
+  if (token()) return null;
+  return h("button", { type: "button", class: "quiet", onclick: () => openDialog({ name: "token" }) }, "Token…");
 }
 
 function schemes() {

@@ -172,8 +172,8 @@ function failedList(job) {
   if (!found?.items.length) return null;
   const columns = ["entity", { name: "slice", number: true }, { name: "planned", number: true }, { name: "tries", number: true }, "last error"];
   const rows = found.items.map((each) => ({
-    key: `${each.ref} ${each.generation} ${each.index}`,
-    cells: [reference(each.ref, each.generation), count(each.index), count(each.units), count(each.attempts), h("span", { class: "reason" }, each.error ?? "")],
+    key: each.id,
+    cells: [reference(each.ref), count(each.index), count(each.units), count(each.attempts), h("span", { class: "reason" }, each.error ?? "")],
   }));
   return [h("h3", null, found.next ? `The first ${LISTED} that failed` : "Slices that failed"), table("Slices that failed", columns, rows)];
 }

@@ -17,6 +17,7 @@ const STEPS = [1, 2, 5, 10, 30].map((each) => each * SECOND).concat(
 );
 /** Room that a mark on the axis takes. */
 const MARK_WIDTH = 110;
+const TEXT_WIDTH = 80;
 /** Room beside the lanes, and from which width on they have any: see .timeline in views.css. */
 const INFO_WIDTH = 254;
 const WIDE = 700;
@@ -34,10 +35,12 @@ export function timeline(ref, items) {
 }
 
 function axis({ first, length }, now) {
-  const room = Math.max(2, Math.floor((state.width - (state.width < WIDE ? 0 : INFO_WIDTH)) / MARK_WIDTH));
+  const width = state.width - (state.width < WIDE ? 0 : INFO_WIDTH);
+  const room = Math.max(2, Math.floor(width / MARK_WIDTH));
   const step = STEPS.find((each) => length / each <= room) ?? STEPS.at(-1);
   const marks = [];
-  for (let at = Math.ceil(first / step) * step; at < first + length; at += step) {
+  const last = first + length * (1 - TEXT_WIDTH / width);
+  for (let at = Math.ceil(first / step) * step; at <= last; at += step) {
     marks.push(h("span", { key: at, vars: { at: (at - first) / length } }, time(at, now)));
   }
   return h("div", { class: "axis", "aria-hidden": "true" }, h("div", null, marks));

@@ -1,0 +1,109 @@
+"""Makes the pictures in docs/images anew: `python -m tests.web.screenshots [FOLDER]`.
+
+A project with the repository's own documentation in it, some history, many namespaces and a job under way is served
+for real, and looked at in Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from playwright.sync_api import Browser, Page
+
+import instep
+from tests.web import scene
+from tests.web.browsing import running_browser
+from tests.web.serving import Site
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+IMAGES: Final = REPOSITORY / "docs" / "images"
+LAPTOP, PHONE = (1280, 800), (390, 844)
+
+
+def _nothing(_page: Page) -> None:
+    pass
+
+
+def _pick_a_slice(page: Page) -> None:
+    page.get_by_role("slider").click(position={"x": 204, "y": 60})
+    page.get_by_text("failed tries").wait_for()
+    page.mouse.move(0, 0)
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    way: str
+    size: tuple[int, int]
+    scheme: Literal["light", "dark"]
+    prepare: Callable[[Page], None] = _nothing
+
+
+PICTURES: Final = (
+    Picture("page-job", f"/jobs/{scene.JOB}", LAPTOP, "light", _pick_a_slice),
+    Picture("page-status", "/status", LAPTOP, "dark"),
+    Picture("page-partition", "/partitions/Guide%40global", LAPTOP, "light"),
+    Picture("page-phone", "/jobs", PHONE, "dark"),
+)
+
+
+def main(images: Path) -> None:
+    images.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "handbook"
+        folder.mkdir()
+        _make(folder)
+        with scene.opened(folder) as ledger, Site(folder).served() as site, running_browser() as browser:
+            job = scene.RunningJob(ledger, slices=1_800)
+            _advance(job)
+            for each in PICTURES:
+                _take(browser, site, each, images)
+
+
+def _make(folder: Path) -> None:
+    """With builds that were left, and one that another was made from."""
+    guides = folder / "guides"
+    shutil.copytree(REPOSITORY / "docs", guides, ignore=shutil.ignore_patterns("images"))
+    (guides / scene.BROKEN).write_bytes(b"%PDF-1.4 nothing")
+    scene.make(folder, guides, namespaces=48, tables=scene.TABLES)
+    project = instep.load(folder)
+    project.taint("Guide", why="half of the titles are missing", by="ann")
+    project.run(["Guide", "Answer"])
+    project.rebuild("Guide", by="ann")
+    project.run(["Guide"])
+
+
+def _advance(job: scene.RunningJob) -> None:
+    """As it is after a while: the greater part is done, a few did not come through, two workers are at it."""
+    for number in range(11):
+        job.complete(job.claim(90), failed=1 if number == 4 else 0)
+    first, second = job.claim(70), job.claim(60, worker=scene.WORKERS[1])
+    job.complete(first[::3])
+    job.complete(second[::2], worker=scene.WORKERS[1])
+
+
+def _take(browser: Browser, site: Site, picture: Picture, images: Path) -> None:
+    width, height = picture.size
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=picture.scheme,
+        device_scale_factor=2 if picture.size == PHONE else 1,
+    )
+    page = context.new_page()
+    page.goto(f"{site.address}/#{picture.way}")
+    page.get_by_text("Reading…").first.wait_for(state="detached")
+    page.get_by_role("heading", level=1).wait_for()
+    page.wait_for_load_state("networkidle")
+    picture.prepare(page)
+    page.screenshot(path=images / f"{picture.name}.png")
+    context.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES)

@@ -1,0 +1,151 @@
+"""The page as people meet it, in a real browser on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import instep
+from instep.ledger.port import Ledger
+from tests.web import scene
+from tests.web.conftest import Watched
+from tests.web.serving import TOKEN, Site
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Iterator[Ledger]:
+    with scene.opened(folder) as opened:
+        yield opened
+
+
+def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Ledger) -> None:
+    page = watched.go("/jobs")
+    expect(page.get_by_text("Nothing runs.")).to_be_visible()
+    page.evaluate("window.loadedOnce = true")
+    job = scene.RunningJob(ledger, slices=40)
+    card = page.get_by_role("article", name="Job 1f0c2a9e")
+    expect(card.get_by_text("running")).to_be_visible()
+    job.complete(job.claim(10), failed=1)
+    expect(card.get_by_text("25 %", exact=True)).to_be_visible()
+    card.get_by_role("link", name="Letter").click()
+    cells = page.get_by_role("slider", name="Slices of Letter")
+    expect(cells).to_have_attribute("aria-valuetext", "slice 1 of 40, completed")
+    job.complete(job.claim(20))
+    held = job.claim(3)
+    expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "75")
+    expect(page.get_by_role("button", name="in work 3")).to_be_visible()
+    # The keys pick a slice, which is told in words.
+    cells.focus()
+    page.keyboard.press("End")
+    expect(cells).to_have_attribute("aria-valuetext", "slice 40 of 40, waiting")
+    expect(page.get_by_text("Letter, slice 39: 40 planned, 0 failed tries")).to_be_visible()
+    job.complete([*held, *job.claim(7)])
+    job.end()
+    page.get_by_role("link", name="Jobs").click()
+    row = page.get_by_role("row", name="1f0c2a9e")
+    expect(row.get_by_text("with errors")).to_be_visible()
+    assert page.evaluate("window.loadedOnce")
+
+
+def test_search_finds_and_tells_where_a_hit_comes_from(watched: Watched) -> None:
+    page = watched.go("/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("leeks cream")
+    page.keyboard.press("Enter")
+    hit = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name="Soup")).first
+    # What documents hold is text, and never becomes part of the page.
+    expect(hit.get_by_text("<b>never</b>")).to_be_visible()
+    expect(hit.locator("mark", has_text="cream")).to_be_visible()
+    hit.get_by_text("Where it comes from").click()
+    expect(hit.get_by_text("first build")).to_be_visible()
+
+
+def test_what_failed_is_tried_again_by_who_has_the_token(watched: Watched, folder: Path) -> None:
+    watched.expected.append("401")
+    page = watched.go("/failures?entity=Guide")
+    row = page.get_by_role("row", name=scene.BROKEN)
+    expect(row).to_be_visible()
+    page.get_by_role("button", name="Retry Guide").click()
+    dialog = page.get_by_role("dialog", name="Token")
+    dialog.get_by_label("Token").fill("some-other-token")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_text("The server refused this token.")).to_be_visible()
+    (folder / "guides" / scene.BROKEN).rename(folder / "guides" / "menu.md")
+    dialog.get_by_label("Token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("What failed is tried again.").first).to_be_visible()
+    expect(row).not_to_be_attached(timeout=60_000)
+    assert instep.load(folder).failures(["Guide"]) == []
+
+
+def test_the_token_leaves_the_address(watched: Watched) -> None:
+    page = watched.go(f"token={TOKEN}")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    assert page.url == f"{watched.site.address}/#/jobs"
+    assert TOKEN in page.evaluate("Object.values(sessionStorage)")
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_page_outlives_its_server(watched: Watched, site: Site) -> None:
+    watched.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
+    page = watched.go("/failures")
+    connection = page.get_by_role("banner").get_by_role("status")
+    expect(connection).to_contain_text("live")
+    site.end()
+    expect(connection).to_contain_text("no server")
+    expect(page.get_by_role("heading", name="Failures")).to_be_visible()
+    site.begin()
+    expect(connection).to_contain_text("live")
+
+
+WAYS = (
+    "/jobs",
+    f"/jobs/{scene.JOB}",
+    "/status",
+    "/partitions/Guide%40global",
+    "/failures",
+    "/wants?all=1",
+    "/workers",
+    "/queues",
+    "/search?q=water",
+)
+
+
+def test_every_view_is_for_everybody(watched: Watched, ledger: Ledger) -> None:
+    """On a laptop and a phone, in light and dark: nothing sticks out, everything has a name, and can be read and
+    reached by the keyboard alone.
+    """
+    _a_job(ledger)
+    page = watched.page
+    page.add_init_script(path=Path(__file__).with_name("audit.js"))
+    watched.go(WAYS[0])
+    for way in WAYS:
+        page.evaluate("way => { location.hash = way }", way)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_text("Reading…")).to_have_count(0)
+        for width, height in ((1280, 800), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                found = page.evaluate("audit()")
+                assert found == [], f"{way}, {width} wide, {scheme}"
+        assert _reached(page) >= page.evaluate("controls()"), way
+
+
+def _a_job(ledger: Ledger) -> None:
+    if ledger.job(scene.JOB) is None:
+        job = scene.RunningJob(ledger, slices=20)
+        job.complete(job.claim(5))
+
+
+def _reached(page: Page) -> int:
+    """How many controls the Tab key comes to before it comes round."""
+    page.evaluate("document.activeElement.blur(); seen = new Set()")
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if not page.evaluate("notice()"):
+            break
+    return int(page.evaluate("seen.size"))

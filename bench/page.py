@@ -99,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--visits", type=int, default=VISITS)
     options = parser.parse_args(arguments)
     if chromium() is None:
-        sys.exit("No Chromium is installed.")
+        print("The page is not measured: no Chromium is installed.")
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scene.make_small(folder)

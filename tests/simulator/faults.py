@@ -22,7 +22,7 @@ READS = frozenset(
     (
         *("now", "workers", "job", "jobs", "unfinished_job", "open_parts", "holds", "checkpoint", "manifest", "totals"),
         *("failed_versions", "failures", "count_failures", "document", "latest_job", "part_of_epoch"),
-        *("part_reaching", "job_marks"),
+        *("part_reaching", "job_marks", "figures"),
         *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
         *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),

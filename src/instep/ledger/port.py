@@ -25,6 +25,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
+from instep.ledger.figures import Figured
 from instep.ledger.holds import Holds
 from instep.ledger.pages import Pages
 from instep.ledger.skips import Skip
@@ -144,7 +145,7 @@ class Verified:
     skips: tuple[Skip, ...] = ()
 
 
-class Ledger(Holds, Pages, Protocol):
+class Ledger(Figured, Holds, Pages, Protocol):
     def close(self) -> None: ...
 
     def now(self) -> int:

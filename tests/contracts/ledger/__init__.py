@@ -42,6 +42,7 @@ from tests.contracts.ledger.documents import Documents
 from tests.contracts.ledger.dropping import Dropping
 from tests.contracts.ledger.entities import Entities
 from tests.contracts.ledger.events import Events
+from tests.contracts.ledger.figures import Figuring
 from tests.contracts.ledger.finishing import Finishing
 from tests.contracts.ledger.generations import Generations
 from tests.contracts.ledger.holds import HeldKeys
@@ -121,5 +122,6 @@ class LedgerContract(
     Dependencies,
     Verifying,
     HeldKeys,
+    Figuring,
 ):
     """All of it."""

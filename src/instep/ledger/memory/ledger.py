@@ -18,9 +18,11 @@ from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.ledger.holding import HoldingLedger, HoldRows
+from instep.ledger.figures import Figures
 from instep.ledger.memory import (
     buckets,
     documents,
+    figures,
     instances,
     jobs,
     leases,
@@ -149,6 +151,10 @@ class MemoryLedger(HoldingLedger):
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         with self._lock:
             return jobs.open_parts(self._tables, refs)
+
+    def figures(self) -> Figures:
+        with self._lock:
+            return figures.read(self._tables)
 
     # Leases.
 

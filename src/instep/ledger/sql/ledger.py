@@ -24,6 +24,7 @@ from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
+from instep.ledger.figures import Figures
 from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
 from instep.ledger.port import (
@@ -42,6 +43,7 @@ from instep.ledger.sql import (
     buckets,
     builds,
     completion,
+    figures,
     jobs,
     leases,
     log,
@@ -152,6 +154,9 @@ class SqlLedger(HoldingLedger):
 
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         return self._read(lambda tx: open_parts.find(tx, refs))
+
+    def figures(self) -> Figures:
+        return self._read(figures.read)
 
     # Leases.
 

@@ -1,0 +1,60 @@
+"""How much there is of everything."""
+
+from __future__ import annotations
+
+from instep.domain.counts import Counts
+from instep.domain.events import WantCreated
+from instep.domain.jobs import JobState, SliceState
+from instep.domain.wants import WantState
+from instep.ledger.port import Ledger
+from tests.contracts.ledger.building import (
+    REF,
+    START,
+    VirtualClock,
+    complete_all,
+    end,
+    outcome,
+    plan,
+    plans,
+    register,
+    running_two,
+)
+from tests.contracts.ledger.fixtures import Fixtures
+
+
+class Figuring(Fixtures):
+    def test_of_an_empty_ledger_there_is_nothing(self, ledger: Ledger) -> None:
+        figures = ledger.figures()
+        assert (figures.now, figures.jobs, figures.wants, figures.entities) == (START, {}, {}, {})
+
+    def test_what_is_open_is_counted_by_entity_and_what_has_ended_is_not(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        part, other = running_two(ledger, plans(3), [plan(0, [70, 71])])
+        ledger.append([WantCreated(want="w", refs=("Report@global",))])
+        register(ledger, "ann")
+        first, second = ledger.claim("job", REF, "ann", work=20, limit=2)
+        ledger.complete(part, "ann", [outcome(first, fail=[0])], job_id="job")
+        ledger.give_back([second], "ann", error="once more", spent=True)
+        figures = ledger.figures()
+        assert (figures.jobs, figures.wants) == ({JobState.RUNNING: 1}, {WantState.IDLE: 1})
+        document, ticket = figures.entities["Document"], figures.entities["Ticket"]
+        assert document.slices == {SliceState.COMPLETED: 1, SliceState.PENDING: 2}
+        assert (document.units, document.attempts, document.failures) == (6, 1, 1)
+        assert document.counts == Counts(read=2, written=1, failed=1, rows_written=3)
+        assert (document.leases, document.oldest_lease, document.watermark) == (1, START, None)
+        assert document.first_expiry is not None
+        assert document.first_expiry > START
+        assert ticket.slices == {SliceState.PENDING: 1}
+
+        clock.advance(60_000)
+        complete_all(ledger, part)
+        complete_all(ledger, other)
+        end(ledger, part)
+        assert ledger.figures().entities["Document"].leases == 0
+        end(ledger, other)
+        ended = ledger.figures()
+        assert ended.jobs == {}
+        document = ended.entities["Document"]
+        assert (document.slices, document.units, document.attempts) == ({}, 0, 0)
+        assert (document.partitions, document.watermark, document.failures) == (1, START, 1)

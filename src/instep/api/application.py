@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -13,26 +13,55 @@ from instep import __version__
 from instep.api import document, page, problems, progress
 from instep.api.access import Access
 from instep.api.guard import Guard
-from instep.api.routes import jobs, project
+from instep.api.own_worker import OwnWorker
+from instep.api.routes import (
+    buckets,
+    failures,
+    jobs,
+    partitions,
+    project,
+    queues,
+    search,
+    slices,
+    status,
+    wants,
+    why,
+    workers,
+)
 from instep.api.server import Server
 from instep.app import Instep
 
 #: Requests that wait for ledger, sources and targets at once; others queue for them.
 THREADS: Final = 16
 
-ROUTERS: Final = (project.router, jobs.router)
+ROUTERS: Final = (
+    project.router,
+    jobs.router,
+    slices.router,
+    failures.router,
+    wants.router,
+    partitions.router,
+    why.router,
+    status.router,
+    buckets.router,
+    workers.router,
+    queues.router,
+    search.router,
+)
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
 BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount,)
 
 
-def create_app(instep: Instep, *, token: str, loopback: bool) -> FastAPI:
+def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:
     """The API of a project under `/api`, and its page at `/`.
 
     `token` is asked of whoever changes something, and of everybody unless only this machine reaches the server
-    (`loopback`).
+    (`loopback`). `worker` is the command that starts a worker of this project, for what is asked for; without one,
+    everything is left to workers that others have started.
     """
-    server = Server(instep, Access(token, loopback))
+    own = OwnWorker(worker)
+    server = Server(instep, Access(token, loopback), own, [own.running])
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

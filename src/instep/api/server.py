@@ -11,6 +11,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from instep.api.access import Access
+from instep.api.own_worker import OwnWorker
 from instep.app import Instep
 
 #: Who changes something through the API, as the ledger has it.
@@ -25,6 +26,7 @@ class Server:
 
     instep: Instep
     access: Access
+    worker: OwnWorker
     background: list[Callable[[], AbstractAsyncContextManager[None]]] = field(default_factory=list)
 
 
@@ -37,6 +39,13 @@ def server_of(connection: HTTPConnection) -> Server:
 def _instep_of(connection: HTTPConnection) -> Instep:
     return server_of(connection).instep
 
+
+def _worker_of(connection: HTTPConnection) -> OwnWorker:
+    return server_of(connection).worker
+
+
+#: The worker that this server may start.
+Own = Annotated[OwnWorker, Depends(_worker_of)]
 
 #: The project, as the parameter of a route. Routes that ask it are plain functions: they run in a pool of threads.
 Ours = Annotated[Instep, Depends(_instep_of)]

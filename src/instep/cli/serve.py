@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -70,7 +71,9 @@ def serve(
     out = Output()
     address = _address(host, listening.getsockname()[1])
     out.line(f"{instep.project.name} is served at {address}/" + ("" if given else f"#token={token}"))
-    _run(create_app(instep, token=token, loopback=_is_loopback(host)), listening)
+    path = ["--project", str(project)] if project is not None else []
+    worker = [sys.executable, "-m", "instep", "worker", *path]
+    _run(create_app(instep, token=token, loopback=_is_loopback(host), worker=worker), listening)
     out.note("stopped")
 
 

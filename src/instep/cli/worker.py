@@ -36,6 +36,17 @@ def worker(
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="NAME", help="auto, inline or spark; default: the project's.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            metavar="NUMBER",
+            min=1,
+            max=64,
+            help="So many work at once in this process; a cluster has its own. By default one for each core.",
+            show_default=False,
+        ),
+    ] = None,
     metrics: MetricsOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -64,6 +75,7 @@ def worker(
         until_idle=until_idle,
         allow_deletes=allow_deletes,
         engine=engine,
+        threads=threads,
         metrics=metrics,
         progress=watching(as_json=as_json, quiet=quiet),
     )
@@ -79,6 +91,7 @@ def serve(
     metrics: str | None,
     progress: Progress,
     until_idle: bool = False,
+    threads: int | None = None,
 ) -> None:
     from instep.app import load
 
@@ -90,6 +103,7 @@ def serve(
                 watch=watch,
                 allow_deletes=allow_deletes,
                 engine=engine,
+                threads=threads,
                 metrics=metrics,
                 progress=progress,
             )

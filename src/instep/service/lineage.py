@@ -12,7 +12,7 @@ from instep.domain.jobs import Job
 from instep.domain.lineage import Graph, graph, made_from
 from instep.domain.refs import PartitionRef, RefError, own_name
 from instep.domain.state import State
-from instep.errors import UserError
+from instep.errors import Missing, UserError
 from instep.ledger.port import Ledger
 from instep.service.instances import instance_dict
 
@@ -54,7 +54,7 @@ def _instance(state: State, wanted: str, *, past: bool) -> Instance:
         ref = str(PartitionRef.parse(wanted))
     except RefError as error:
         if not _UUID.match(wanted):
-            raise UserError(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
+            raise Missing(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
         ref = None
     if ref is not None:
         canonical = state.current(ref, state.promoted.get(ref, "")) or state.reading(ref)
@@ -79,7 +79,7 @@ def _unknown(state: State, ref: str | None, wanted: str, *, past: bool) -> UserE
     else:
         hint = f"Known{then}: {', '.join(known[:10])}."
     what = f"no instance begins with {wanted!r}" if ref is None else f"no instance of {ref} is known"
-    return UserError(f"{what}{' at that time' if past else ''}", hint=hint)
+    return Missing(f"{what}{' at that time' if past else ''}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

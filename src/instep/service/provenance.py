@@ -11,7 +11,7 @@ from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.errors import Transient, UserError
+from instep.errors import Missing, Transient, UserError
 from instep.ledger.port import Ledger
 from instep.service.instances import instance_dict
 from instep.service.setup import EntitySetup
@@ -150,7 +150,7 @@ def why(
         raise away
     if not built:
         raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
-    raise UserError(f"{target} has no row of {id!r}", hint=found[0].row_hint)
+    raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
 
 
 def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:
@@ -167,4 +167,4 @@ def _unknown(setups: Sequence[EntitySetup], target: str) -> UserError:
     if any(target == each.target_name for each in setups):
         return UserError(f"rows of tables in {target} are known by their entity", hint=f"One of {', '.join(entities)}.")
     names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
-    return UserError(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")
+    return Missing(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")

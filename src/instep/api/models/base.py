@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 Item = TypeVar("Item")
-
-#: Milliseconds since 1970-01-01 UTC, by the ledger's clock.
-Milliseconds = Annotated[int, Field(ge=0)]
 
 
 class Answer(BaseModel):
     """Nothing is answered that is not declared."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Body(BaseModel):
+    """What is asked. A name that is not known is refused, and so is `"7"` where a number is to be."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Page(BaseModel, Generic[Item]):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from instep.errors import UserError
+from instep.errors import Missing, UserError
 from instep.project import Project, Queue
 from instep.service.queues.strides import Parts
 
@@ -28,7 +28,7 @@ def declared_queue(project: Project, name: str) -> Queue:
     """Raises `UserError` for one that there is not."""
     if name not in project.queues:
         hint = f"Declared: {', '.join(project.queues)}." if project.queues else "Declare it under `queues`."
-        raise UserError(f"no queue is named {name!r}", hint=hint)
+        raise Missing(f"no queue is named {name!r}", hint=hint)
     return project.queues[name]
 
 

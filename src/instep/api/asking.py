@@ -1,0 +1,26 @@
+"""What is answered to a request for jobs, and who does them."""
+
+from __future__ import annotations
+
+from instep.api.models.requests import Asked
+from instep.api.models.wants import Want
+from instep.api.own_worker import OwnWorker
+from instep.app import Instep
+from instep.service import asking
+from instep.service.partitions import all_upstream_refs
+
+
+def asked(instep: Instep, found: asking.Asked, worker: OwnWorker | None, *, threads: int | None = None) -> Asked:
+    """`worker` is started for them and what they are made from; None: it is left to others."""
+    wanted = [*found.refs, *all_upstream_refs(instep.project, found.refs)]
+    ours = worker is not None and worker.start({each.entity for each in wanted}, threads=threads)
+    return Asked(
+        wants=[Want.model_validate(each.as_dict()) for each in found.wants],
+        job=next(iter(found.jobs), None),
+        worker=ours,
+    )
+
+
+def asked_again(instep: Instep, found: asking.Asked | None, worker: OwnWorker) -> Asked:
+    """Nothing is started where nothing failed."""
+    return Asked(wants=[], job=None, worker=False) if found is None else asked(instep, found, worker)

@@ -1,0 +1,54 @@
+"""Where a page ends, as a text that is given back to have the next one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Query
+
+from instep.api.models.base import Page
+from instep.errors import Missing
+
+Item = TypeVar("Item")
+Place = TypeVar("Place", bound=tuple[Any, ...])
+
+#: What databases keep of a whole number.
+_LARGEST: Final = 2**63 - 1
+
+After = Annotated[str | None, Query(max_length=2_000, description="The `next` of the page before.")]
+
+
+def page(items: Sequence[Item], limit: int, place: Callable[[int], tuple[Any, ...]]) -> Page[Item]:
+    """`items` are one more than fit on it, if there are more; `place` is that of an item, by its number."""
+    more = len(items) > limit
+    return Page(items=list(items[:limit]), next=_text(place(limit - 1)) if more else None)
+
+
+def place_of(kind: type[Place], after: str | None) -> Place | None:
+    """Where the page before ended. Raises `Missing` for what no page has said."""
+    if after is None:
+        return None
+    try:
+        values = json.loads(base64.urlsafe_b64decode(after.encode() + b"=" * (-len(after) % 4)))
+        found = kind(*values)
+    except (TypeError, ValueError, RecursionError, binascii.Error) as error:
+        raise unknown_place() from error
+    wanted: dict[str, Any] = kind.__annotations__
+    for name, value in zip(wanted, found, strict=True):
+        is_number = type(value) is int and 0 <= value <= _LARGEST
+        is_text = isinstance(value, str) and value.isprintable()
+        if not (is_number if wanted[name] == "int" else is_text):
+            raise unknown_place()
+    return found
+
+
+def unknown_place() -> Missing:
+    return Missing("no page ends there", hint="Give the `next` of the page before as `after`, or leave it out.")
+
+
+def _text(place: tuple[Any, ...]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")

@@ -1,0 +1,42 @@
+"""`/api/failures`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from instep.api.asking import asked
+from instep.api.models.base import Limit, Page
+from instep.api.models.failures import Failure, RetryFailures
+from instep.api.models.requests import Asked
+from instep.api.paging import After, page, place_of
+from instep.api.problems import responses
+from instep.api.server import BY, Ours, Own
+from instep.domain.settings import JobSettings
+from instep.ledger.pages import FailurePlace
+
+router = APIRouter(prefix="/failures", tags=["failures"])
+
+Entities = Annotated[
+    list[str] | None, Query(description="Only this entity, or partition; may be repeated.", max_length=100)
+]
+
+
+@router.get("", responses=responses(404, 409))
+def list_failures(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Failure]:
+    """Documents and rows that could not be indexed, newest first."""
+    found = instep.failure_page(entity, after=place_of(FailurePlace, after), limit=limit + 1)
+
+    def place(at: int) -> FailurePlace:
+        last = found[at]
+        return FailurePlace(last.failed_at, str(last.ref), last.generation, last.document_id)
+
+    return page([Failure(**each._asdict() | {"ref": str(each.ref)}) for each in found], limit, place)
+
+
+@router.post("/retry", status_code=202, responses=responses(404, 409))
+def retry_failures(instep: Ours, worker: Own, request: RetryFailures) -> Asked:
+    """Ask for entities with all that has failed in them, changed or not."""
+    found = instep.ask(request.entities, settings=JobSettings(retry_failures=True), by=BY)
+    return asked(instep, found, worker)

@@ -46,6 +46,8 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.events
 	@$(BIN)/python -m bench.why
 	@$(BIN)/python -m bench.matrix
+	@$(BIN)/python -m bench.page
+	@$(BIN)/python -m bench.watchers
 	@$(BIN)/python -m bench.tables
 	@$(BIN)/python -m bench.slicing
 	@$(BIN)/python -m bench.neighbours

@@ -17,8 +17,8 @@ from instep.service.job_watch import JobWatch
 PROGRESS_SECONDS: Final = 2.0
 #: How often is looked whether something happened to a job. It costs the ledger a fraction of a millisecond.
 CHANGE_SECONDS: Final = 0.25
-#: Reading may take this part of the time: where it takes long, it is done less often.
-_READING: Final = 0.2
+#: Reading may take this part of the time: where it takes longer, it is done less often.
+_READING: Final = 0.5
 
 #: What is said of it. The error itself is not shown: it may name hosts and paths.
 AWAY: Final = "the ledger cannot be read"

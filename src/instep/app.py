@@ -31,6 +31,7 @@ from instep.service.progress import Progress, Silent
 from instep.service.question import PlanOptions
 from instep.telemetry.exposition import counted
 from instep.upkeep import WAIT_SECONDS, Upkeep
+from instep.watching import Watching
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling, Queueing, Upkeep):
+class Instep(Handling, Queueing, Upkeep, Watching):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
@@ -235,17 +236,19 @@ class Instep(Handling, Queueing, Upkeep):
         watch: float | None = None,
         allow_deletes: bool = False,
         engine: str | None = None,
+        threads: int | None = None,
         progress: Progress | None = None,
         metrics: str | None = None,
     ) -> None:
         """Work on jobs of these entities (all by default) that any server planned, until interrupted.
 
         With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
-        the sources every so many seconds. `metrics` as in `run`.
+        the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
+        `run`.
         """
         from instep.service.worker import serve
 
-        workshop = Workshop(self.project, spark=self._spark, engine=engine)
+        workshop = Workshop(self.project, spark=self._spark, engine=engine, threads=threads)
         names, watching = list(entities or ()), progress or Silent()
         served = counted(metrics, partial(watching.say, "metrics"))
         with closing(workshop), closing(workshop.ledger()) as ledger, served as counters:

@@ -53,7 +53,10 @@ EngineSetting = Literal["auto", "inline", "spark"]
 
 
 class Workshop:
-    """A project's adapters, made when they are asked for. `close` ends a Spark session of our own."""
+    """A project's adapters, made when they are asked for. `close` ends a Spark session of our own. `threads`: so many
+    work at once in this process, and in a Spark session that is in this machine alone; by default as many as it has
+    cores.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Workshop:
         *,
         spark: SparkSession | None = None,
         engine: str | None = None,
+        threads: int | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         timing: Timing = TIMING,
@@ -72,6 +76,7 @@ class Workshop:
         self.ids: Ids = ids or RandomIds()
         self.timing = timing
         self._given = spark
+        self._threads = threads
         self._setting = cast("EngineSetting", engine or project.engine)
         self._engines: dict[str, Engine] = {}
         self._targets: dict[str, DocumentTarget] = {}
@@ -182,7 +187,7 @@ class Workshop:
 
     def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
         """Inline or Spark for this much work, and why."""
-        warm, cores = self._lazy_spark_is_warm(), cores_of(self.project.spark.master, self.project.spark.remote)
+        warm, cores = self._lazy_spark_is_warm(), cores_of(self._master, self.project.spark.remote)
         if setup.scanned:
             return choose_for_table(work, warm=warm, cores=cores)
         return choose(
@@ -238,7 +243,7 @@ class Workshop:
         if name == "inline":
             from instep.engine.inline import InlineEngine
 
-            return InlineEngine()
+            return InlineEngine(self._threads)
         from instep.engine.spark import SparkEngine
 
         self._lazy_spark.begin()
@@ -256,6 +261,12 @@ class Workshop:
             lazy = self._lazy_spark
         return lazy.get()
 
+    @property
+    def _master(self) -> str:
+        """A cluster's threads are for the cluster to say."""
+        master = self.project.spark.master
+        return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
+
     def _spark_settings(self) -> SparkSettings:
         from instep.engine.session import SparkSettings
 
@@ -266,7 +277,7 @@ class Workshop:
         batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
         config = {**batches, **self.project.spark_config}
         scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
-        return SparkSettings(spark.master, spark.remote, config, log, scans=scans)
+        return SparkSettings(self._master, spark.remote, config, log, scans=scans)
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:

@@ -180,7 +180,13 @@ def job_views(
     ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()
 ) -> list[JobView]:
     """Newest first. `tables` are the entities that are indexed from tables."""
-    found = ledger.jobs(limit=limit)
+    return views_of(ledger, ledger.jobs(limit=limit), timing=timing, tables=tables)
+
+
+def views_of(
+    ledger: Ledger, found: Sequence[Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
+) -> list[JobView]:
+    """In the same order."""
     if not found:
         return []
     workers = worker_views(ledger, timing=timing)

@@ -9,6 +9,7 @@ from typing import Any
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
+from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Missing, UserError
 from instep.ledger.port import Ledger
@@ -92,6 +93,7 @@ def make_want(
     fresh_within: int | None = None,
     as_of: int | None = None,
     by: str = "",
+    settings: JobSettings = NO_SETTINGS,
 ) -> WantView:
     """Want partitions as of a time, or not older than so many ms now, or at all."""
     if not refs:
@@ -107,6 +109,7 @@ def make_want(
             as_of=as_of,
             by=by,
             traceparent=here().traceparent,
+            settings=None if settings == NO_SETTINGS else settings,
         )
         try:
             ledger.append([event])

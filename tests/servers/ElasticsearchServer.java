@@ -4,6 +4,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.function.Predicate;
+import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import java.util.jar.JarEntry;
 import java.util.jar.JarOutputStream;
@@ -12,21 +14,36 @@ import org.apache.lucene.analysis.en.EnglishPossessiveFilter;
 import org.apache.lucene.analysis.en.PorterStemFilter;
 import org.apache.lucene.analysis.miscellaneous.ASCIIFoldingFilter;
 import org.elasticsearch.Build;
+import org.elasticsearch.client.internal.node.NodeClient;
+import org.elasticsearch.cluster.metadata.IndexNameExpressionResolver;
+import org.elasticsearch.cluster.node.DiscoveryNodes;
+import org.elasticsearch.common.io.stream.NamedWriteableRegistry;
 import org.elasticsearch.common.logging.LogConfigurator;
+import org.elasticsearch.common.settings.ClusterSettings;
+import org.elasticsearch.common.settings.IndexScopedSettings;
 import org.elasticsearch.common.settings.Settings;
+import org.elasticsearch.common.settings.SettingsFilter;
+import org.elasticsearch.features.NodeFeature;
 import org.elasticsearch.index.analysis.TokenFilterFactory;
 import org.elasticsearch.indices.analysis.AnalysisModule.AnalysisProvider;
 import org.elasticsearch.node.InternalSettingsPreparer;
 import org.elasticsearch.node.Node;
+import org.elasticsearch.plugins.ActionPlugin;
 import org.elasticsearch.plugins.AnalysisPlugin;
 import org.elasticsearch.plugins.Plugin;
 import org.elasticsearch.plugins.PluginsLoader;
+import org.elasticsearch.rest.RestChannel;
+import org.elasticsearch.rest.RestController;
+import org.elasticsearch.rest.RestHandler;
+import org.elasticsearch.rest.RestRequest;
+import org.elasticsearch.rest.RestResponse;
+import org.elasticsearch.rest.RestStatus;
 
-/** One node of Elasticsearch in this JVM: the server, its HTTP, and Lucene's filters for English. */
+/** One node of Elasticsearch in this JVM: the server, its HTTP, and of its modules what is needed. */
 public class ElasticsearchServer {
 
-    /** The module of its distribution that has them is in no repository; they are Lucene's there too. */
-    public static final class English extends Plugin implements AnalysisPlugin {
+    /** What modules of its distribution have, which are in no repository: filters, Lucene's there too, and `GET /`. */
+    public static final class Modules extends Plugin implements AnalysisPlugin, ActionPlugin {
         @Override
         public Map<String, AnalysisProvider<TokenFilterFactory>> getTokenFilters() {
             return Map.of(
@@ -36,6 +53,34 @@ public class ElasticsearchServer {
                 (index, environment, name, settings) -> new Filter(
                     name,
                     settings.get("language", "english").equals("english") ? PorterStemFilter::new : EnglishPossessiveFilter::new));
+        }
+
+        @Override
+        public List<RestHandler> getRestHandlers(
+            Settings settings,
+            NamedWriteableRegistry writeables,
+            RestController controller,
+            ClusterSettings ofCluster,
+            IndexScopedSettings ofIndexes,
+            SettingsFilter filter,
+            IndexNameExpressionResolver resolver,
+            Supplier<DiscoveryNodes> nodes,
+            Predicate<NodeFeature> features) {
+            return List.of(new Front());
+        }
+    }
+
+    public record Front() implements RestHandler {
+        @Override
+        public List<Route> routes() {
+            return List.of(new Route(RestRequest.Method.GET, "/"));
+        }
+
+        @Override
+        public void handleRequest(RestRequest request, RestChannel channel, NodeClient client) throws Exception {
+            var said = channel.newBuilder().startObject().startObject("version");
+            said.field("number", Build.current().version()).field("build_flavor", Build.current().flavor());
+            channel.sendResponse(new RestResponse(RestStatus.OK, said.endObject().endObject()));
         }
     }
 
@@ -57,7 +102,7 @@ public class ElasticsearchServer {
                 Files.copy(each, transport.resolve(each.getFileName()));
             }
         }
-        pack(declared(home, "english", English.class.getName()).resolve("english.jar"));
+        pack(declared(home, "modules", Modules.class.getName()).resolve("modules.jar"));
         Settings settings = Settings.builder()
             .put("path.home", home)
             .put("http.host", "127.0.0.1")
@@ -91,7 +136,7 @@ public class ElasticsearchServer {
 
     private static void pack(Path jar) throws Exception {
         try (var out = new JarOutputStream(Files.newOutputStream(jar))) {
-            for (Class<?> each : List.of(English.class, Filter.class)) {
+            for (Class<?> each : List.of(Modules.class, Filter.class, Front.class)) {
                 String name = each.getName() + ".class";
                 out.putNextEntry(new JarEntry(name));
                 try (var in = ElasticsearchServer.class.getResourceAsStream(name)) {

@@ -1,6 +1,6 @@
 """Elasticsearch in a JVM of its own, from Maven Central: the node without its modules, which are in no repository.
 
-8.19 is the last one that runs on Java 17. Without modules it has no `GET /` and no scripts.
+8.19 is the last one that runs on Java 17. Of the modules it has what is in the program beside this one: no scripts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class ElasticsearchServer(Server):
     def _command(self) -> Sequence[str | Path]:
         small = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         program = Path(__file__).with_name("ElasticsearchServer.java")
-        return ["java", *small, "-cp", f"{self._node}/*", program, self.folder / "node", str(self.port), self._transport]
+        folder = self.folder / "node"
+        return ["java", *small, "-cp", f"{self._node}/*", program, folder, str(self.port), self._transport]
 
     def _greet(self) -> None:
         with urllib.request.urlopen(f"{self.url()}_cluster/health?wait_for_status=yellow", timeout=10) as answer:

@@ -124,7 +124,7 @@ class MilvusTarget(Variant):
 
 
 class OpenSearchTarget(Variant):
-    """Indexes of an OpenSearch server, with its plugin k-NN."""
+    """Indexes of an OpenSearch server, with its plugin k-NN, or of an Elasticsearch server."""
 
     type: Literal["opensearch"] = "opensearch"
     """`opensearch`: for documents."""

@@ -128,11 +128,11 @@ class Connection:
             return UserError("no space left for the index", where=self.shown, hint="Free some space, then run again.")
         if status in _REFUSED:
             hint = "Check the target's user and password, or its api_key."
-            return UserError(f"OpenSearch refuses: {reason}", where=self.shown, hint=hint)
+            return UserError(f"the server refuses: {reason}", where=self.shown, hint=hint)
         if status == _NOT_THERE:
             return Missing(f"there is no such index: {reason}", where=self.shown, hint="Build it with: instep run")
         taken = status == _TAKEN or "already_exists" in reason
-        return (Taken if taken else UserError)(f"OpenSearch refused: {reason}", where=self.shown)
+        return (Taken if taken else UserError)(f"the server refused: {reason}", where=self.shown)
 
     def _hushed(self, said: object) -> str:
         text = str(said).strip()

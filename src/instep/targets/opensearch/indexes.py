@@ -1,4 +1,4 @@
-"""What is asked of a server of OpenSearch."""
+"""What is asked of a server."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from instep.errors import Away, Transient, UserError
 from instep.targets.opensearch import layout
 from instep.targets.opensearch.connection import Connection, Missing, Taken, Unavailable, path
+from instep.targets.opensearch.dialect import Dialect, spoken
 from instep.targets.opensearch.names import STATE, coded, decoded
 
-#: Points in time, by which contents are read, came with this version.
-_LEAST: Final = (2, 4)
+#: Entries that are removed at once.
+_REMOVED = 1_000
 
 #: How long the server keeps a point in time for the next page.
 _KEEP = "10m"
@@ -31,16 +33,15 @@ class Indexes:
     def shown(self) -> str:
         return self.connection.shown
 
+    @property
+    def dialect(self) -> Dialect:
+        return _spoken(self.connection)
+
     def check(self) -> None:
         try:
-            said = self.connection.ask("GET", "/").get("version", {})
+            _spoken(self.connection)
         except Transient as error:
             raise Away(str(error), hint="Is the server up, the address right?") from None
-        if said.get("distribution") != "opensearch":
-            raise UserError("this is not OpenSearch", where=self.shown, hint="Elasticsearch has other k-NN vectors.")
-        major, minor, *_ = (*str(said.get("number", "0")).split("."), "0")
-        if (int(major), int(minor)) < _LEAST:
-            raise UserError(f"OpenSearch {major}.{minor} is too old", where=self.shown, hint="Use 2.4 or newer.")
 
     # -- indexes -------------------------------------------------------------------------------
 
@@ -145,9 +146,9 @@ class Indexes:
     def pages(self, index: str, body: Mapping[str, Any], size: int) -> Iterator[list[Mapping[str, Any]]]:
         """All hits as of now, in the order of a sort that tells any two apart."""
         opened = self.connection.ask(
-            "POST", path(index, "_search", "point_in_time"), params={"keep_alive": _KEEP, **_ONE_COPY}
+            "POST", path(index, *self.dialect.opening), params={"keep_alive": _KEEP, **_ONE_COPY}
         )
-        moment = {"id": opened["pit_id"], "keep_alive": _KEEP}
+        moment = {"id": opened[self.dialect.opened], "keep_alive": _KEEP}
         try:
             after: dict[str, Any] = {}
             while True:
@@ -163,11 +164,32 @@ class Indexes:
                 after = {"search_after": hits[-1]["sort"]}
         finally:
             with contextlib.suppress(Missing, Transient):
-                self.connection.ask("DELETE", "/_search/point_in_time", {"pit_id": [moment["id"]]})
+                self.connection.ask("DELETE", *self.dialect.closing(moment["id"]))
 
     def count(self, name: str) -> int:
         return int(self.connection.ask("GET", path(coded(name), "_count"))["count"])
 
     def delete(self, index: str, query: Mapping[str, Any]) -> None:
-        params = {"conflicts": "proceed", "refresh": "true", "ignore_unavailable": "true"}
-        self.connection.ask("POST", path(index, "_delete_by_query"), {"query": dict(query)}, params=params)
+        """What a query finds."""
+        body = {"query": dict(query), "size": _REMOVED, "_source": False}
+        while found := self.search(index, body):
+            lines = "".join(json.dumps({"delete": {"_id": each["_id"]}}) + "\n" for each in found)
+            answer = self.connection.ask("POST", path(index, "_bulk"), lines, params={"refresh": "true"})
+            for each in answer["items"]:
+                if each["delete"]["status"] not in (200, 404):
+                    raise Transient(f"{self.shown}: not all was removed: {each['delete'].get('error')}")
+
+
+@cache
+def _spoken(connection: Connection) -> Dialect:
+    said = connection.ask("GET", "/").get("version", {})
+    dialect = spoken(said)
+    if dialect is None:
+        raise UserError("this is neither OpenSearch nor Elasticsearch", where=connection.shown)
+    least = ".".join(map(str, dialect.least))
+    major, minor, *_ = (*str(said.get("number", "0")).split("."), "0")
+    if (int(major), int(minor)) < dialect.least:
+        raise UserError(
+            f"{dialect.name} {major}.{minor} is too old", where=connection.shown, hint=f"Use {least} or newer."
+        )
+    return dialect

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-#: OpenSearch takes ids of so many bytes.
+#: A server takes ids of so many bytes.
 ID_BYTES = 512
 
 #: Rows made into JSON at once.

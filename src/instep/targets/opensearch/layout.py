@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from instep.targets.opensearch.dialect import Dialect
+
 #: While it is built, an index is refreshed when Instep says so and has no replicas; afterwards OpenSearch's own
 #: interval holds, and one replica where there is a second node.
 _BUILDING: Final[Mapping[str, Any]] = {"refresh_interval": "-1", "number_of_replicas": 0}
@@ -51,27 +53,23 @@ KEYWORD_BYTES = 32_766
 RENAMED: Final[Mapping[str, str]] = {"_ref": "instep_ref", "_instance": "instep_instance", "_version": "instep_version"}
 
 
-def properties(dimensions: int) -> dict[str, Any]:
+def properties(dialect: Dialect, dimensions: int) -> dict[str, Any]:
     found = {"document_id", "chunk_id"}
     return {
         **{name: dict(_FOUND if name in found else _KEPT) for name in KEYWORDS},
         "chunk_index": {"type": "integer"},
         "title": dict(_TEXT),
         "text": dict(_TEXT),
-        "vector": {
-            "type": "knn_vector",
-            "dimension": dimensions,
-            "method": {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil"},
-        },
+        "vector": dialect.vector(dimensions),
         "instep_version": {"type": "long", "index": False},
     }
 
 
-def chunks_index(dimensions: int) -> dict[str, Any]:
-    settings = {**_BUILDING, "knn": True, "gc_deletes": _GRACE}
+def chunks_index(dialect: Dialect, dimensions: int) -> dict[str, Any]:
+    settings = {**_BUILDING, **dialect.settings, "gc_deletes": _GRACE}
     return {
         "settings": {"index": settings, "analysis": _ANALYSIS},
-        "mappings": {"dynamic": "strict", "properties": properties(dimensions)},
+        "mappings": {"dynamic": "strict", "properties": properties(dialect, dimensions)},
     }
 
 
@@ -80,14 +78,14 @@ def is_building(settings: Mapping[str, Any]) -> bool:
     return bool(settings.get("index.refresh_interval") == _BUILDING["refresh_interval"])
 
 
-def drifted(mappings: Mapping[str, Any], dimensions: int) -> list[str]:
+def drifted(dialect: Dialect, mappings: Mapping[str, Any], dimensions: int) -> list[str]:
     """How the mappings of an index that is there differ from those that it would be made with, sorted."""
     there: Mapping[str, Mapping[str, Any]] = mappings.get("properties", {})
-    wanted = properties(dimensions)
+    wanted = properties(dialect, dimensions)
     found = [f"{name} is missing" for name in wanted.keys() - there.keys()]
     found += [f"{name} is not Instep's" for name in there.keys() - wanted.keys()]
     for name in wanted.keys() & there.keys():
-        for key in ("type", "dimension", "analyzer", "index"):
+        for key in ("type", dialect.dimensions, "analyzer", "index"):
             says, should = there[name].get(key), wanted[name].get(key)
             if says != should:
                 found.append(f"{key} of {name} is {says}, not {should}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
 
-#: Longer queries are cut: OpenSearch takes 1,024 words at most, and a word may be a single character.
+#: Longer queries are cut: the server takes 1,024 words at most, and a word may be a single character.
 _MAX_TEXT = 1_000
 
 
@@ -39,18 +39,18 @@ def search(
     many = depth(limit) if mode == "hybrid" else limit
     lists = []
     if mode != "vector" and text.strip():
-        words = {"match": {"text": {"query": text[:_MAX_TEXT]}}}
+        words = {"query": {"match": {"text": {"query": text[:_MAX_TEXT]}}}}
         lists.append(_hits(indexes, physical, entity, words, many))
     if mode != "text":
         query = checked_query(() if vector is None else vector, dimensions)
-        near = {"knn": {"vector": {"vector": query.tolist(), "k": many}}}
+        near = indexes.dialect.nearest(query.tolist(), many)
         # A vector without a direction is near to nothing.
         lists.append(_hits(indexes, physical, entity, near, many) if query.any() else [])
     return (fused(lists) if mode == "hybrid" else lists[0] if lists else [])[:limit]
 
 
-def _hits(indexes: Indexes, physical: str, entity: str, query: Mapping[str, Any], limit: int) -> list[Hit]:
-    body = {"query": query, "size": limit, "_source": list(_COLUMNS), "track_total_hits": False}
+def _hits(indexes: Indexes, physical: str, entity: str, asked: Mapping[str, Any], limit: int) -> list[Hit]:
+    body = {**asked, "size": limit, "_source": list(_COLUMNS), "track_total_hits": False}
     return ranked(
         Hit(entity, float(each["_score"]), **{name: each["_source"].get(name) for name in _COLUMNS})
         for each in indexes.search(coded(physical), body)
@@ -63,7 +63,7 @@ def demanded(indexes: Indexes, physical: str) -> int:
     if mappings is None:
         raise UserError(f"there is no index {physical!r}", where=indexes.shown, hint="Build it with: instep run")
     try:
-        return int(mappings["properties"]["vector"]["dimension"])
+        return int(mappings["properties"]["vector"][indexes.dialect.dimensions])
     except KeyError:
         raise UserError(f"index {physical!r} is not one of Instep's", where=indexes.shown) from None
 
@@ -100,7 +100,7 @@ def contents(indexes: Indexes, physical: str) -> Iterator[pa.RecordBatch]:
 
 
 def columns_of(names: Sequence[str], query: Mapping[str, Any]) -> dict[str, Any]:
-    """A question for columns that OpenSearch keeps apart from texts and vectors: these need not be read."""
+    """A question for columns that the server keeps apart from texts and vectors: these need not be read."""
     return {"query": query, "_source": False, "docvalue_fields": list(names), "sort": [{"chunk_id": "asc"}]}
 
 

@@ -30,7 +30,7 @@ _KEEP_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class OpenSearchTarget:
-    """Indexes of OpenSearch at `uri` (`https://host:9200`), as a user with a password, or with a key."""
+    """Indexes of OpenSearch or Elasticsearch at `uri` (`https://host:9200`), as a user with a password or a key."""
 
     uri: str
     user: str | None = None
@@ -49,14 +49,14 @@ class OpenSearchTarget:
         self.indexes.check()
 
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
-        """`buckets` say nothing here: rows are found by their document_id, and spread by OpenSearch itself."""
+        """`buckets` say nothing here: rows are found by their document_id, and spread by the server itself."""
         checked_name(physical)
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
         journal = self._journal(physical)
         journal.begin()
-        self.indexes.create(coded(physical), layout.chunks_index(dimensions))
-        drifted = layout.drifted(self.indexes.mappings(physical) or {}, dimensions)
+        self.indexes.create(coded(physical), layout.chunks_index(self.indexes.dialect, dimensions))
+        drifted = layout.drifted(self.indexes.dialect, self.indexes.mappings(physical) or {}, dimensions)
         if drifted:
             raise UserError(
                 f"index {physical!r} is not as it would be made: {'; '.join(drifted)}",
@@ -102,7 +102,7 @@ class OpenSearchTarget:
         self._journal(physical).forget(_KEEP_SECONDS)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        """Nothing: OpenSearch makes its graph of vectors as rows come."""
+        """Nothing: the server makes its graph of vectors as rows come."""
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         checked_name(alias)

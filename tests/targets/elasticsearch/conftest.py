@@ -1,0 +1,23 @@
+"""The dialect is what differs: the rest of the contract is run by `make soak`."""
+
+from __future__ import annotations
+
+import pytest
+
+#: Where a word of the dialect is said.
+DIALECT = (
+    "test_contents_show_duplicates",
+    "test_hybrid_search_puts_first_what_both_find",
+    "test_it_is_known_by_what_it_says_of_itself",
+    "test_travels_pickled",
+    "test_updates_and_deletes_of_one_commit",
+    "test_vector_search_finds_the_nearest",
+    "test_vectors_that_cannot_be_searched_for",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "targets/elasticsearch/" in item.nodeid and not item.name.startswith(DIALECT):
+            item.add_marker(pytest.mark.long)

@@ -1,0 +1,34 @@
+"""The same target on a real Elasticsearch: the contract again, of which `make test` plays a part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from instep.targets.opensearch.target import OpenSearchTarget
+from tests.servers.elasticsearch import running_elasticsearch
+from tests.targets.opensearch.conftest import forget_all
+from tests.targets.opensearch.test_contract import TestOpenSearch as OnOpenSearch
+
+
+@pytest.fixture(scope="session")
+def elasticsearch() -> str:
+    return os.environ.get("ELASTICSEARCH_URL") or running_elasticsearch().url()
+
+
+@pytest.fixture
+def target(elasticsearch: str) -> Iterator[OpenSearchTarget]:
+    target = OpenSearchTarget(elasticsearch)
+    yield target
+    forget_all(target)
+
+
+class TestElasticsearch(OnOpenSearch):
+    pass
+
+
+def test_it_is_known_by_what_it_says_of_itself(target: OpenSearchTarget) -> None:
+    target.check()
+    assert target.indexes.dialect.name == "Elasticsearch"

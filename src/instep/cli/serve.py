@@ -67,7 +67,7 @@ def serve(
     instep = load(project)
     given = _given_token(token_file)
     token = given or secrets.token_urlsafe(24)
-    listening = _listen(host, port)
+    listening = listen(host, port)
     out = Output()
     address = _address(host, listening.getsockname()[1])
     out.line(f"{instep.project.name} is served at {address}/" + ("" if given else f"#token={token}"))
@@ -111,7 +111,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Bound here, so that a port in use is said in a sentence, and a free one is known before it is served."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

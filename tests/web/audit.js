@@ -2,7 +2,7 @@
 
 const CONTROLS = "a[href], button, input, select, textarea, summary, [tabindex='0']";
 const shown = (element) => element.checkVisibility({ visibilityProperty: true }) && element.getClientRects().length > 0;
-let seen = new Set();
+const seen = new Set();
 
 /** How many controls can be seen. */
 function controls() {
@@ -80,3 +80,5 @@ function luminance([red, green, blue]) {
   const part = (value) => (value <= 10.3 ? value / 3294 : ((value / 255 + 0.055) / 1.055) ** 2.4);
   return 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
 }
+
+Object.assign(globalThis, { audit, controls, notice, seen });

@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from instep import __version__
-from instep.api import document, page, problems, progress
+from instep.api import document, metrics, page, problems, progress, tracing
 from instep.api.access import Access
 from instep.api.guard import Guard
 from instep.api.own_worker import OwnWorker
@@ -50,7 +50,7 @@ ROUTERS: Final = (
 )
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
-BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount,)
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, tracing.mount)
 
 
 def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:

@@ -1,0 +1,30 @@
+"""What a request asks for belongs to the trace of whoever makes the request, if it says one (`traceparent`)."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from instep.api.server import Server
+from instep.telemetry import traces
+from instep.telemetry.context import within
+
+
+class Traced:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with within(Headers(scope=scope).get("traceparent", "")):
+            await self._app(scope, receive, send)
+
+
+def mount(app: FastAPI, _server: Server) -> None:
+    traces.enabled()  # Says now, and not to whoever asks first, that they cannot be sent.
+    app.add_middleware(Traced)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from instep.service.job_watch import JobWatch
     from instep.service.jobs import JobView, WorkerView
     from instep.service.lineage import Lineage, Moment
+    from instep.service.overview import Overview
     from instep.service.provenance import Provenance
     from instep.service.run import EntityResult
     from instep.service.search import Found
@@ -172,6 +173,14 @@ class Instep(Handling, Queueing, Upkeep, Watching):
         workshop = Workshop(self.project)
         with closing(workshop.ledger(read_only=True)) as ledger:
             return one_job_view(ledger, job_id, timing=workshop.timing, tables=workshop.tables)
+
+    def overview(self, before: Overview | None = None) -> Overview:
+        """How things stand: jobs, workers, and what failed last. What cannot have changed is taken from `before`."""
+        from instep.service.overview import overview
+
+        workshop = Workshop(self.project)
+        with closing(workshop.ledger(read_only=True)) as ledger:
+            return overview(ledger, before, timing=workshop.timing, tables=workshop.tables)
 
     def watch_jobs(self) -> JobWatch:
         """What happens in jobs, look by look. It keeps the ledger open between looks: close it in the end."""

@@ -47,6 +47,7 @@ from instep.cli import (
     serve,
     status,
     taint,
+    top,
     want,
     wants,
     why,
@@ -89,6 +90,7 @@ def instep(
       instep diff               is it all there?
       instep worker             help with the work, on as many servers as wanted
       instep jobs               what runs, and what ran
+      instep top                watch it run
       instep serve              watch all that in a browser, or by its HTTP API
       instep dispatch           ask for everything to be brought up to date, over the bus
       instep serve-handlers     do what is asked
@@ -126,6 +128,7 @@ app.command("failures")(failures.failures)
 app.command("worker")(worker.worker)
 app.command("workers")(workers.workers)
 app.command("jobs")(jobs.jobs)
+app.command("top")(top.top)
 app.add_typer(job.app)
 app.command("serve")(serve.serve)
 app.command("want")(want.want)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.jobs import percent_text
+from instep.cli.jobs import percent_text, rate_text
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
@@ -218,9 +218,8 @@ def _done(job: JobView) -> str | None:
     text = _units(job) if job.units is None else f"{_units(job)} ({percent_text(job)})"
     if job.rate is None:
         return text
-    rate = f"{job.rate:,.0f}" if job.rate >= 10 else f"{job.rate:.2g}"
     left = "" if job.left is None else f", about {seconds_text(job.left)} left"
-    return f"{text}, {rate}/s{left}"
+    return f"{text}, {rate_text(job.rate)}/s{left}"
 
 
 def _slices(job: JobView) -> str | None:

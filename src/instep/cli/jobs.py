@@ -61,3 +61,8 @@ def percent_text(job: JobView) -> str | None:
     if not job.units:
         return None
     return f"{min(100, job.done * 100 // job.units)}%"
+
+
+def rate_text(rate: float) -> str:
+    """Units per second: `12,345`, `0.25`."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"

@@ -39,7 +39,7 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
             id_text(each.id),
             place_text(each),
             ago_text(each.heartbeat_at, each.seen_at),
-            _task_text(each),
+            task_text(each),
             each.slices,
             ago_text(each.busy_since, each.seen_at),
         ]
@@ -52,7 +52,7 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
             out.line(late_text(each))
 
 
-def _task_text(worker: WorkerView) -> str:
+def task_text(worker: WorkerView) -> str:
     """Without a slice in work, a worker in a job finishes it, or waits for what the others do."""
     if worker.refs:
         return refs_text(worker.refs)

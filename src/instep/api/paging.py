@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 from fastapi import Query
 
@@ -37,11 +37,10 @@ def place_of(kind: type[Place], after: str | None) -> Place | None:
         found = kind(*values)
     except (TypeError, ValueError, RecursionError, binascii.Error) as error:
         raise unknown_place() from error
-    wanted: dict[str, Any] = kind.__annotations__
-    for name, value in zip(wanted, found, strict=True):
+    for wanted, value in zip(get_type_hints(kind).values(), found, strict=True):
         is_number = type(value) is int and 0 <= value <= _LARGEST
         is_text = isinstance(value, str) and value.isprintable()
-        if not (is_number if wanted[name] == "int" else is_text):
+        if not (is_number if wanted is int else is_text):
             raise unknown_place()
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Item = TypeVar("Item")
 
@@ -20,6 +20,15 @@ class Body(BaseModel):
     """What is asked. A name that is not known is refused, and so is `"7"` where a number is to be."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _whole(value: object) -> object:
+    """JSON knows one kind of numbers: 7.0 is a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: Behind the bounds of a number.
+WHOLE = BeforeValidator(_whole)
 
 
 class Page(BaseModel, Generic[Item]):

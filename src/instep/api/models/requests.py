@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from instep.api.models.base import Answer, Body
+from instep.api.models.base import WHOLE, Answer, Body
 from instep.api.models.wants import Want
 from instep.domain.planning import SLICE_ROWS_MAX
 from instep.domain.settings import LARGEST_PAYLOAD, LEAST_PAYLOAD, LEAST_SLICE_ROWS, MOST_REQUESTS
@@ -26,7 +26,7 @@ def _bytes(value: object) -> object:
     return int(found[1]) << 20
 
 
-_Payload = Annotated[int, Field(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD)]
+_Payload = Annotated[int, Field(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD), WHOLE]
 
 
 class JobRequest(Body):
@@ -39,10 +39,12 @@ class JobRequest(Body):
         bool, Field(description="Build anew, beside what is served, and serve that when it is whole.")
     ] = False
     batchSize: Annotated[  # noqa: N815 - the seed's name
-        int | None, Field(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX, description="Rows of a slice of this job.")
+        Annotated[int, Field(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX), WHOLE] | None,
+        Field(description="Rows of a slice of this job."),
     ] = None
     consumerThreads: Annotated[  # noqa: N815 - the seed's name
-        int | None, Field(ge=1, le=MOST_THREADS, description="Threads of the worker that this server starts.")
+        Annotated[int, Field(ge=1, le=MOST_THREADS), WHOLE] | None,
+        Field(description="Threads of the worker that this server starts."),
     ] = None
     payLoadSize: Annotated[  # noqa: N815 - the seed's name
         _Payload | None,
@@ -50,8 +52,8 @@ class JobRequest(Body):
         Field(description="Bytes of one bulk request to OpenSearch at most; a text such as `10MB` does too."),
     ] = None
     maxConcurrentRequests: Annotated[  # noqa: N815 - the seed's name
-        int | None,
-        Field(ge=1, le=MOST_REQUESTS, description="Bulk requests of one task to OpenSearch in flight at most."),
+        Annotated[int, Field(ge=1, le=MOST_REQUESTS), WHOLE] | None,
+        Field(description="Bulk requests of one task to OpenSearch in flight at most."),
     ] = None
     useDistributedIndexing: Annotated[  # noqa: N815 - the seed's name
         bool, Field(description="Leave it to the workers that are there; else this server starts one of its own.")

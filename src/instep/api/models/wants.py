@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from instep.api.models.base import Answer, Body
+from instep.api.models.base import WHOLE, Answer, Body
 from instep.domain.wants import WantState
 
 
@@ -31,6 +33,9 @@ class Want(Answer):
     seen_at: int
 
 
+_Milliseconds = Annotated[int, Field(ge=0, le=10**13), WHOLE]
+
+
 class NewWant(Body):
     """Partitions to be there (`Document`, `MergeRequest@42/9970`): as of a time (ms since 1970), or not older than so
     many ms, or at all.
@@ -38,5 +43,5 @@ class NewWant(Body):
 
     refs: list[str] = Field(min_length=1, max_length=1_000)
     generation: str | None = None
-    fresh_within: int | None = Field(default=None, ge=0, le=10**13)
-    as_of: int | None = Field(default=None, ge=0, le=10**13)
+    fresh_within: _Milliseconds | None = None
+    as_of: _Milliseconds | None = None

@@ -1,0 +1,211 @@
+"""Jobs that are asked for: made, stopped, resumed, tried again, with what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from instep.app import Instep
+from instep.domain.settings import JobSettings, settings_in, together
+from instep.service.compose import Workshop
+from instep.service.settings import as_job_says
+from instep.targets.opensearch.target import OpenSearchTarget
+from tests.api.conftest import write
+
+
+def work(instep: Instep) -> None:
+    """What any worker would do."""
+    instep.worker(until_idle=True, engine="inline")
+
+
+def ask(client: httpx.Client, **body: Any) -> Any:
+    answer = client.post("/api/jobs", json={"useDistributedIndexing": True, **body})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def newest(client: httpx.Client) -> Any:
+    return client.get("/api/jobs?limit=1").json()["items"][0]
+
+
+def test_a_request_is_a_want_that_a_worker_makes_a_job_of(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 3)
+    asked = ask(client, entities=["Document"])
+    (want,) = asked["wants"]
+    assert (want["state"], want["by"], want["refs"]) == ("Idle", "api", ["Document@global"])
+    assert (asked["job"], asked["worker"]) == (None, False)
+    work(instep)
+    job = newest(client)
+    assert (job["state"], job["counts"]["written"]) == ("COMPLETED", 3)
+    (ended,) = client.get("/api/wants?ended=true").json()["items"]
+    assert (ended["id"], ended["state"]) == (want["id"], "Successful")
+    assert client.get("/api/wants").json()["items"] == []
+
+
+def test_its_batch_size_is_the_rows_of_a_slice(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    """All of these documents are one slice of each bucket otherwise."""
+    (folder / "instep.yaml").write_text((folder / "instep.yaml").read_text() + "    buckets: 1\n")
+    write(folder, 4, rows=90)
+    ask(client, batchSize=100, payLoadSize="2MB")
+    work(type(instep)(load_again(folder)))
+    job = newest(client)
+    assert job["configuration"]["settings"] == {"Document@global": {"slice_rows": 100, "payload_bytes": 2 << 20}}
+    assert job["slices"]["COMPLETED"] == 4
+    found = client.get(f"/api/jobs/{job['id']}/slices?limit=3").json()
+    rest = client.get(f"/api/jobs/{job['id']}/slices", params={"after": found["next"]}).json()
+    assert [each["index"] for each in found["items"] + rest["items"]] == [0, 1, 2, 3]
+    assert rest["next"] is None
+    after = client.get(f"/api/jobs/{job['id']}/slices", params={"entity": "Document@global", "after": 2}).json()
+    assert [each["index"] for each in after["items"]] == [3]
+    assert client.get(f"/api/jobs/{job['id']}/slices/grid").json()["parts"] == [
+        {"ref": "Document@global", "generation": "", "states": "CCCC"}
+    ]
+    numbers = client.get(f"/api/jobs/{job['id']}/statistics").json()
+    assert numbers["entities"]["Document"] == numbers["totals"]
+    assert (numbers["totals"]["total"], numbers["totals"]["written"]) == (4, 4)
+
+
+def load_again(folder: Path) -> Any:
+    from instep.project import load_project
+
+    return load_project(folder)
+
+
+def test_to_recreate_is_to_build_beside_what_is_served(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 2)
+    instep.run()
+    before = client.get("/api/partitions").json()["items"][0]
+    assert (before["state"], before["documents"], before["promoted"]) == ("Indexed", 2, True)
+    ask(client, entities=["Document"])
+    work(instep)
+    assert newest(client)["parts"][0]["fresh"] is False
+    ask(client, entities=["Document@global"], recreateIndex=True)
+    assert client.get("/api/search?q=word0x1&mode=text").json()["items"]
+    work(instep)
+    after = client.get("/api/partitions").json()["items"][0]
+    assert newest(client)["parts"][0]["fresh"] is True
+    assert after["physical"] != before["physical"]
+    history = client.get("/api/partitions/Document@global/history").json()["items"]
+    assert [(each["reason"], each["canonical"]) for each in history] == [("rebuild", True), ("first build", False)]
+    found = client.get("/api/search?q=word1x7&mode=text&k=1").json()["items"][0]
+    origin = client.get("/api/why", params={"ref": "Document", "id": found["chunk_id"]}).json()
+    assert origin["job"]["id"] == newest(client)["id"]
+
+
+def test_stop_and_resume(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 2)
+    job = planned(instep)
+    stopped = client.post(f"/api/jobs/{job}/stop")
+    assert (stopped.status_code, stopped.json()["state"]) == (202, "STOPPED")
+    assert client.post(f"/api/jobs/{job}/retry").status_code == 409
+    assert client.get("/api/jobs?state=STOPPED").json()["items"][0]["id"] == job
+    assert client.get("/api/jobs?state=RUNNING&state=FAILED").json()["items"] == []
+    resumed = client.post(f"/api/jobs/{job[:8]}/resume")
+    assert (resumed.status_code, resumed.json()["state"]) == (202, "RUNNING")
+    work(instep)
+    assert newest(client)["state"] == "COMPLETED"
+    again = client.post(f"/api/jobs/{job}/resume")
+    assert (again.status_code, again.json()["title"]) == (409, "Conflict")
+
+
+def planned(instep: Instep) -> str:
+    """A job that has begun, and in which nobody has done anything: its worker was told to stop."""
+    from instep.service.progress import Silent
+
+    class Impatient(Silent):
+        def begin(self, entity: str, total: int | None, unit: str) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        instep.run(progress=Impatient())
+    job = instep.jobs()[0].id
+    instep.resume_job(job)
+    return job
+
+
+def test_what_failed_is_tried_again(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 2)
+    (folder / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 this is none")
+    instep.run()
+    job = newest(client)
+    assert job["state"] == "COMPLETED_WITH_ERRORS"
+    (failed,) = client.get("/api/failures?entity=Document").json()["items"]
+    assert (failed["attempts"], failed["uri"].rpartition("/")[2]) == (1, "broken.pdf")
+    again = client.post(f"/api/jobs/{job['id']}/retry").json()
+    assert [each["refs"] for each in again["wants"]] == [["Document@global"]]
+    work(instep)
+    assert client.get("/api/failures").json()["items"][0]["attempts"] == 2
+    assert client.post("/api/failures/retry", json={"entities": ["Document"]}).status_code == 202
+    work(instep)
+    assert client.get("/api/failures").json()["items"][0]["attempts"] == 3
+    ask(client)
+    work(instep)
+    assert client.get("/api/failures").json()["items"][0]["attempts"] == 3, "who says nothing of it leaves it alone"
+    assert len(client.get("/api/jobs").json()["items"]) == 4
+
+
+def test_nothing_is_asked_again_where_nothing_failed(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    write(folder, 1)
+    instep.run()
+    again = client.post(f"/api/jobs/{newest(client)['id']}/retry")
+    assert (again.status_code, again.json()) == (202, {"wants": [], "job": None, "worker": False})
+
+
+def test_a_want_of_ones_own_and_its_end(client: httpx.Client) -> None:
+    made = client.post("/api/wants", json={"refs": ["Document"], "fresh_within": 60_000}).json()
+    assert made["fresh_within"] == 60_000
+    assert [each["id"] for each in client.get("/api/wants?ref=Document").json()["items"]] == [made["id"]]
+    assert client.post(f"/api/wants/{made['id']}/cancel").json()["state"] == "Canceled"
+
+
+def test_jobs_page_by_page(client: httpx.Client, instep: Instep, folder: Path) -> None:
+    for number in range(3):
+        write(folder, number + 1)
+        instep.run()
+    first = client.get("/api/jobs?limit=2").json()
+    second = client.get("/api/jobs", params={"limit": 2, "after": first["next"]}).json()
+    assert len({each["id"] for each in first["items"] + second["items"]}) == 3
+    assert second["next"] is None
+    assert client.get("/api/jobs?after=nothing").status_code == 404
+    assert client.get("/api/jobs?limit=1001").status_code == 422
+
+
+def test_who_waits_longest_says_first() -> None:
+    said = [None, JobSettings(slice_rows=200), JobSettings(slice_rows=300, requests=7, retry_failures=True)]
+    assert together(said) == JobSettings(200, None, 7, retry_failures=True)
+    assert settings_in({"settings": {"A@global": {"slice_rows": 7}}}, "A@global") == JobSettings()
+    assert settings_in({}, "A@global") == settings_in({"settings": 7}, "A@global") == JobSettings()
+
+
+OPENSEARCH = """\
+name: far
+targets:
+  far: {type: opensearch, uri: "http://127.0.0.1:9", max_payload_bytes: 5000000, max_requests: 2}
+entities:
+  Document: {source: {type: files, path: docs}, target: far}
+"""
+
+
+def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> None:
+    (folder / "instep.yaml").write_text(OPENSEARCH)
+    workshop = Workshop(load_again(folder))
+    (setup,) = workshop.setups()
+    ledger = workshop.ledger()
+    ledger.register_worker("ann", kind="worker", host="here", pid=1)
+    said = {"settings": {"Document@global": {"payload_bytes": 100 << 20, "requests": 100}}}
+    ledger.begin_job("asked", "ann", said)
+    ledger.begin_job("plain", "ann", {})
+
+    def bounds(job: str) -> tuple[int, int]:
+        target = as_job_says(setup, ledger, job).target
+        assert isinstance(target, OpenSearchTarget)
+        return target.max_payload_bytes, target.max_requests
+
+    assert bounds("plain") == (5_000_000, 2)
+    payload, requests = bounds("asked")
+    assert requests == 100
+    assert payload * requests <= 256_000_000, "what is in flight stays bounded"
+    ledger.close()

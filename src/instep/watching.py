@@ -77,13 +77,15 @@ class Watching:
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
             return ledger.failure_page(refs=refs, after=after, limit=limit)
 
-    def partition_page(self, *, after: str | None = None, limit: int = 100) -> list[EntityStatus]:
+    def partition_page(
+        self, entities: Iterable[str] | None = None, *, after: str | None = None, limit: int = 100
+    ) -> list[EntityStatus]:
         """How partitions are, as far as their namespaces are declared, by name. What is asked of their targets costs
         a question each.
         """
         from instep.service.status import entity_status
 
-        refs = sorted(all_refs(self.project), key=str)
+        refs = sorted(declared_refs(entities, self.project) if entities else all_refs(self.project), key=str)
         page = [ref for ref in refs if after is None or str(ref) > after][:limit]
         workshop = Workshop(self.project)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:

@@ -16,11 +16,13 @@ from instep.service.instances import instance_dict
 
 router = APIRouter(prefix="/partitions", tags=["partitions"])
 
+Entities = Annotated[list[str] | None, Query(description="Only of this entity; may be repeated.", max_length=1_000)]
+
 
 @router.get("", responses=responses(404, 409))
-def list_partitions(instep: Ours, after: After = None, limit: Limit = 100) -> Page[Partition]:
-    """How all are that the project declares, by name."""
-    found = instep.partition_page(after=after, limit=limit + 1)
+def list_partitions(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Partition]:
+    """How those are that the project declares, by name."""
+    found = instep.partition_page(entity, after=after, limit=limit + 1)
     items = [Partition.model_validate(each.as_dict()) for each in found[:limit]]
     return Page(items=items, next=items[-1].ref if len(found) > limit else None)
 

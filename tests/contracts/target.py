@@ -17,7 +17,17 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import InstepError, Transient, UserError
 from instep.targets.port import CONTENTS_ROWS, ChunkChanges, DocumentTarget, contents_schema, existing_schema
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
+from tests.contracts.target_rows import (
+    BUCKETS,
+    DIMENSIONS,
+    NOTHING,
+    Documents,
+    changes_of,
+    expected,
+    put,
+    replaced,
+    rows_of,
+)
 from tests.contracts.target_searching import SearchingContract
 from tests.contracts.target_serving import ServingContract
 from tests.contracts.target_writers import WritersContract
@@ -174,6 +184,16 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
         put(target, index, {"a": ["1", "2"], "b": ["3"], "c": ["4"]}, epoch=1, attempt="1")
         put(target, index, {"a": ["1", "new"], "b": []}, epoch=2, attempt="2")
         assert self.content(target, index) == expected({"a": ["1", "new"], "c": ["4"]})
+
+    def test_of_removed_documents_their_number_of_rows_is_enough(self, target: DocumentTarget, index: str) -> None:
+        put(target, index, {"a": ["one", "two"], "b": ["three"], "c": ["four"]}, epoch=1, attempt="w1")
+        base = target.fence(index, 1)
+        writer = target.writer(index, base)
+        stale = writer.existing(["a", "b", "never there"], {"a", "never there"})
+        assert Counter(stale["document_id"].to_pylist()) == {"a": 2, "b": 1}
+        staged = writer.stage(iter([changes_of({"a": [], "b": ["new"], "never there": []}, stale)]))
+        target.commit(index, base=base, epoch=1, attempt="w2", staged=[staged], marks=[])
+        assert self.content(target, index) == expected({"b": ["new"], "c": ["four"]})
 
     def test_all_rows_deleted_then_written_again(self, target: DocumentTarget, index: str) -> None:
         for epoch in range(1, 5):

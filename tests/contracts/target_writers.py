@@ -297,10 +297,11 @@ class WritersContract(OnOneIndex):
             return
         put(target, index, {"a": ["old"]}, epoch=1, attempt="0")
         base = target.fence(index, 1)
-        staged = [[replaced(target, index, base, {"a": [text]})] for text in ("mine", "yours")]
-        target.commit(index, base=base, epoch=1, attempt="1", staged=staged[0], marks=[])
-        with pytest.raises(Conflict):
-            target.commit(index, base=base, epoch=1, attempt="2", staged=staged[1], marks=[])
+        mine, *others = [[replaced(target, index, base, {"a": texts})] for texts in (["mine"], ["yours"], [])]
+        target.commit(index, base=base, epoch=1, attempt="1", staged=mine, marks=[])
+        for number, staged in enumerate(others):
+            with pytest.raises(Conflict):
+                target.commit(index, base=base, epoch=1, attempt=f"late {number}", staged=staged, marks=[])
         assert self.content(target, index) == expected({"a": ["mine"]})
 
     def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -274,7 +274,7 @@ class MemoryWriter:
     physical: str
     base: int
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         index = self.target._store.indexes[self.physical]
         wanted = set(document_ids)
         live = [*index.rows.items(), *((key, row) for key, row in index.removed.items())]

@@ -144,6 +144,7 @@ class Writer:
         self._require_one_end(ends)
         owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
         complete = np.array([each.complete for each in ends], bool)
+        unchanged = np.array([each.unchanged for each in ends], bool)
         rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
         owner = owner[complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
@@ -151,6 +152,7 @@ class Writer:
         rows = _with_titles(rows) if self._titled else rows
         existing, stored_owner = self._existing(ends)
         compared = np.array([each.compared for each in ends], bool)[stored_owner]
+        kept = np.flatnonzero(unchanged[stored_owner])
         difference = chunk_difference(rows, existing.filter(pa.array(compared)))
         write, stale = difference.write, np.zeros(len(compared), bool)
         stale[compared] = difference.stale
@@ -176,7 +178,7 @@ class Writer:
             embedded=per_document(owner[places[good & embedded.computed]]),
             stored=per_document(stored_owner),
             wanted_digest=document_digests(_chunk_digests(rows), owner, len(ends)),
-            stored_digest=document_digests(_chunk_digests(existing), stored_owner, len(ends)),
+            stored_digest=document_digests(_chunk_digests(existing.take(kept)), stored_owner[kept], len(ends)),
             flaws=flaws,
         )
         places_of = {each.document_id: place for place, each in enumerate(ends)}
@@ -207,7 +209,8 @@ class Writer:
         asked = [each.document_id for each in ends if each.compared or each.unchanged]
         if not asked:
             return existing_schema().empty_table(), np.zeros(0, np.int64)
-        existing = self._writer.existing(asked).select(existing_schema().names)
+        removed = {each.document_id for each in ends if each.deleted}
+        existing = self._writer.existing(asked, removed).select(existing_schema().names)
         owner: Any = pc.index_in(_column(existing, "document_id"), value_set=pa.array([each[1] for each in ends]))
         return existing, owner.to_numpy(zero_copy_only=False).astype(np.int64)
 

@@ -7,7 +7,7 @@ Targets travel to Spark tasks, so they are picklable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -92,8 +92,12 @@ class ChunkChanges(NamedTuple):
 class ChunkWriter(Protocol):
     """A task's way into one physical index. Not shared between threads."""
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
-        """All rows of these documents (`existing_schema`) as of the base version."""
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
+        """All rows of these documents (`existing_schema`) as of the base version.
+
+        Of those of these that are `removed` (see `ChunkChanges`) only the number of rows is asked: all but their
+        document_id may be empty.
+        """
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         """Which of these rows (of `row_schema`, without vectors yet) the index cannot hold, by their places, and why.

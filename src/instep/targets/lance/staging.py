@@ -6,7 +6,7 @@ import base64
 import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class LanceChunkWriter:
         with place.understood():
             self._empty = self._dataset.count_rows() == 0
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         if self._empty or not document_ids:
             return existing_schema().empty_table()
         wanted = list(dict.fromkeys(document_ids))

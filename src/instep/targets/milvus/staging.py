@@ -6,7 +6,7 @@ chunks or more, never with none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ class MilvusChunkWriter:
     def _collection(self) -> str:
         return names.collection(self.physical)
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = list(dict.fromkeys(document_ids))
         found = [self._rows(wanted[at : at + _FILTER_IDS]) for at in range(0, len(wanted), _FILTER_IDS)]
         return pa.concat_tables([existing_schema().empty_table(), *found])

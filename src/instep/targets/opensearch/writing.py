@@ -7,7 +7,7 @@ of its chunks. Nothing of a document that the index refuses is removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ class OpenSearchChunkWriter:
         self._epoch = self._journal.epoch(base)
         self._bulk = Bulk(indexes.connection, coded(physical), pace)
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = list(dict.fromkeys(document_ids))
         found: list[Mapping[str, Any]] = []
         if wanted:
@@ -70,7 +70,7 @@ class OpenSearchChunkWriter:
             bytes_of = lengths.to_numpy()
             least = 1 if name == "chunk_id" else 0
             for place in np.flatnonzero((bytes_of > most) | (bytes_of < least)).tolist():
-                found.setdefault(place, f"{name} has {int(bytes_of[place]):,} bytes; OpenSearch takes {most:,}")
+                found.setdefault(place, f"{name} has {int(bytes_of[place]):,} bytes; the server takes {most:,}")
         return found
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
@@ -79,7 +79,7 @@ class OpenSearchChunkWriter:
             self._demand_epoch()
             refused = {item.document_id: reason for item, reason in self._bulk.send(upserts(change.rows, self._epoch))}
             for document_id, reason in refused.items():
-                change.refuse(document_id, f"OpenSearch refused it: {reason}")
+                change.refuse(document_id, f"the server refused it: {reason}")
             new = set(change.rows.column("chunk_id").to_pylist())
             gone = zip(change.stale["document_id"].to_pylist(), change.stale["chunk_id"].to_pylist(), strict=True)
             stale = [str(chunk) for document, chunk in gone if chunk not in new and document not in refused]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,16 +37,17 @@ _COMPARED: Final = ("document_id", "chunk_id", "chunk_hash")
 
 
 class Staged(NamedTuple):
-    """What one task left: rows to add, and numbers of rows to delete."""
+    """What one task left: rows to add, numbers of rows to delete, and documents to delete by how many rows they had."""
 
     parts: Sequence[StagedRows]
     stale: Sequence[int]
+    removed: Mapping[str, int]
 
     def encode(self) -> bytes:
         import numpy as np
 
         numbers = base64.b64encode(np.asarray(self.stale, "<i8").tobytes()).decode()
-        return json.dumps({"parts": self.parts, "stale": numbers}).encode()
+        return json.dumps({"parts": self.parts, "stale": numbers, "removed": self.removed}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Staged:
@@ -53,7 +55,7 @@ class Staged(NamedTuple):
 
         value = json.loads(data)
         numbers = np.frombuffer(base64.b64decode(value["stale"]), "<i8")
-        return cls([StagedRows(*each) for each in value["parts"]], numbers.tolist())
+        return cls([StagedRows(*each) for each in value["parts"]], numbers.tolist(), value["removed"])
 
 
 @dataclass
@@ -65,7 +67,7 @@ class PostgresChunkWriter:
     base: int
     _empty: bool | None = field(default=None, init=False)
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         """Rows that came with or before the base version, as far as they are still there: who deletes one that has
         gone since is told when it commits.
         """
@@ -79,16 +81,18 @@ class PostgresChunkWriter:
                     # Once it was, all that is there came later.
                     self._empty = not _any_rows(session, self.index)
                 if not self._empty:
-                    found = self._found(session, wanted)
+                    found = self._found(session, wanted, frozenset(removed))
         return pa.concat_tables([existing_schema().empty_table(), *found])
 
-    def _found(self, session: Session, document_ids: Sequence[str]) -> list[pa.Table]:
-        later = [number_of(each) for each in Journal(session, self.index).attempts(since=self.base)]
+    def _found(self, session: Session, document_ids: Sequence[str], removed: frozenset[str]) -> list[pa.Table]:
+        later = _later(session, self.index, self.base)
+        compared = [each for each in document_ids if each not in removed]
+        counted = [each for each in document_ids if each in removed]
         with session.transaction():
             # Rows of a document lie side by side. The server does not know, and would rather read the whole table.
             session.run("SELECT set_config('enable_seqscan', 'off', true)")
-            portions = (document_ids[at : at + _LOOKUP] for at in range(0, len(document_ids), _LOOKUP))
-            return [_rows(session, self.index, portion, but=later) for portion in portions]
+            rows = [_rows(session, self.index, portion, but=later) for portion in _portions(compared, _LOOKUP)]
+            return rows + [_counted(session, self.index, some, but=later) for some in _portions(counted, _LOOKUP)]
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         found: dict[int, str] = {}
@@ -101,18 +105,32 @@ class PostgresChunkWriter:
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         output: Output | None = None
         stale: list[int] = []
+        removed: Counter[str] = Counter()
         for change in changes:
-            stale += change.stale.column("locator").combine_chunks().to_numpy().tolist()
+            numbers, documents = _stale(change)
+            stale += numbers
+            removed.update(documents)
             if (rows := change.rows).num_rows:
                 output = output or self._output()
                 fitting = rows.select(list(kinds(self.index.dimensions))).cast(row_schema(self.index.dimensions))
                 output.add(OWN, encoded(kinds(self.index.dimensions), fitting, output.task), rows.num_rows)
-        return Staged(output.finish() if output else [], stale).encode()
+        return Staged(output.finish() if output else [], stale, removed).encode()
 
     def _output(self) -> Output:
         with self.place.session() as session:
             definition = staged_definition(pgvector(session), self.index.dimensions)
         return Output(self.place, self.index, self.base, {OWN: definition})
+
+
+def _stale(change: ChunkChanges) -> tuple[list[int], Mapping[str, int]]:
+    """Numbers of rows to delete, and documents that go as a whole, by how many rows they have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole: Any = pc.is_in(change.stale["document_id"], value_set=pa.array(change.removed, pa.string()))
+    rows = change.stale.filter(pc.invert(whole))["locator"].to_numpy().tolist()
+    documents: Counter[Any] = Counter(change.stale["document_id"].filter(whole).to_pylist())
+    return rows, documents
 
 
 def _any_rows(session: Session, index: DocumentIndex) -> bool:
@@ -133,20 +151,57 @@ def _rows(session: Session, index: DocumentIndex, document_ids: Sequence[str], *
         for each in _COMPARED
     ]
     ((*texts, numbers),) = session.run(
-        "SELECT {columns}, string_agg(int8send({row}), '') FROM {table} "
-        "WHERE document_id = ANY(%s) AND {commit} <> ALL(%s::bigint[])",
-        list(document_ids),
-        list(but),
+        "SELECT {columns}, string_agg(int8send({row}), '') FROM {table} WHERE {those}",
+        *_bound(document_ids, but),
         columns=sql.SQL(", ").join(columns),
         row=Name(ROW),
         table=session.name(index.name),
-        commit=Name(COMMIT),
+        those=_of_documents(but),
     )
     if numbers is None:
         return existing_schema().empty_table()
     found = [_strings(data, lengths) for data, lengths in zip(texts[::2], texts[1::2], strict=True)]
     rows = pa.array(np.frombuffer(numbers, ">i8").astype(np.uint64))
     return pa.Table.from_arrays([*found, rows], schema=existing_schema())
+
+
+def _counted(session: Session, index: DocumentIndex, document_ids: Sequence[str], *, but: Sequence[int]) -> pa.Table:
+    """As many rows as these documents have, of which nothing is said but that: mostly an index alone knows it."""
+    import numpy as np
+    import pyarrow as pa
+
+    found = session.run(
+        "SELECT document_id, count(*) FROM {table} WHERE {those} GROUP BY document_id",
+        *_bound(document_ids, but),
+        table=session.name(index.name),
+        those=_of_documents(but),
+    )
+    ids, counts = zip(*found, strict=True) if found else ((), ())
+    owners = np.repeat(np.array(ids, object), counts)
+    empty = pa.repeat(pa.scalar(""), len(owners))
+    numbers = pa.repeat(pa.scalar(0, pa.uint64()), len(owners))
+    return pa.Table.from_arrays([pa.array(owners, pa.string()), empty, empty, numbers], schema=existing_schema())
+
+
+def _of_documents(but: Sequence[int]) -> sql.Composed:
+    """The condition of rows of some documents, except those of the commits `but`; see `_bound`. Nothing is said of
+    commits if there are none: of that the index knows nothing.
+    """
+    those = sql.SQL("document_id = ANY(%s)")
+    return those + sql.SQL(" AND {} <> ALL(%s::bigint[])").format(Name(COMMIT)) if but else sql.Composed([those])
+
+
+def _bound(document_ids: Sequence[str], but: Sequence[int]) -> list[Any]:
+    return [list(document_ids), *([list(but)] if but else [])]
+
+
+def _later(session: Session, index: DocumentIndex, base: int) -> list[int]:
+    """Numbers of commits that came after this version."""
+    return [number_of(each) for each in Journal(session, index).attempts(since=base)]
+
+
+def _portions(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (values[at : at + size] for at in range(0, len(values), size))
 
 
 def _strings(data: bytes, lengths: bytes) -> pa.Array[Any]:
@@ -164,12 +219,13 @@ def number_of(attempt: str) -> int:
     return int.from_bytes(sha256(attempt.encode()).digest()[:8], "big", signed=True)
 
 
-def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attempt: str) -> list[str]:
+def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attempt: str, *, base: int) -> list[str]:
     """Put in what tasks staged; see `committing.commit`. Raises `Conflict` when some of it, or a row that it replaces,
     is not there.
     """
     tasks = [Staged.decode(each) for each in staged]
     _delete(session, index, sorted({number for each in tasks for number in each.stale}))
+    _remove(session, index, {name: rows for each in tasks for name, rows in each.removed.items()}, base=base)
     done = []
     parts = [part for each in tasks for part in each.parts]
     for table in sorted({part.table for part in parts}):
@@ -181,8 +237,7 @@ def move(session: Session, index: DocumentIndex, staged: Sequence[bytes], attemp
 
 
 def _delete(session: Session, index: DocumentIndex, rows: Sequence[int]) -> None:
-    for at in range(0, len(rows), _DELETION):
-        portion = rows[at : at + _DELETION]
+    for portion in _portions(rows, _DELETION):
         ((found,),) = session.run(
             "WITH gone AS (DELETE FROM {table} WHERE {row} = ANY(%s::bigint[]) RETURNING 1) SELECT count(*) FROM gone",
             "{" + ",".join(map(str, portion)) + "}",  # made in a tenth of the time that the driver takes for a list
@@ -190,7 +245,28 @@ def _delete(session: Session, index: DocumentIndex, rows: Sequence[int]) -> None
             row=Name(ROW),
         )
         if found != len(portion):
-            raise Conflict(f"{index.name}: rows were replaced by somebody else; read them again")
+            raise _replaced(index)
+
+
+def _remove(session: Session, index: DocumentIndex, documents: Mapping[str, int], *, base: int) -> None:
+    """Documents by how many rows they had at the base version: what came later is not theirs to delete."""
+    if not documents:
+        return
+    later, found = _later(session, index, base), 0
+    for portion in _portions(sorted(documents), _LOOKUP):
+        ((gone,),) = session.run(
+            "WITH gone AS (DELETE FROM {table} WHERE {those} RETURNING 1) SELECT count(*) FROM gone",
+            *_bound(portion, later),
+            table=session.name(index.name),
+            those=_of_documents(later),
+        )
+        found += gone
+    if found != sum(documents.values()):
+        raise _replaced(index)
+
+
+def _replaced(index: DocumentIndex) -> Conflict:
+    return Conflict(f"{index.name}: rows were replaced by somebody else; read them again")
 
 
 def _insert(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:

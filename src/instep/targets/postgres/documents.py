@@ -67,7 +67,7 @@ class PostgresDocuments(AliasedIndexes):
             return committing.commit(
                 session,
                 index,
-                lambda: chunk_writing.move(session, index, staged, attempt),
+                lambda: chunk_writing.move(session, index, staged, attempt, base=base),
                 base=base,
                 epoch=epoch,
                 attempt=attempt,

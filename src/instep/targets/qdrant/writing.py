@@ -7,7 +7,7 @@ none of its chunks. Every request is bounded, and may be repeated: a point's id 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class QdrantChunkWriter:
         self._journal = Journal.of(collections, physical)
         self._epoch = self._journal.epoch(base)
 
-    def existing(self, document_ids: Sequence[str]) -> pa.Table:
+    def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = list(dict.fromkeys(document_ids))
         found: list[Mapping[str, Any]] = []
         for at in range(0, len(wanted), _LOOKUP):

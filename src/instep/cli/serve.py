@@ -15,6 +15,7 @@ import typer
 
 from instep.cli.options import ProjectOption
 from instep.cli.output import Output
+from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def serve(
     """
     from instep.app import load
 
-    _demand_libraries()
+    demand_libraries()
     from instep.api.application import create_app
 
     instep = load(project)
@@ -77,7 +78,7 @@ def serve(
     out.note("stopped")
 
 
-def _demand_libraries() -> None:
+def demand_libraries() -> None:
     missing = [each for each in _LIBRARIES if find_spec(each) is None]
     if missing:
         raise UserError(f"serving needs {', '.join(missing)}", hint="pip install 'instep[serve]'")
@@ -116,15 +117,23 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()  # Who reads the address may ask at once, and is answered when all is there.
     except OSError as error:
-        raise UserError(
-            f"it cannot listen on {host} port {port}: {error.strerror or error}",
-            hint="Name another with --host or --port; --port 0 takes any that is free.",
-        ) from error
+        listening.close()
+        raise _cannot_listen(host, port, error) from error
     return listening
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> UserError:
+    return UserError(
+        f"it cannot listen on {host} port {port}: {error.strerror or error}",
+        hint="Name another with --host or --port; --port 0 takes any that is free.",
+    )
 
 
 def _address(host: str, port: int) -> str:
@@ -146,7 +155,8 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
         timeout_graceful_shutdown=_GRACE,
     )
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        with terminate_like_ctrl_c():  # It gives a signal again when it has ended.
+            uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
         pass  # To be told to stop is how a server ends.
     finally:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -20,6 +25,10 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, Sta
 from instep import __version__
 from instep.domain.reasons import cleaned
 from instep.telemetry.context import Fact, at, here
+
+#: Seconds that sending may take unless the variables say more; and at the end of a process, whatever they say.
+_PATIENCE: Final = 3.0
+_TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 
 #: The span that is being made, when its ids are known already.
 _KNOWN: ContextVar[SpanContext | None] = ContextVar("instep_known_span", default=None)
@@ -54,13 +63,39 @@ class _Told:
             self._span.end()
 
 
+class _FirstOnly(logging.Handler):
+    """Says once that there is trouble: a collector that is away is so for every batch."""
+
+    _said = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._said:
+            self._said = True
+            sys.stderr.write(f"traces: {cleaned(record.getMessage())}\n")
+
+
 class Sender:
     """One per process. What has not been sent is sent at the process's end."""
 
     def __init__(self) -> None:
-        provider = TracerProvider(resource=_resource(), id_generator=_Ids())
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = provider.get_tracer("instep", __version__)
+        log = logging.getLogger("opentelemetry")
+        if not log.hasHandlers():  # Else somebody has said what is to become of such messages.
+            log.addHandler(_FirstOnly(logging.WARNING))
+            log.propagate = False
+        given = any(map(os.environ.get, _TIMEOUTS))
+        self._exporter = OTLPSpanExporter(timeout=None if given else _PATIENCE)
+        self._provider = TracerProvider(resource=_resource(), id_generator=_Ids(), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("instep", __version__)
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """A collector that is away must not keep a process that is done."""
+        enough = threading.Timer(_PATIENCE, self._exporter.shutdown)
+        enough.daemon = True
+        enough.start()
+        self._provider.shutdown()
+        enough.cancel()
 
     @contextmanager
     def span(self, name: str, facts: Mapping[str, Fact]) -> Iterator[_Told]:

@@ -54,9 +54,9 @@ class Quiet(Simulation):
         result: Any = process.result
         return result[0]  # type: ignore[no-any-return]  # a process may return anything
 
-    def crashes(self) -> None:
+    def crashes(self, options: PlanOptions = PLAIN) -> None:
         """`instep run`, killed by a hook (see `kill`)."""
-        process = self.start_run([REF.entity], wait=0.0, options=PLAIN, exact=True)
+        process = self.start_run([REF.entity], wait=0.0, options=options, exact=True)
         self._scheduler.run(lambda: process.over)
         assert process.dead, "it was not killed"
 

@@ -212,6 +212,13 @@ class Ledger(Figured, Holds, Pages, Protocol):
         from the beginning. `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
 
+    def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
+        """More slices, behind those that it has, which have to be done: of what came after the part was planned. They
+        are claimable at once, and whoever was elected to finish the part is so no more. Raises `Fenced` if the part's
+        epoch is not the lease's any more, `Conflict` if the part has open slices or has ended, or if the job is not
+        RUNNING.
+        """
+
     def discard_job(self, job_id: str) -> None:
         """Forget a job that is INITIALIZING (there was nothing to do), and free its leases."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from instep.domain.amounts import amount
 from instep.domain.jobs import Job, JobPart, JobState, end_of_part
 from instep.domain.status import IndexState
 from instep.errors import Conflict, InstepError
 from instep.ledger.port import Lease, Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
+from instep.service.meanwhile import Meanwhile
 from instep.service.setup import EntitySetup
 from instep.service.tracing import tell_if_ended
 from instep.telemetry import traces
@@ -19,22 +21,32 @@ SWEEP_SECONDS = 3600.0
 
 
 def finish(
-    setup: EntitySetup, lease: Lease, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
+    setup: EntitySetup,
+    lease: Lease,
+    context: Context,
+    *,
+    job_id: str,
+    worker_id: str,
+    keeper: Keeper,
+    meanwhile: Meanwhile,
 ) -> list[str] | None:
     """End a part without open slices, and serve its instance if it may be served; None if another worker
-    does. Returns notes for the user. Safe to repeat after a crash.
+    does, or if it got more slices, of what came meanwhile. Returns notes for the user. Safe to repeat after a crash.
     """
     if not context.ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
     with traces.span("promotion"):
-        return _finish(setup, lease, context, job_id=job_id, worker_id=worker_id, keeper=keeper)
+        sealed, part = _seal(setup, lease, context, keeper)
+        if taken := meanwhile.catch_up(part):
+            context.progress.say(setup.ref.label, f"{amount(taken, 'change')} came while it was built")
+            return None
+        return _end(setup, sealed, part, context, job_id=job_id, worker_id=worker_id, keeper=keeper)
 
 
-def _finish(
-    setup: EntitySetup, lease: Lease, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
+def _end(
+    setup: EntitySetup, lease: Lease, part: JobPart, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
-    lease, part = _seal(setup, lease, context, keeper)
     context.progress.say(setup.ref.label, "bringing indexes up to date")
     notes: list[str] = []
     try:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef, own_name
+from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question
-from instep.targets.port import IndexTarget
+from instep.targets.port import Bounded, IndexTarget
 
 if TYPE_CHECKING:
     from instep.service.provenance import Provenance
@@ -107,6 +108,17 @@ class EntitySetup(ABC):
     def physical(self, instance: str, generation: str) -> str:
         """The physical index that a build of this instance goes into."""
 
+    @property
+    def bounds_requests(self) -> bool:
+        """Whether its target takes bounds of requests."""
+        return isinstance(self.target, Bounded)
+
+    def bounded(self, settings: JobSettings) -> Self:
+        """The same with a target that keeps these bounds, if it takes any."""
+        if not isinstance(self.target, Bounded):
+            return self
+        return replace(self, target=self.target.bounded(settings.payload_bytes, settings.requests))
+
     @abstractmethod
     def create(self, physical: str) -> None:
         """Create the empty physical index; nothing happens if it exists."""
@@ -114,6 +126,12 @@ class EntitySetup(ABC):
     @abstractmethod
     def wave_slice(self, claim: Claim) -> WaveSlice:
         """A claimed slice with its work decoded."""
+
+    def changed_since(self, ledger: Ledger, part: JobPart) -> Sequence[SlicePlan]:
+        """What is to be done to the part's index so that it is as the source is now, by what is recorded of its
+        instance. Writes nothing. Empty where the next job does that.
+        """
+        return ()
 
     @abstractmethod
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:

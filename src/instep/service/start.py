@@ -253,7 +253,7 @@ class Start:
         self._ledger.start_job(self._job_id)
         for new in parts:
             # What is fresh may have an index of its own, which is not made yet.
-            self._worker.take(new.part, self._leases[new.part.ref], fenced=not new.part.fresh)
+            self._worker.take(new.part, self._leases[new.part.ref], fenced=not new.part.fresh, leads=True)
             self._tell(new.part)
             self.taken[new.part.ref] = self._job_id
             self.created.add(new.part.ref)

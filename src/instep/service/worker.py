@@ -21,6 +21,7 @@ from instep.service.desk import Desk, Report
 from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.latest import LatestSetups
+from instep.service.meanwhile import Meanwhile
 from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
@@ -68,6 +69,7 @@ class Worker:
         """Under a new id: the old one, if there was one, is buried. If that fails, the old one stays, and is lost."""
         context, worker_id = self._context, self._context.ids.new()
         self._desks: dict[PartKey, Desk] = {}
+        self._meanwhile: dict[PartKey, Meanwhile] = {}
         self._jobs: set[str] = set()
         keeper = Keeper(context.ledger, worker_id, context.clock, context.timing)
         context.ledger.register_worker(worker_id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
@@ -106,14 +108,21 @@ class Worker:
         """What it takes part in."""
         return frozenset(self._desks)
 
-    def take(self, part: JobPart, lease: Lease, *, fenced: bool = False) -> None:
-        """Work on a part whose lease this worker has got for its job. `fenced`: see `Desk`."""
+    def take(self, part: JobPart, lease: Lease, *, fenced: bool = False, leads: bool = False) -> None:
+        """Work on a part whose lease this worker has got for its job. `fenced`: see `Desk`. `leads`: it made
+        the job (see `Meanwhile`).
+        """
         self._jobs.add(lease.job_id)
         setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
         if part.fresh:
             setup.create(part.physical)
         trace = trace_of(lease.job_id, self._context.ledger)
-        self._desks[lease.job_id, part.ref] = Desk(setup, part, lease, fenced, traceparent=trace)
+        key = lease.job_id, part.ref
+        self._desks[key] = Desk(setup, part, lease, fenced, traceparent=trace)
+        # It outlives the desk, which is another one under another epoch.
+        known = {each: found for each, found in self._meanwhile.items() if each in self._desks}
+        made = Meanwhile(setup, self._context, lease.job_id, self.keeper, part.epoch if leads else None)
+        self._meanwhile = {key: made} | known
 
     def join(self, job_id: str, part: JobPart) -> bool:
         """Take part in a job that others keep. False if its lease was lost meanwhile."""
@@ -279,10 +288,19 @@ class Worker:
         if each.job_state is JobState.READY:
             ledger.start_job(each.job_id)
         if each.pending:
+            self._meanwhile[each.key].keep_served(desk.part)
             return self._circuit(desk).wait() <= 0 and self._runner(each, desk).run(
                 each, partial(self._progress, each.key)
             )
-        notes = finish(desk.setup, desk.lease, self._context, job_id=each.job_id, worker_id=self.id, keeper=self.keeper)
+        notes = finish(
+            desk.setup,
+            desk.lease,
+            self._context,
+            job_id=each.job_id,
+            worker_id=self.id,
+            keeper=self.keeper,
+            meanwhile=self._meanwhile[each.key],
+        )
         if notes is None:
             return False
         self.reports[ref].notes += notes

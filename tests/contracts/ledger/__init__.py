@@ -42,6 +42,7 @@ from tests.contracts.ledger.documents import Documents
 from tests.contracts.ledger.dropping import Dropping
 from tests.contracts.ledger.entities import Entities
 from tests.contracts.ledger.events import Events
+from tests.contracts.ledger.extending import Extending
 from tests.contracts.ledger.figures import Figuring
 from tests.contracts.ledger.finishing import Finishing
 from tests.contracts.ledger.generations import Generations
@@ -114,6 +115,7 @@ class LedgerContract(
     RowSlices,
     Recovery,
     Events,
+    Extending,
     Instances,
     Generations,
     Entities,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from instep.domain.jobs import JOB_MOVES, Claim, Job, JobState, OpenPart
+from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -39,6 +40,22 @@ def plan(tables: Tables, job_id: str, new_parts: Sequence[NewPart], *, stagger: 
         start = claimable_at(rank, len(planned), now, spread)
         slices.insert(tables, SliceRow(f"{job_id}.{position}.{each.index}", job_id, ref, each, rank, start))
     moves.move(tables, job, JobState.READY)
+
+
+def extend(tables: Tables, job_id: str, part: JobPart, more: Sequence[SlicePlan]) -> None:
+    job = tables.job(job_id)
+    leases.demand_epoch(tables, part, job_id)
+    row = job.parts[part.ref]
+    if job.state is not JobState.RUNNING or row.state is not None or row.open_slices:
+        raise Conflict(f"the part of job {job_id} on {part.ref} cannot be extended")
+    of_it = [each for each in tables.slices.values() if (each.job_id, each.ref) == (job_id, part.ref)]
+    first = max((each.plan.index for each in of_it), default=-1) + 1
+    position = list(job.parts).index(part.ref)
+    for rank, place in enumerate(claim_order(more)):
+        each = replace(more[place], index=first + more[place].index)
+        id = f"{job_id}.{position}.{each.index}"
+        slices.insert(tables, SliceRow(id, job_id, part.ref, each, rank, tables.now()))
+    row.finisher = None
 
 
 def discard(tables: Tables, job_id: str) -> None:

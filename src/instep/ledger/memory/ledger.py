@@ -10,15 +10,15 @@ from instep.domain.buckets import BucketLoad
 from instep.domain.clock import Clock
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceState, SliceStatus
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
-from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.figures import Figures
+from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.memory import (
     buckets,
     documents,
@@ -100,6 +100,10 @@ class MemoryLedger(HoldingLedger):
     def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         with self._lock:
             jobs.plan(self._tables, job_id, parts, stagger=stagger)
+
+    def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
+        with self._lock:
+            jobs.extend(self._tables, job_id, part, slices)
 
     def discard_job(self, job_id: str) -> None:
         with self._lock:

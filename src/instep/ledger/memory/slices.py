@@ -110,6 +110,11 @@ def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[S
     documents.record(tables, part, job_id, new)
 
 
+def absorb(tables: Tables, part: JobPart, outcomes: Sequence[SliceOutcome], *, job_id: str) -> None:
+    demand_epoch(tables, part, job_id)
+    documents.record(tables, part, job_id, outcomes)
+
+
 def _is_replay(tables: Tables, outcome: SliceOutcome, worker_id: str) -> bool:
     row = tables.slices.get(outcome.slice_id)
     return row is not None and row.completed(outcome.fence, worker_id)

@@ -38,6 +38,13 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
         manifest.write_failures(tx, (str(part.ref), part.generation), job_id, rows)
 
 
+def absorb(tx: Transaction, part: JobPart, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
+    """The lease is locked: nothing is written to an instance that its next holder has looked at."""
+    leases.demand_epoch(tx, job_id, part)
+    manifest.write(tx, part.instance, outcomes)
+    manifest.write_failures(tx, (str(part.ref), part.generation), job_id, outcomes)
+
+
 def complete_rest(
     tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[SliceOutcome], job_id: str
 ) -> None:

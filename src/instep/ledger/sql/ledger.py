@@ -16,7 +16,7 @@ from instep.domain.breaker import Backoff
 from instep.domain.buckets import BucketLoad
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
-from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SliceState, SliceStatus
+from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -116,6 +116,9 @@ class SqlLedger(HoldingLedger):
 
     def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         self._write(lambda tx: part_rows.plan(tx, job_id, parts, stagger))
+
+    def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
+        self._write(lambda tx: part_rows.extend(tx, job_id, part, slices))
 
     def discard_job(self, job_id: str) -> None:
         self._write(lambda tx: jobs.discard(tx, job_id))

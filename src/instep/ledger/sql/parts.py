@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, exists, func, insert, or_, select, update
 
 from instep.domain import events as e
-from instep.domain.jobs import JobPart, JobState, SliceState, end_of_job
+from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, end_of_job
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict, Fenced
@@ -40,8 +41,13 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
         lease_rows.demand_epoch(tx, job_id, new.part)
     for position, new in enumerate(parts):
         _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
-    _insert_slices(tx, job_id, parts, tx.timing.stagger if stagger else 0)
-    tx.dialect.planned(tx.connection, sum(len(new.slices) for new in parts))
+    planned = [
+        (f"{job_id}.{position}.{each.index}", new.part.ref, each)
+        for position, new in enumerate(parts)
+        for each in new.slices
+    ]
+    _insert_slices(tx, job_id, planned, tx.timing.stagger if stagger else 0)
+    tx.dialect.planned(tx.connection, len(planned))
     moves.set_state(tx, job_id, JobState.READY)
     builds.begin(tx, job_id, parts, _created_at(tx, job_id))
 
@@ -74,12 +80,25 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
     )
 
 
-def _insert_slices(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: int) -> None:
-    planned = [
-        (f"{job_id}.{position}.{each.index}", str(new.part.ref), each)
-        for position, new in enumerate(parts)
-        for each in new.slices
-    ]
+def extend(tx: Transaction, job_id: str, part: JobPart, more: Sequence[SlicePlan]) -> None:
+    state = moves.demand(tx, job_id)
+    stored = _stored(tx, job_id, part)
+    lease_rows.demand_epoch(tx, job_id, part)
+    if state is not JobState.RUNNING or stored.state is not None or _has_open_slices(tx, job_id, part.ref):
+        raise Conflict(f"the part of job {job_id} on {part.ref} cannot be extended")
+    last = select(func.max(slices.c.number)).where(slices.c.job_id == job_id, slices.c.ref == str(part.ref))
+    found = tx.connection.scalar(last)
+    first = 0 if found is None else found + 1
+    numbered = [replace(each, index=first + each.index) for each in more]
+    named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
+    _insert_slices(tx, job_id, named, 0)
+    _update(tx, job_id, part.ref, finisher=None)
+    moves.touch(tx, job_id)
+
+
+def _insert_slices(
+    tx: Transaction, job_id: str, planned: Sequence[tuple[str, PartitionRef, SlicePlan]], stagger: int
+) -> None:
     if not planned:
         return
     ranked = [planned[at] for at in claim_order([each for *_, each in planned])]
@@ -88,7 +107,7 @@ def _insert_slices(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagg
         {
             "id": slice_id,
             "job_id": job_id,
-            "ref": ref,
+            "ref": str(ref),
             "number": each.index,
             "bucket": each.bucket,
             "units": each.units,

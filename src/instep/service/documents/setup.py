@@ -8,13 +8,13 @@ from functools import partial
 
 from instep.documents.embed.port import Embedder
 from instep.documents.limits import DEFAULT_LIMITS, Limits
-from instep.domain.jobs import Claim, Job, JobPart, JobState
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.documents import changes, checks, judgement, provenance, repairing
+from instep.service.documents import changes, checks, judgement, meanwhile, provenance, repairing
 from instep.service.documents.limits import oversized_notes
 from instep.service.question import Found, Kind, Question
 from instep.service.setup import EntitySetup, Size
@@ -24,7 +24,7 @@ from instep.targets.port import DocumentTarget
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(EntitySetup):
-    """`programs` builds what a wave of a part runs, reading the target as of a base version. `rehearsal` tries the
+    """`programs` builds what a wave of a part runs, reading a target as of a base version. `rehearsal` tries the
     transform, if there is one, and says what it does.
     """
 
@@ -34,7 +34,7 @@ class DocumentSetup(EntitySetup):
     sizing: SliceSizing
     guard: DeleteGuard
     embedder: Callable[[], Embedder]
-    programs: Callable[[JobPart, int], WaveProgram]
+    programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
 
@@ -56,8 +56,11 @@ class DocumentSetup(EntitySetup):
     def wave_slice(self, claim: Claim) -> WaveSlice:
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
 
+    def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+        return meanwhile.changed_since(self, ledger, part)
+
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
-        return self.programs(part, wave.base)
+        return self.programs(part, wave.base, self.target)
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return judgement.problem(self, part, ledger, job, state)

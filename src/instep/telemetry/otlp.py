@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Final
 
 from opentelemetry import trace
@@ -22,7 +23,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
 
-from instep import __version__
 from instep.domain.reasons import cleaned
 from instep.telemetry.context import Fact, at, here
 
@@ -86,7 +86,7 @@ class Sender:
         self._exporter = OTLPSpanExporter(timeout=None if given else _PATIENCE)
         self._provider = TracerProvider(resource=_resource(), id_generator=_Ids(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        self._tracer = self._provider.get_tracer("instep", __version__)
+        self._tracer = self._provider.get_tracer("instep", version("instep"))
         atexit.register(self._end)
 
     def _end(self) -> None:
@@ -162,6 +162,6 @@ def _traceparent(span: Span) -> str:
 
 
 def _resource() -> Resource:
-    found = Resource.create({"service.version": __version__, "process.pid": os.getpid()})
+    found = Resource.create({"service.version": version("instep"), "process.pid": os.getpid()})
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return found if named else found.merge(Resource({"service.name": "instep"}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from instep.cli.options import ProjectOption
+from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
@@ -48,6 +48,7 @@ def serve(
         ),
     ] = None,
     project: ProjectOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve the project: a page to watch it all, and an HTTP API.
 
@@ -59,6 +60,7 @@ def serve(
       instep serve
       instep serve --port 9000 --project docs
       INSTEP_TOKEN=... instep serve --host 0.0.0.0
+      instep serve --port 0 --json
     """
     from instep.app import load
 
@@ -69,9 +71,11 @@ def serve(
     given = _given_token(token_file)
     token = given or secrets.token_urlsafe(24)
     listening = listen(host, port)
-    out = Output()
-    address = _address(host, listening.getsockname()[1])
-    out.line(f"{instep.project.name} is served at {address}/" + ("" if given else f"#token={token}"))
+    out, address = Output(as_json=as_json), _address(host, listening.getsockname()[1])
+    link = f"{address}/" if given else f"{address}/#token={token}"
+    shown = {"name": instep.project.name, "address": address, "token": None if given else token}
+    out.result(shown, lambda: out.line(f"{instep.project.name} is served at {link}"))
+    sys.stdout.flush()
     path = ["--project", str(project)] if project is not None else []
     worker = [sys.executable, "-m", "instep", "worker", *path]
     _run(create_app(instep, token=token, loopback=_is_loopback(host), worker=worker), listening)

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from bench.environment import WORK, describe_machine
 from bench.queue_clickhouse import MEMORY, Matches, Reads, batches, cpu
 from bench.report import show
+from instep.service.queues.opening import PARTS
+from instep.service.queues.strides import strides
+from instep.system import SystemClock
 
 SMALL = 3_000_000
-#: Keys of one range of the backfill.
-STRIDE = 10_000_000
 #: Goals.
 P99_SECONDS, ROWS_READ, FLAT, FASTER, WRITES, BACKFILLED = 0.005, 100_000, 1.5, 100, 1.3, 1_000_000
 
@@ -48,8 +49,8 @@ def measure(rows: int, each: int, *, batch: int, live: int, reads: int) -> Measu
     bounds = store.bounds()
     assert bounds is not None
     began, keys = time.perf_counter(), 0
-    for lowest in range(bounds.lowest, bounds.below, STRIDE):
-        keys += store.backfill(type(bounds)(lowest, min(lowest + STRIDE, bounds.below))).keys
+    for _, part in strides(bounds, store.backfill, lambda _, part: part.keys, PARTS["chdb"], SystemClock()):
+        keys += part.keys
     backfilled = time.perf_counter() - began
     first = matches.reads(store, reads)
     plain = queued = plain_cpu = queued_cpu = 0.0

@@ -18,6 +18,8 @@ from instep.errors import UserError
 from instep.ledger.holds import KeyFailure
 from instep.pending.port import Comparison
 from instep.pending.sqlite import SqlitePending
+from instep.service.queues.opening import PARTS
+from instep.service.queues.strides import Parts
 from tests.cli.queue_tables import PENDING, Tables, chdb_tables, postgres_tables, sqlite_tables
 from tests.cli.saying import answer, said
 from tests.doubles.clock import VirtualClock
@@ -186,7 +188,7 @@ def test_a_backfill_goes_on_where_it_was(
     tables: Tables, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said(capsys, "queue", "create", "bills")
-    monkeypatch.setattr("instep.service.queues.strides.FIRST_WIDTH", 100)
+    monkeypatch.setitem(PARTS, "sqlite", Parts(100))
     backfill, ranges = SqlitePending.backfill, list[int]()
 
     def interrupted(store: SqlitePending, keys: Any) -> Any:

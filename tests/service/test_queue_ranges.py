@@ -8,7 +8,7 @@ import pytest
 
 from instep.domain.pending import KeyRange
 from instep.errors import Transient
-from instep.service.queues.strides import FIRST_WIDTH, Parts, strides
+from instep.service.queues.strides import Parts, strides
 from instep.service.queues.verify import clusters
 from tests.doubles.clock import VirtualClock
 
@@ -53,10 +53,18 @@ def test_others_have_their_turn_between_two_parts() -> None:
 
 
 def test_what_is_too_much_is_halved_and_what_does_not_pass_is_said() -> None:
-    keys = KeyRange(0, FIRST_WIDTH)
-    assert walked(keys, {keys: 1.0}, goal=FIRST_WIDTH, fails=2)[0] == KeyRange(0, FIRST_WIDTH // 4)
+    keys = KeyRange(0, 1000)
+    assert walked(keys, {keys: 1.0}, goal=1000, fails=2)[0] == KeyRange(0, 250)
     with pytest.raises(Transient, match="too much"):
-        walked(keys, {keys: 1.0}, goal=FIRST_WIDTH, fails=100)
+        walked(keys, {keys: 1.0}, goal=1000, fails=100)
+
+
+def test_a_small_rest_is_no_part_of_its_own() -> None:
+    """A table that is not sorted by the key is read as a whole for each."""
+    keys = KeyRange(0, 2_250)
+    assert walked(keys, {keys: 1.0}, goal=1000) == [KeyRange(0, 1000), KeyRange(1000, 2_250)]
+    keys = KeyRange(0, 2_251)
+    assert len(walked(keys, {keys: 1.0}, goal=1000)) == 3
 
 
 def test_clusters_hold_every_key_and_little_else() -> None:

@@ -19,24 +19,15 @@ from instep.pending.port import Ask
 
 #: What the keys of one range may take in memory before they are put on disk.
 _SPILL_BYTES = 2_000_000_000
+#: And so many of them are one part of the truth.
+_BLOCK_ROWS = 4_000_000
 #: Of each kind, so many keys are named.
 _NAMED = 1_000
 
-BOUNDS_COLUMNS = "min(instep_key) AS lowest, max(instep_key) AS highest, count() AS rows"
-
 
 def bounds_sql(tables: Tables) -> str:
-    return f"SELECT {BOUNDS_COLUMNS} FROM ({source_sql(tables, tables.within())})"
-
-
-def looked_at_sql(tables: Tables) -> list[str]:
-    """Nothing is read by these, and ClickHouse says what it does not understand of the user's conditions."""
-    within = tables.within()
-    asked = [f"SELECT instep_key FROM ({source_sql(tables, within)}) LIMIT 0"]
-    for each in _declared(tables):
-        where = conditions(within, each.where, each.uncovered)
-        asked.append(f"SELECT {tables.key_sql()} FROM {user_table(each.table)} WHERE {where} LIMIT 0")
-    return asked
+    source = source_sql(tables, tables.within())
+    return f"SELECT min(instep_key) AS lowest, max(instep_key) AS highest, count() AS rows FROM ({source})"
 
 
 def garbage_sql(tables: Tables) -> str:
@@ -75,10 +66,10 @@ def _backfill(tables: Tables, within: str) -> list[str]:
     parts = [f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed_sql(tables, within)})"]
     parts += [
         f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
-        f" FROM ({covered_sql(tables, cover, within)}) GROUP BY instep_key"
+        f" FROM ({distinct_sql(tables, cover, within)})"
         for name, cover in zip(tables.registers, tables.covers, strict=True)
     ]
-    registers = ", ".join(f"max({name})" for name in tables.registers)
+    registers = ", ".join(f"toUInt64(max({name}))" for name in tables.registers)
     latest = " OR ".join(f"max({name}) > 0" for name in tables.registers)
     made = [
         f"INSERT INTO {quoted(tables.truth)} (key, event, latest, {', '.join(tables.registers)})"
@@ -101,20 +92,25 @@ def offer_sql(tables: Tables) -> str:
     )
 
 
-#: Tables that are sorted by the key are collapsed as they are read, and a range has each key once.
+#: Tables that are sorted by the key are collapsed as they are read, and a range has each key once. Parts as large as
+#: can be leave less to be merged.
 BACKFILL_SETTINGS: dict[str, int] = {
     "optimize_aggregation_in_order": 1,
     "optimize_on_insert": 0,
+    "min_insert_block_size_rows": _BLOCK_ROWS,
     "max_bytes_before_external_group_by": _SPILL_BYTES,
 }
 
 
 def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
-    """How many keys of a range were seen, and are pending."""
-    return (
-        f"SELECT countIf(was_seen) AS keys, countIf(was_seen AND is_pending) AS pending FROM"
-        f" ({truth_sql(tables, _range('key', tables, keys))})"
-    )
+    """How many keys of a range were seen, and are pending. Those are few, and their latest event uncovers, or there was
+    none: only such rows are merged to find them.
+    """
+    truth, within = quoted(tables.truth), _range("key", tables, keys)
+    seen = f"SELECT DISTINCT key FROM {truth} WHERE {within} AND event < {NO_EVENT:d}"
+    uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd(latest, 1) = 0"
+    pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
+    return f"SELECT (SELECT count() FROM ({seen})) AS keys, (SELECT count() FROM ({pending})) AS pending"
 
 
 def truth_sql(tables: Tables, where: str) -> str:
@@ -131,6 +127,16 @@ def covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
     final = " FINAL" if cover.uncovered is not None else ""
     where = conditions(within, cover.where)
     return f"SELECT {tables.key_sql()} AS instep_key FROM {user_table(cover.table)}{final} WHERE {where}"
+
+
+def distinct_sql(tables: Tables, cover: QueueCover, within: str) -> str:
+    """`covered_sql`, each key once. The column as it is: a table that is sorted by it only compares neighbours."""
+    final = " FINAL" if cover.uncovered is not None else ""
+    rows = (
+        f"SELECT DISTINCT {quoted(tables.spec.key)} AS instep_own FROM {user_table(cover.table)}{final}"
+        f" WHERE {conditions(within, cover.where)}"
+    )
+    return f"SELECT toInt64(assumeNotNull(instep_own)) AS instep_key FROM ({rows})"
 
 
 def anti_join_sql(tables: Tables, ask: Ask) -> str:
@@ -161,8 +167,9 @@ def compare_sql(tables: Tables, keys: KeyRange) -> str:
     """Both sides of one range in one pass over each table; keys that are in one alone are counted, and some named."""
     within = tables.within(keys)
     sides = [f"SELECT instep_key AS key, 1 AS side FROM ({source_sql(tables, within)}) GROUP BY instep_key"]
-    covers = " UNION ALL ".join(covered_sql(tables, cover, within) for cover in tables.covers)
-    sides.append(f"SELECT instep_key AS key, 2 AS side FROM ({covers}) GROUP BY instep_key")
+    sides += [
+        f"SELECT instep_key AS key, 2 AS side FROM ({distinct_sql(tables, cover, within)})" for cover in tables.covers
+    ]
     truth = truth_sql(tables, _range("key", tables, keys))
     sides.append(f"SELECT key, if(is_pending, 12, 8) AS side FROM ({truth}) WHERE was_seen")
     sides.append(f"SELECT key, 16 AS side FROM ({_offered_keys(tables, keys)})")
@@ -198,7 +205,8 @@ def _offered_keys(tables: Tables, keys: KeyRange) -> str:
 
 
 def _flags(tables: Tables, covered: str | None) -> str:
-    return ", ".join(f"toUInt64({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
+    """As narrow as can be: there are several for each key of the source."""
+    return ", ".join(f"toUInt8({BACKFILLED if name == covered else 0:d}) AS {name}" for name in tables.registers)
 
 
 def _range(key: str, tables: Tables, keys: KeyRange) -> str:

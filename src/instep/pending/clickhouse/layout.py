@@ -105,11 +105,12 @@ def collapsed_sql(tables: Tables, within: str) -> str:
     """`source_sql`, a row a key. The earliest time is the user's own value, and only that of a key is converted."""
     source = tables.spec.source
     rows = (
-        f"SELECT {tables.key_sql()} AS instep_key, {source.event_time or '0'} AS instep_time"
+        f"SELECT {quoted(tables.spec.key)} AS instep_own, {source.event_time or '0'} AS instep_time"
         f" FROM {user_table(source.table)} WHERE {conditions(within, source.where)}"
     )
     return (
-        f"SELECT instep_key, {tables.event_sql('min(instep_time)')} AS instep_event FROM ({rows}) GROUP BY instep_key"
+        f"SELECT toInt64(assumeNotNull(instep_own)) AS instep_key, {tables.event_sql('min(instep_time)')}"
+        f" AS instep_event FROM ({rows}) GROUP BY instep_own"
     )
 
 

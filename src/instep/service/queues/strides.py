@@ -10,9 +10,10 @@ from instep.domain.clock import Clock
 from instep.domain.pending import KeyRange
 from instep.errors import Transient
 
-FIRST_WIDTH: Final = 100_000
 #: Keys may lie far apart, and then close together: from one part to the next the width changes so much at most.
 _CHANGE: Final = 8
+#: A last part that would be narrower than this share of the one before it is taken along with that one.
+_REST: Final = 0.25
 
 _TRIES: Final = 6
 
@@ -49,11 +50,13 @@ def strides(
     """Do all parts, from the lowest keys to the highest; `found` is how many keys one had. A part that is too much for
     the database is halved; what passes is waited for.
     """
-    lowest, width, failed = keys.lowest, min(FIRST_WIDTH, parts.keys), 0
+    # However densely keys lie, so many numbers are no more keys than a part should have.
+    lowest, width, failed = keys.lowest, parts.keys, 0
     while lowest < keys.below:
         if lowest > keys.lowest and parts.pause:
             clock.sleep(parts.pause)
-        part = KeyRange(lowest, min(lowest + width, keys.below))
+        last = keys.below - lowest <= width * (1 + _REST)
+        part = KeyRange(lowest, keys.below if last else lowest + width)
         began = clock.monotonic()
         try:
             done = work(part)

@@ -37,6 +37,8 @@ class CountingLedger(MemoryLedger):
         super().__init__(self.clock)
         self.asked: Counter[str] = Counter()
         self.away = False
+        self.answers = threading.Event()
+        self.answers.set()
 
     def open(self) -> CountingLedger:
         self.asked["open"] += 1
@@ -47,6 +49,7 @@ class CountingLedger(MemoryLedger):
 
     def job_marks(self, newest: int) -> list[JobMark]:
         self.asked["job_marks"] += 1
+        assert self.answers.wait(PATIENCE)
         if self.away:
             raise Transient("db.example.org: the server is away")
         return super().job_marks(newest)

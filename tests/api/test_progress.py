@@ -173,6 +173,18 @@ def test_a_ledger_that_is_away_is_told_once_and_when_it_is_back(channel: Channel
         assert ear.message()["error"] is None
 
 
+@pytest.mark.usefixtures("often")
+def test_a_ledger_that_does_not_answer_is_told_too(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_poller, "LATE_SECONDS", 0.05)
+    ledgers.begin(channel.ledger)
+    channel.ledger.answers.clear()
+    with channel.listening() as ear:
+        assert ear.message()["error"] == "the ledger cannot be read"
+        channel.ledger.answers.set()
+        assert ear.message()["error"] is None
+        assert status(ear.message()) == "RUNNING"
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

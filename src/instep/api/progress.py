@@ -31,6 +31,9 @@ SUBSCRIBE_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 5.0
 
+#: Jobs that are read at once because somebody asks for one that nobody polls.
+READERS: Final = 2
+
 #: What a browser offers beside the token, and is answered: one that is answered with none gives up.
 PROTOCOL: Final = "instep"
 
@@ -66,6 +69,7 @@ class Progress:
         self._feed = Feed(begin=now_ms())
         self._poller = Poller(watch, self._feed)
         self._clients = 0
+        self._readers = asyncio.Semaphore(READERS)
         self._reading: dict[str, asyncio.Task[Message | None]] = {}
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -119,7 +123,8 @@ class Progress:
 
     async def _read(self, job_id: str) -> Message | None:
         try:
-            view = await asyncio.to_thread(self._watch.one, job_id)
+            async with self._readers:
+                view = await asyncio.to_thread(self._watch.one, job_id)
         except Exception as error:
             _log.warning("a job cannot be read: %s", type(error).__name__)
             raise _Closed(_BROKEN, AWAY) from error

@@ -20,6 +20,8 @@ CHANGE_SECONDS: Final = 0.25
 #: Reading may take this part of the time: where it takes longer, it is done less often.
 _READING: Final = 0.5
 
+#: A ledger that does not answer for so long is said to be away, as one is that says so.
+LATE_SECONDS: Final = 10.0
 #: What is said of it. The error itself is not shown: it may name hosts and paths.
 AWAY: Final = "the ledger cannot be read"
 
@@ -54,7 +56,6 @@ class Poller:
                 began = time.monotonic()
                 progress = began >= due
                 seen = await self._look(progress=progress)
-                self._looked.set()
                 if progress:
                     due = began + max(PROGRESS_SECONDS, (time.monotonic() - began) / _READING)
                 again = min(began + CHANGE_SECONDS, due) if seen else began + PROGRESS_SECONDS
@@ -66,17 +67,24 @@ class Poller:
             self._task = None
 
     async def _look(self, *, progress: bool) -> bool:
+        looking = asyncio.create_task(asyncio.to_thread(self._watch.look, progress=progress))
         try:
-            self._feed.show(await asyncio.to_thread(self._watch.look, progress=progress))
+            await asyncio.wait([looking], timeout=LATE_SECONDS)
+            if not looking.done():
+                self._fail("no answer")
+            self._feed.show(await looking)
         except Exception as error:
             # Whatever it is, who listens is told, and it is tried again: a poller that is dead looks like a job that
             # stands still.
-            if self._feed.fail(AWAY, now_ms()):
-                _log.warning(
-                    "jobs cannot be read: %s", type(error).__name__, exc_info=not isinstance(error, InstepError)
-                )
+            self._fail(type(error).__name__, trace=not isinstance(error, InstepError))
             return False
+        self._looked.set()
         return True
+
+    def _fail(self, why: str, *, trace: bool = False) -> None:
+        if self._feed.fail(AWAY, now_ms()):
+            _log.warning("jobs cannot be read: %s", why, exc_info=trace)
+        self._looked.set()
 
 
 def now_ms() -> int:

@@ -65,7 +65,7 @@ class JobWatch:
         """A job, whenever it was."""
         with self._lock:
             ledger = self._opened()
-            job, now = ledger.job(job_id), ledger.now()
+        job, now = ledger.job(job_id), ledger.now()
         return self._view(job, now) if job else None
 
     def close(self) -> None:

@@ -80,13 +80,14 @@ class WaveRunner:
         """
         began = self._clock.monotonic()
         with traces.span("wave", engine=self._engine.name) as told:
-            with self._step("claim") as claim:
+            with traces.span("claim") as claim:
                 claims = self._claim(open_part)
                 if not claims:
                     claim.drop()
             if not claims:
                 told.drop()
                 return False
+            self._count_step("claim", began)
             told.tell(slices=len(claims))
             self._run_claimed(claims, open_part, progress)
         self._context.counters.wave(self._part.ref.entity, self._clock.monotonic() - began)
@@ -108,10 +109,13 @@ class WaveRunner:
         self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
 
     @contextmanager
-    def _step(self, name: str) -> Iterator[traces.Told]:
+    def _step(self, name: str) -> Iterator[None]:
         began = self._clock.monotonic()
-        with traces.span(name) as told:
-            yield told
+        with traces.span(name):
+            yield
+        self._count_step(name, began)
+
+    def _count_step(self, name: str, began: float) -> None:
         self._context.counters.step(self._part.ref.entity, name, self._clock.monotonic() - began)
 
     def _claim(self, open_part: OpenPart) -> list[Claim]:

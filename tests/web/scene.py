@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 import instep
 from instep.bus.open import open_bus
+from instep.domain.clock import Clock
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan
@@ -118,8 +118,8 @@ def _fill_queue(path: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Ledger]:
-    with closing(open_ledger(instep.load(folder).project.ledger_url, clock=SystemClock())) as ledger:
+def opened(folder: Path, clock: Clock | None = None) -> Iterator[Ledger]:
+    with closing(open_ledger(instep.load(folder).project.ledger_url, clock=clock or SystemClock())) as ledger:
         yield ledger
 
 
@@ -135,7 +135,7 @@ class RunningJob:
         assert isinstance(lease, Lease)
         instance = ledger.new_instance(lease, Reason.FIRST)
         self.part = JobPart(
-            lease.ref, instance, f"Letter__{instance[:8]}", {"chunker": "c1"}, 16, lease.epoch, _now(), True
+            lease.ref, instance, f"Letter__{instance[:8]}", {"chunker": "c1"}, 16, lease.epoch, ledger.now(), True
         )
         ledger.plan_job(job_id, [NewPart(self.part, [_planned(each) for each in range(slices)])])
         ledger.start_job(job_id)
@@ -154,10 +154,6 @@ class RunningJob:
         assert self.ledger.begin_finish(self.job_id, self.part.ref, WORKERS[0])
         state = JobState.COMPLETED_WITH_ERRORS
         self.ledger.finish_part(self.job_id, self.part, state, worker_id=WORKERS[0], promote=True)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _planned(index: int) -> SlicePlan:

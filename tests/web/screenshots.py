@@ -10,19 +10,24 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+from unittest.mock import patch
 
 from playwright.sync_api import Browser, Page
 
 import instep
+from instep.ledger.port import Ledger
+from instep.system import SystemClock
 from tests.web import scene
 from tests.web.browsing import running_browser
 from tests.web.serving import Site
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 IMAGES: Final = REPOSITORY / "docs" / "images"
+HOUR: Final = 3600
 LAPTOP, PHONE = (1280, 800), (390, 844)
 
 
@@ -32,7 +37,7 @@ def _nothing(_page: Page) -> None:
 
 def _pick_a_slice(page: Page) -> None:
     page.get_by_role("slider").click(position={"x": 204, "y": 60})
-    page.get_by_text("failed tries").wait_for()
+    page.get_by_text("by worker").wait_for()
     page.mouse.move(0, 0)
 
 
@@ -53,15 +58,30 @@ PICTURES: Final = (
 )
 
 
+@dataclass
+class Past(SystemClock):
+    """The clock as it was so many seconds ago."""
+
+    ago: float = 0
+
+    def now(self) -> int:
+        return super().now() - round(self.ago * 1000)
+
+
+def _earlier(seconds: float) -> AbstractContextManager[object]:
+    """Whatever is done meanwhile was done then."""
+    return patch("instep.service.compose.SystemClock", lambda: Past(seconds))
+
+
 def main(images: Path) -> None:
     images.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "handbook"
         folder.mkdir()
         _make(folder)
-        with scene.opened(folder) as ledger, Site(folder).served() as site, running_browser() as browser:
-            job = scene.RunningJob(ledger, slices=1_800)
-            _advance(job)
+        clock = Past(ago=140)
+        with scene.opened(folder, clock) as ledger, Site(folder).served() as site, running_browser() as browser:
+            _advance(ledger, clock)
             for each in PICTURES:
                 _take(browser, site, each, images)
 
@@ -71,21 +91,34 @@ def _make(folder: Path) -> None:
     guides = folder / "guides"
     shutil.copytree(REPOSITORY / "docs", guides, ignore=shutil.ignore_patterns("images"))
     (guides / scene.BROKEN).write_bytes(b"%PDF-1.4 nothing")
-    scene.make(folder, guides, namespaces=48, tables=scene.TABLES)
+    with _earlier(52 * HOUR):
+        scene.make(folder, guides, namespaces=48, tables=scene.TABLES)
     project = instep.load(folder)
-    project.taint("Guide", why="half of the titles are missing", by="ann")
-    project.run(["Guide", "Answer"])
-    project.rebuild("Guide", by="ann")
-    project.run(["Guide"])
+    with _earlier(33 * HOUR):
+        project.taint("Guide", why="half of the titles are missing", by="ann")
+    with _earlier(31 * HOUR):
+        project.run(["Guide", "Answer"])
+    with _earlier(9 * HOUR):
+        project.rebuild("Guide", by="ann")
+        project.run(["Guide"])
+    (guides / "addition.md").write_text("# Addition\n\nOne more page.\n", encoding="utf-8")
+    with _earlier(0.5 * HOUR):
+        project.run(["Guide", "Answer"])
 
 
-def _advance(job: scene.RunningJob) -> None:
-    """As it is after a while: the greater part is done, a few did not come through, two workers are at it."""
+def _advance(ledger: Ledger, clock: Past) -> None:
+    """A job as it is after a while: the greater part is done, a few did not come through, two workers are at it."""
+    job = scene.RunningJob(ledger, slices=1_800)
     for number in range(11):
-        job.complete(job.claim(90), failed=1 if number == 4 else 0)
+        claims = job.claim(90)
+        clock.ago -= 12
+        job.complete(claims, failed=1 if number == 4 else 0)
     first, second = job.claim(70), job.claim(60, worker=scene.WORKERS[1])
+    clock.ago = 3
     job.complete(first[::3])
     job.complete(second[::2], worker=scene.WORKERS[1])
+    for worker, claims in zip(scene.WORKERS, (first, second), strict=True):
+        ledger.heartbeat(worker, [each.slice_id for each in claims])
 
 
 def _take(browser: Browser, site: Site, picture: Picture, images: Path) -> None:

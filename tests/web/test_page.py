@@ -41,7 +41,7 @@ def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Le
     cells.focus()
     page.keyboard.press("End")
     expect(cells).to_have_attribute("aria-valuetext", "slice 40 of 40, waiting")
-    expect(page.get_by_text("Letter, slice 39: 40 planned, 0 failed tries")).to_be_visible()
+    expect(page.get_by_text("Letter, slice 39")).to_be_visible()
     job.complete([*held, *job.claim(7)])
     job.end()
     page.get_by_role("link", name="Jobs").click()

@@ -21,7 +21,7 @@ export async function act(name, path, body, said) {
       forget();
       return askForToken(() => act(name, path, body, said), "The server refused this token.");
     }
-    tell([problem.message, problem.hint].filter(Boolean).join(" "), true);
+    tell(problem.text, true);
     return null;
   } finally {
     change(({ busy }) => busy.delete(name));

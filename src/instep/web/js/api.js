@@ -2,12 +2,17 @@
 
 import { token } from "./token.js";
 
-export class Problem extends Error {
+class Problem extends Error {
   /** `status` is 0 when no answer came. */
   constructor(status, title, hint) {
     super(title);
     this.status = status;
     this.hint = hint;
+  }
+
+  /** What is wrong and what to do about it, in sentences. */
+  get text() {
+    return [this.message, this.hint].filter(Boolean).map(sentence).join(" ");
   }
 }
 
@@ -41,6 +46,10 @@ async function ask(method, path, body) {
 function problemOf(status, answer) {
   const text = answer?.detail ?? answer?.title ?? `The server answered ${status}.`;
   return new Problem(status, typeof text === "string" ? text : JSON.stringify(text), answer?.hint);
+}
+
+function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
 }
 
 /** `path("/api/search", {q: "a b"})`: what is empty is left out. */

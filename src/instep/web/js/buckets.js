@@ -2,7 +2,7 @@
 
 import { h, svg } from "./dom.js";
 import { bytes, count, duration } from "./format.js";
-import { loading, moment, problemNote, section, table, warning } from "./pieces.js";
+import { empty, loading, moment, problemNote, section, table, warning } from "./pieces.js";
 import { state } from "./store.js";
 
 const HEIGHT = 120;
@@ -31,7 +31,7 @@ function one(each, problem) {
     h("span", { class: "soft" }, `${count(each.buckets.length)} buckets, ${count(Math.round(mean))} rows each in the mean`),
     problemNote(problem),
     each.warnings.map(warning),
-    bars(each.buckets, mean),
+    rows ? bars(each.buckets, mean) : empty("No rows are in them yet."),
     numbers(each.buckets),
   );
 }

@@ -1,20 +1,21 @@
 // Numbers, times and ids as people read them.
 
-const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const minutes = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const seconds = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
-export const NONE = "–";
+const NONE = "–";
 
 /** `12,400`; a dash for what is not known, which is not zero. */
-export function count(number) {
-  return number === null || number === undefined ? NONE : whole.format(number);
+export function count(value) {
+  return value === null || value === undefined ? NONE : number.format(value);
 }
 
 /** `1 document`, `12,400 documents`. */
-export function amount(number, unit) {
-  return `${count(number)} ${unit}${number === 1 ? "" : "s"}`;
+export function amount(value, unit) {
+  return `${count(value)} ${unit}${value === 1 ? "" : "s"}`;
 }
 
 /** `45 %`: never 100 before all is done, never 0 after something is. */
@@ -23,9 +24,9 @@ export function percent(share) {
   return `${Math.floor(share * 100)} %`;
 }
 
-export function rate(perSecond, unit) {
+export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined) return NONE;
-  return `${perSecond >= 10 ? whole.format(perSecond) : perSecond.toPrecision(2)} ${unit ?? ""}/s`.replace(" /", "/");
+  return `${perSecond >= 10 ? number.format(perSecond) : perSecond.toPrecision(2)}/s`;
 }
 
 /** `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`. */
@@ -34,18 +35,18 @@ export function duration(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const rounded = Math.round(seconds);
   if (rounded < 60) return `${rounded} s`;
-  const minutes = Math.floor(rounded / 60);
-  if (minutes < 60) return `${minutes} min ${rounded % 60} s`;
-  const hours = Math.floor(minutes / 60);
-  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  const inMinutes = Math.floor(rounded / 60);
+  if (inMinutes < 60) return `${inMinutes} min ${rounded % 60} s`;
+  const hours = Math.floor(inMinutes / 60);
+  return hours < 48 ? `${hours} h ${inMinutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
 /** `12 s`, `3 min`, `5 h`, `4 d`. */
 export function span(milliseconds) {
-  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
-  if (seconds < 60) return `${seconds} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  const hours = Math.floor(seconds / 3600);
+  const whole = Math.max(0, Math.floor(milliseconds / 1000));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min`;
+  const hours = Math.floor(whole / 3600);
   return hours < 48 ? `${hours} h` : `${Math.floor(hours / 24)} d`;
 }
 
@@ -54,11 +55,14 @@ export function ago(then, now) {
   return now - then < 1000 ? "now" : `${span(now - then)} ago`;
 }
 
-/** `14:02:11` of today, `3 Nov, 14:02` of another day. */
-export function time(milliseconds, now) {
-  if (milliseconds === null || milliseconds === undefined) return NONE;
-  const today = new Date(milliseconds).toDateString() === new Date(now).toDateString();
-  return (today ? clock : day).format(milliseconds);
+/** `14:02`, or `14:02:11`. */
+export function clockText(milliseconds, withSeconds) {
+  return (withSeconds ? seconds : minutes).format(milliseconds);
+}
+
+/** `3 Nov`. */
+export function dayText(milliseconds) {
+  return day.format(milliseconds);
 }
 
 export function exactTime(milliseconds) {
@@ -66,9 +70,9 @@ export function exactTime(milliseconds) {
 }
 
 /** `512 B`, `1.5 MB`: powers of 1,000. */
-export function bytes(number) {
-  if (number === null || number === undefined) return NONE;
-  let amount = number;
+export function bytes(size) {
+  if (size === null || size === undefined) return NONE;
+  let amount = size;
   let unit = "B";
   for (const larger of ["kB", "MB", "GB", "TB"]) {
     if (amount < 999.5) break;

@@ -1,11 +1,11 @@
 // One job: how far it is, its slices, what it does for each entity, and who works on it.
 
 import { h } from "./dom.js";
-import { amount, bytes, count, duration, percent, rate, reference, shortId } from "./format.js";
+import { bytes, count, duration, percent, rate, reference, shortId } from "./format.js";
 import { jobActions } from "./job_actions.js";
 import { failed, refsText, waits } from "./jobs.js";
 import { empty, figures, loading, moment, problemNote, progress, section, table, view, warning } from "./pieces.js";
-import { doneText, progressOf, progressText } from "./progress.js";
+import { progressOf, progressText } from "./progress.js";
 import { resource } from "./resource.js";
 import { link } from "./route.js";
 import { slicesNeeds, slicesSection } from "./slices.js";

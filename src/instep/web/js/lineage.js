@@ -5,7 +5,7 @@ import { h, svg } from "./dom.js";
 import { reference, shortId } from "./format.js";
 import { loading, problemNote, section } from "./pieces.js";
 import { link } from "./route.js";
-import { look, words } from "./states.js";
+import { instanceState, look, words } from "./states.js";
 import { choose, state } from "./store.js";
 
 const WIDTH = 168;
@@ -100,11 +100,11 @@ function edgeLine({ from, to, link: kind }, places, across) {
 
 function box({ uuid, instance }, { x, y }, isRoot) {
   const name = instance ? reference(instance.ref, instance.generation) : "forgotten";
-  const said = instance ? words(instance.state) : "not kept";
+  const said = instance ? words(instanceState(instance)) : "not kept";
   const pick = instance ? () => choose(`instance ${instance.ref}`, uuid) : null;
   const content = [
     svg("rect", { class: "box", x, y, width: WIDTH, height: HEIGHT, rx: 4 }),
-    svg("rect", { class: instance ? `fill-${look(instance.state)}` : "fill-wait", x, y, width: 4, height: HEIGHT }),
+    svg("rect", { class: instance ? `fill-${look(instanceState(instance))}` : "fill-wait", x, y, width: 4, height: HEIGHT }),
     svg("text", { x: x + 14, y: y + 19, class: "name" }, clipped(name)),
     svg("text", { x: x + 14, y: y + 36, class: "soft" }, `${shortId(uuid)} · ${said}`),
   ];

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
-import { problemNote, section, warning } from "./pieces.js";
+import { empty, loading, problemNote, section, warning } from "./pieces.js";
 import { link } from "./route.js";
 import { chip, glyph, words } from "./states.js";
 import { choose, chosen } from "./store.js";
@@ -14,7 +14,8 @@ const STEP = 60;
 
 export function matrixSection({ data, problem }) {
   if (problem && !data) return section("Namespaces", null, problemNote(problem));
-  if (!data?.namespaces.length) return null;
+  if (!data) return section("Namespaces", null, loading());
+  if (!data.namespaces.length) return section("Namespaces", null, empty("No namespace is declared or known."));
   const names = Object.keys(data.entities);
   const wanted = chosen("matrix filter", "").trim();
   const only = chosen("matrix state");

@@ -7,7 +7,7 @@ import { lineageSection } from "./lineage.js";
 import { figures, loading, moment, problemNote, section, view } from "./pieces.js";
 import { data, resource } from "./resource.js";
 import { link } from "./route.js";
-import { chip } from "./states.js";
+import { chip, instanceState } from "./states.js";
 import { chosen } from "./store.js";
 import { timeline } from "./timeline.js";
 
@@ -26,7 +26,8 @@ function hasBuckets(ref) {
 }
 
 export function needs({ argument: ref }) {
-  const paths = [historyPath(ref), lineagePath(picked(ref) ?? ref), hasBuckets(ref) ? bucketsPath(ref) : null];
+  const built = data(historyPath(ref))?.items.length;
+  const paths = [historyPath(ref), built ? lineagePath(picked(ref) ?? ref) : null, built && hasBuckets(ref) ? bucketsPath(ref) : null];
   return paths.filter(Boolean).map((path) => ({ path, every: 15_000, live: true }));
 }
 
@@ -39,8 +40,8 @@ export function partitionView({ argument: ref }) {
     problemNote(problem),
     history ? timeline(ref, history.items) : problem ? null : loading(),
     history ? details(history.items.find((each) => each.uuid === picked(ref)) ?? current) : null,
-    lineageSection(resource(lineagePath(picked(ref) ?? ref))),
-    hasBuckets(ref) ? bucketsSection(resource(bucketsPath(ref))) : null,
+    history?.items.length ? lineageSection(resource(lineagePath(picked(ref) ?? ref))) : null,
+    history?.items.length && hasBuckets(ref) ? bucketsSection(resource(bucketsPath(ref))) : null,
   );
 }
 
@@ -49,7 +50,7 @@ function details(each) {
   const { counts } = each;
   return section(
     `Instance ${shortId(each.uuid)}`,
-    chip(each.state),
+    chip(instanceState(each)),
     figures([
       ["made for", each.reason],
       each.by ? ["by", each.by] : null,

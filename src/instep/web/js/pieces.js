@@ -34,7 +34,7 @@ export function loading() {
 /** Why something could not be read; what was read before stays in view. */
 export function problemNote(problem) {
   if (!problem) return null;
-  return h("p", { class: "note bad" }, glyph("FAILED"), h("span", null, withCode([problem.message, problem.hint].filter(Boolean).join(" "))));
+  return h("p", { class: "note bad" }, glyph("FAILED"), h("span", null, withCode(problem.text)));
 }
 
 /** Content of one path: as long as nothing was read, that is said instead. */

@@ -58,7 +58,7 @@ function unitOf(job) {
 }
 
 /** `45,000 of 100,000 documents`. */
-export function doneText({ done, units, unit }) {
+function doneText({ done, units, unit }) {
   return units === null ? amount(done, unit) : `${count(done)} of ${amount(units, unit)}`;
 }
 

@@ -23,19 +23,23 @@ function queue({ name }) {
   if (!data) return section(name, null, problem ? problemNote(problem) : null);
   return section(
     name,
-    [chip(data.phase), h("span", { class: "soft" }, `reads ${data.reads}`)],
+    [chip(data.phase), h("span", { class: "soft" }, `consumers read the ${data.reads}`)],
     problemNote(problem),
-    figures([
-      ["offered", count(data.offered)],
-      ["held", count(data.leased.keys)],
-      ["to retry", count(data.retrying.keys)],
-      ["parked", data.parked.keys ? h("strong", { class: "bad" }, count(data.parked.keys)) : count(data.parked.keys)],
-      data.oldest ? ["oldest", moment(Date.parse(data.oldest))] : ["oldest key", count(data.oldest_key)],
-      ["withdrawn", count(data.withdrawn)],
-      ["garbage", count(data.garbage)],
-      ["size", bytes(data.bytes)],
-      data.backfill ? ["backfill", percent(data.backfill.share)] : null,
-      data.verify ? ["verified", data.verify.equal ? "equal to the anti-join" : "not equal to the anti-join"] : null,
-    ]),
+    data.offered === null ? empty("It is declared, and not made yet: ", h("code", null, `instep queue create ${name}`)) : numbers(data),
   );
+}
+
+function numbers(data) {
+  return figures([
+    ["offered", count(data.offered)],
+    ["held", count(data.leased.keys)],
+    ["to retry", count(data.retrying.keys)],
+    ["parked", data.parked.keys ? h("strong", { class: "bad" }, count(data.parked.keys)) : count(data.parked.keys)],
+    data.oldest ? ["oldest", moment(Date.parse(data.oldest))] : ["oldest key", count(data.oldest_key)],
+    ["withdrawn", count(data.withdrawn)],
+    ["garbage", count(data.garbage)],
+    ["size", bytes(data.bytes)],
+    data.backfill ? ["backfill", percent(data.backfill.share)] : null,
+    data.verify ? ["verified", data.verify.equal ? "equal to the anti-join" : "not equal to the anti-join"] : null,
+  ]);
 }

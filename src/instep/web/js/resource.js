@@ -6,8 +6,9 @@ import { change, state } from "./store.js";
 
 /** Without the live channel, whatever is to be fresh is read so often. */
 const POLL_MS = 2_500;
-/** What could not be read is tried again after so long. */
+/** What could not be read is tried again after so long; what the server says is not there, later. */
 const AGAIN_MS = 4_000;
+const REFUSED_MS = 30_000;
 
 let needs = [];
 
@@ -34,13 +35,19 @@ export function refresh() {
 
 /** After an action, or a message of a job: what shows it is read now. */
 export function refreshNow(which = () => true) {
-  if (!document.hidden) needs.filter(which).forEach((each) => read(each.path));
+  if (!document.hidden) needs.filter((each) => which(each) && !isRefused(each.path)).forEach((each) => read(each.path));
+}
+
+/** Whether it is of no use to ask again soon: 404, and the like. */
+function isRefused(path) {
+  const { problem, data: before } = resource(path);
+  return problem?.status >= 400 && problem.status < 500 && problem.status !== 401 && before === null;
 }
 
 function due({ path, every, live }) {
   const known = state.read.get(path);
   if (!known) return true;
-  if (known.problem) return Date.now() - known.at > AGAIN_MS;
+  if (known.problem) return Date.now() - known.at > (isRefused(path) ? REFUSED_MS : AGAIN_MS);
   const age = live && state.connection !== "live" ? Math.min(POLL_MS, every) : every;
   return Date.now() - known.at > age;
 }

@@ -1,7 +1,7 @@
 // Asking for a job, as `POST /api/jobs` has it.
 
 import { act, isBusy } from "./act.js";
-import { closeDialog, dialogView, field, openDialog } from "./dialog.js";
+import { closeDialog, dialogView, openDialog } from "./dialog.js";
 import { h } from "./dom.js";
 import { data } from "./resource.js";
 import { link } from "./route.js";

@@ -41,20 +41,17 @@ function options(query) {
   return h(
     "div",
     { class: "options" },
-    h("label", { for: "search-mode" }, "by"),
-    h(
-      "select",
-      { id: "search-mode", onchange: set("mode"), value: query.get("mode") || "hybrid" },
-      Object.entries(MODES).map(([mode, text]) => h("option", { key: mode, value: mode }, text)),
-    ),
-    h("label", { for: "search-entity" }, "in"),
-    h(
-      "select",
-      { id: "search-entity", onchange: set("entity"), value: query.get("entity") ?? "" },
-      h("option", { value: "" }, "all entities"),
-      names.map((name) => h("option", { key: name, value: name }, name)),
-    ),
+    option("search-mode", "by", { onchange: set("mode"), value: query.get("mode") || "hybrid" }, Object.entries(MODES)),
+    option("search-entity", "in", { onchange: set("entity"), value: query.get("entity") ?? "" }, [
+      ["", "all entities"],
+      ...names.map((name) => [name, name]),
+    ]),
   );
+}
+
+function option(id, label, properties, values) {
+  const options = values.map(([value, text]) => h("option", { key: value, value }, text));
+  return h("span", null, h("label", { for: id }, label, " "), h("select", { id, ...properties }, options));
 }
 
 function results(items) {

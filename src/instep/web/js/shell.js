@@ -7,14 +7,13 @@ import { link } from "./route.js";
 import { glyph } from "./states.js";
 import { change } from "./store.js";
 import { apply, theme, THEMES } from "./theme.js";
-import { token } from "./token.js";
 
 const WAYS = { jobs: "Jobs", status: "Status", failures: "Failures", wants: "Wants", workers: "Workers", queues: "Queues" };
 /** Where the ways lead that have none of their own. */
 const UNDER = { partitions: "status" };
 
 export function header(state) {
-  return [brand(), searchBox(state), h("div", { class: "tools" }, connection(state), tokenButton(), schemes())];
+  return [brand(), searchBox(state), h("div", { class: "tools" }, connection(state), tokenButton(state), schemes())];
 }
 
 function brand() {
@@ -63,9 +62,9 @@ function connection({ connection: name }) {
 }
 
 /** Where others can reach the server, nothing is read without the token. */
-function tokenButton() {
-  if (token()) return null;
-  return h("button", { type: "button", class: "quiet", onclick: () => openDialog({ name: "token" }) }, "Token…");
+function tokenButton({ read }) {
+  if (![...read.values()].some((each) => each.problem?.status === 401)) return null;
+  return h("button", { type: "button", class: "primary", onclick: () => openDialog({ name: "token" }) }, "Token…");
 }
 
 function schemes() {

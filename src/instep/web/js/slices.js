@@ -3,12 +3,12 @@
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
-import { count, reference } from "./format.js";
+import { count, duration, reference, shortId } from "./format.js";
 import { draw, indexAt, perRow } from "./grid.js";
 import { empty, problemNote, loading, section, table } from "./pieces.js";
 import { data, resource } from "./resource.js";
 import { chip, SLICE_STATES, sliceWords } from "./states.js";
-import { change, choose, chosen } from "./store.js";
+import { choose, chosen } from "./store.js";
 
 /** Slices that failed are also listed, so many of them. */
 const LISTED = 20;
@@ -159,12 +159,22 @@ function described(id, at) {
   const known = data(onePath(id, at))?.items.find((each) => each.index === at.index);
   return h(
     "span",
-    null,
+    { class: "facts" },
     chip(state, sliceWords(state)),
-    ` ${reference(at.ref, at.generation)}, slice ${count(at.index)}`,
-    known ? `: ${count(known.units)} planned, ${count(known.attempts)} failed tries` : null,
-    known?.error ? h("span", { class: "reason" }, ` ${known.error}`) : null,
+    h("b", null, `${reference(at.ref, at.generation)}, slice ${count(at.index)}`),
+    known ? facts(known).map((each) => h("span", { key: each }, each)) : null,
+    known?.error ? h("span", { class: "reason" }, known.error) : null,
   );
+}
+
+function facts(slice) {
+  const took = slice.finished_at && slice.claimed_at ? `took ${duration((slice.finished_at - slice.claimed_at) / 1000)}` : null;
+  return [
+    slice.units ? `${count(slice.units)} planned` : null,
+    slice.attempts ? `${count(slice.attempts)} bad ends` : null,
+    slice.worker ? `by worker ${shortId(slice.worker)}` : null,
+    took,
+  ].filter(Boolean);
 }
 
 function failedList(job) {

@@ -9,7 +9,7 @@ const LOOKS = {
   wait: ["INITIALIZING", "READY", "PENDING", "NotIndexed", "Missing", "Idle", "declared"],
   warn: ["COMPLETED_WITH_ERRORS", "STOPPING", "Backfilling", "Tainted", "late"],
   bad: ["FAILED", "Error", "Failed", "UpstreamFailed", "stale"],
-  off: ["STOPPED", "CANCELLED", "Expired", "Canceled"],
+  off: ["STOPPED", "CANCELLED", "Expired", "Canceled", "Replaced"],
   unknown: ["Unknown"],
 };
 const LOOK = new Map(Object.entries(LOOKS).flatMap(([look, states]) => states.map((state) => [state, look])));
@@ -49,6 +49,11 @@ const SHAPES = {
     svg("path", { d: "M6.3 6.6a1.8 1.8 0 1 1 2.5 1.7c-.6.3-.8.6-.8 1.2M8 11.2v.9", class: "line" }),
   ],
 };
+
+/** Of an instance: one that was Live until another took its place is not Live any more. */
+export function instanceState({ state, ended_at: endedAt }) {
+  return endedAt !== null && state === "Live" ? "Replaced" : state;
+}
 
 /** The shape alone; whoever shows it says the state in words as well. */
 export function glyph(state) {

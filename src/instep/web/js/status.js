@@ -1,31 +1,39 @@
 // How far everything is: each entity as a whole, and the matrix namespace × entity.
 
 import { h } from "./dom.js";
-import { bytes, count, exactTime, reference, shortId } from "./format.js";
+import { bytes, count, reference, shortId } from "./format.js";
 import { failed } from "./jobs.js";
 import { matrixSection } from "./matrix.js";
-import { empty, moment, problemNote, loading, section, table, view, warning } from "./pieces.js";
-import { resource } from "./resource.js";
+import { loading, moment, problemNote, section, table, view, warning } from "./pieces.js";
+import { data, resource } from "./resource.js";
 import { link } from "./route.js";
 import { chip } from "./states.js";
 
-const PARTITIONS = "/api/partitions";
 const MATRIX = "/api/status/matrix";
 
+/** Of entities that are indexed as a whole; the others are in the matrix. Null while the project is not known. */
+function wholePath() {
+  const names = data("/api/project")?.entities.filter((each) => each.ref).map((each) => each.name) ?? [];
+  return names.length ? `/api/partitions?${new URLSearchParams([...names.map((name) => ["entity", name]), ["limit", "1000"]])}` : null;
+}
+
+function isNamespaced() {
+  return data("/api/project")?.entities.some((each) => each.namespaced) ?? false;
+}
+
 export function needs() {
-  return [PARTITIONS, MATRIX].map((path) => ({ path, every: 10_000, live: true }));
+  const paths = [wholePath(), isNamespaced() ? MATRIX : null];
+  return paths.filter(Boolean).map((path) => ({ path, every: 10_000, live: true }));
 }
 
 export function statusView() {
-  const { data, problem } = resource(PARTITIONS);
-  const matrix = resource(MATRIX);
-  return view(
-    "Status",
-    null,
-    problemNote(problem),
-    data ? entities(data.items) : problem ? null : loading(),
-    matrixSection(matrix),
-  );
+  if (!data("/api/project")) return view("Status", null, loading());
+  const path = wholePath();
+  return view("Status", null, path ? whole(resource(path)) : null, isNamespaced() ? matrixSection(resource(MATRIX)) : null);
+}
+
+function whole({ data: found, problem }) {
+  return [problemNote(problem), found ? entities(found.items) : problem ? null : loading()];
 }
 
 function entities(items) {
@@ -39,7 +47,7 @@ function entities(items) {
       count(each.documents),
       count(each.rows),
       bytes(each.bytes),
-      failed(each.failures),
+      each.failures ? h("a", { href: link("failures", null, { entity: each.ref.split("@")[0] }) }, failed(each.failures)) : count(0),
       each.watermark ? moment(each.watermark) : "–",
       each.job ? [h("a", { href: link("jobs", each.job.id) }, h("code", null, shortId(each.job.id))), " ", chip(each.job.state)] : "–",
     ],

@@ -1,9 +1,9 @@
 // A partition's instances on one line of time, each in a lane of its own: waiting, being built, live until it ended.
 
 import { h } from "./dom.js";
-import { duration, exactTime, shortId, time } from "./format.js";
+import { clockText, dayText, duration, exactTime, shortId } from "./format.js";
 import { empty, section } from "./pieces.js";
-import { chip, look, words } from "./states.js";
+import { chip, instanceState, look, words } from "./states.js";
 import { choose, chosen, serverNow, state } from "./store.js";
 
 const SECOND = 1000;
@@ -30,20 +30,27 @@ export function timeline(ref, items) {
   return section(
     "Instances",
     null,
-    h("div", { class: "timeline" }, axis(extent, now), h("ol", null, items.map((each) => lane(ref, each, extent, now)))),
+    h("div", { class: "timeline" }, axis(extent), h("ol", null, items.map((each) => lane(ref, each, extent, now)))),
   );
 }
 
-function axis({ first, length }, now) {
+function axis({ first, length }) {
   const width = state.width - (state.width < WIDE ? 0 : INFO_WIDTH);
   const room = Math.max(2, Math.floor(width / MARK_WIDTH));
   const step = STEPS.find((each) => length / each <= room) ?? STEPS.at(-1);
   const marks = [];
   const last = first + length * (1 - TEXT_WIDTH / width);
   for (let at = Math.ceil(first / step) * step; at <= last; at += step) {
-    marks.push(h("span", { key: at, vars: { at: (at - first) / length } }, time(at, now)));
+    marks.push(h("span", { key: at, vars: { at: (at - first) / length } }, mark(at, step)));
   }
   return h("div", { class: "axis", "aria-hidden": "true" }, h("div", null, marks));
+}
+
+/** The day where it begins, the time elsewhere. */
+function mark(at, step) {
+  const date = new Date(at);
+  const begins = step >= DAY || (date.getHours() === 0 && date.getMinutes() < step / MINUTE);
+  return begins && step >= HOUR ? dayText(at) : clockText(at, step < MINUTE);
 }
 
 function lane(ref, each, { first, length }, now) {
@@ -52,6 +59,7 @@ function lane(ref, each, { first, length }, now) {
   const place = (at) => (Math.min(end, at) - first) / length;
   const live = each.live_at ?? end;
   const begun = each.started_at ?? live;
+  const state = instanceState(each);
   const bar = (name, from, to) => (to > from ? h("span", { key: name, class: name, vars: { from: place(from), to: place(to) } }) : null);
   return h(
     "li",
@@ -59,7 +67,7 @@ function lane(ref, each, { first, length }, now) {
     h(
       "button",
       { type: "button", class: "info", "aria-pressed": String(isPicked), onclick: () => choose(`instance ${ref}`, each.uuid) },
-      chip(each.state),
+      chip(state),
       h("code", null, shortId(each.uuid)),
       h("span", { class: "soft" }, each.generation ? `${each.reason}, ${each.generation}` : each.reason),
       h("span", { class: "unseen" }, spoken(each, end)),
@@ -69,13 +77,14 @@ function lane(ref, each, { first, length }, now) {
       { class: "lane", title: spoken(each, end), "aria-hidden": "true" },
       bar("bar waited", each.created_at, begun),
       bar("bar fill-work", begun, live),
-      bar(`bar fill-${look(each.state)}`, live, Math.max(end, live + 1)),
+      bar(each.ended_at ? "bar past" : "bar fill-done", live, end),
+      each.ended_at ? h("span", { key: "end", class: `end fill-${look(state)}`, vars: { from: place(end) } }) : null,
     ),
   );
 }
 
 function spoken(each, end) {
   const built = each.live_at && each.started_at ? `, built in ${duration((each.live_at - each.started_at) / 1000)}` : "";
-  const ended = each.ended_at ? `, until ${exactTime(end)}: ${each.ended ?? words(each.state)}` : ", canonical";
+  const ended = each.ended_at ? `, until ${exactTime(end)}: ${each.ended ?? words(instanceState(each))}` : ", canonical";
   return `made ${exactTime(each.created_at)}${built}${ended}`;
 }

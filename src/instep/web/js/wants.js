@@ -37,7 +37,7 @@ function list(items, all) {
       h("code", null, shortId(each.id)),
       chip(each.state),
       each.refs.map((ref, place) => [place ? ", " : "", h("a", { href: link("partitions", ref) }, reference(ref, each.generation))]),
-      each.by || "–",
+      author(each.by),
       needed(each),
       moment(each.created_at),
       each.ended_at ? moment(each.ended_at) : "–",
@@ -45,6 +45,12 @@ function list(items, all) {
     ],
   }));
   return table("Wants", ["want", "state", "partitions", "by", "fresh", "made", "ended", ""], rows);
+}
+
+/** A job makes wants too: for what it is to be made from. */
+function author(by) {
+  const job = /^job ([0-9a-f-]{36})$/.exec(by)?.[1];
+  return job ? ["job ", h("a", { href: link("jobs", job) }, h("code", null, shortId(job)))] : by || "–";
 }
 
 function needed({ fresh_within: within, as_of: asOf }) {

@@ -299,13 +299,17 @@ class Instep(Handling, Queueing, Upkeep, Watching):
                 by=by,
             )
 
-    def wants(self, ref: str | None = None, *, ended: bool = False, limit: int = 100) -> list[WantView]:
-        """What is waited for (with `ended`, also what was), on one partition or all, newest first."""
+    def wants(
+        self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
+    ) -> list[WantView]:
+        """What is waited for (with `ended`, also what was), on one partition or all, newest first. `after`: those that
+        are older than the want of this id.
+        """
         from instep.service.wants import want_views
 
         only = None if ref is None else self._ref(ref)
         with closing(Workshop(self.project).ledger(read_only=True)) as ledger:
-            return want_views(ledger, ref=only, open_only=not ended, limit=limit)
+            return want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit)
 
     def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> WantView:
         """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""

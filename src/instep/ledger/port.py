@@ -476,8 +476,17 @@ class Ledger(Figured, Holds, Pages, Protocol):
 
     def want(self, id: str) -> Want | None: ...
 
-    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
-        """Newest first; of one partition (in any generation), if one is given."""
+    def wants(
+        self,
+        *,
+        ref: PartitionRef | None = None,
+        open_only: bool = False,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[Want]:
+        """Newest first; of one partition (in any generation), if one is given. `after`: those that are older than the
+        want of this id; none if there is no such one.
+        """
 
     def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
         """Of each generation of each of these partitions the oldest want that is Idle and not wanted as of later than

@@ -131,11 +131,16 @@ def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") ->
 
 
 def want_views(
-    ledger: Ledger, *, ref: PartitionRef | None = None, open_only: bool = True, limit: int = 100
+    ledger: Ledger,
+    *,
+    ref: PartitionRef | None = None,
+    open_only: bool = True,
+    after: str | None = None,
+    limit: int = 100,
 ) -> list[WantView]:
     """Newest first."""
     known: dict[tuple[str, str], Instance | None] = {}
-    wants, now = ledger.wants(ref=ref, open_only=open_only, limit=limit), ledger.now()
+    wants, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.now()
     return [WantView(want, _current(ledger, want, known), now) for want in wants]
 
 

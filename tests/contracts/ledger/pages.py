@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace
 from instep.ledger.port import Ledger
@@ -70,6 +71,20 @@ class Paging(Fixtures):
         listed = [(each.ref, each.number, each.state) for each in ledger.slice_page("job")]
         assert ledger.slice_states("job") == listed
         assert [state for *_, state in listed].count(SliceState.PROCESSING) == 1
+
+    def test_wants_page_by_page(self, ledger: Ledger) -> None:
+        for number in range(5):
+            refs = (str(REF), str(OTHER)) if number % 2 else (str(REF),)
+            ledger.append([WantCreated(want=f"want{number}", refs=refs)])
+        ledger.append([WantCanceled(want="want3")])
+        for ref, open_only in ((None, False), (None, True), (REF, False), (REF, True), (OTHER, False)):
+            whole = ledger.wants(ref=ref, open_only=open_only)
+            seen, after = [], None
+            while page := ledger.wants(ref=ref, open_only=open_only, after=after, limit=2):
+                seen += page
+                after = page[-1].id
+            assert seen == whole
+        assert ledger.wants(after="nothing") == ledger.wants(ref=REF, after="nothing") == []
 
     def test_failures_page_by_page(self, ledger: Ledger, clock: VirtualClock) -> None:
         part = running(ledger, plans(4))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from instep.api.asking import asked, asked_again
+from instep.api.asking import asked, asked_again, names
 from instep.api.models.base import Limit, Page
 from instep.api.models.jobs import Job
 from instep.api.models.requests import Asked, JobRequest
@@ -62,7 +62,7 @@ def stop_job(instep: Ours, job: str) -> Job:
 def resume_job(instep: Ours, worker: Own, job: str) -> Job:
     """A stopped job runs again: by any worker, or by one that this server starts."""
     found = instep.resume_job(job)
-    worker.start((each.entity for each in found.refs), threads=None)
+    worker.start(names(instep, found.refs), threads=None)
     return Job.model_validate(found.as_dict())
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from instep.api.models.base import Limit, Page
 from instep.api.models.wants import NewWant, Want
+from instep.api.paging import After
 from instep.api.problems import responses
 from instep.api.server import BY, Ours
 
@@ -19,11 +20,15 @@ router = APIRouter(prefix="/wants", tags=["wants"])
 def list_wants(
     instep: Ours,
     ref: Annotated[str | None, Query(description="Only on this partition.", max_length=400)] = None,
+    *,
     ended: Annotated[bool, Query(description="Those that have ended too.")] = False,
+    after: After = None,
     limit: Limit = 100,
 ) -> Page[Want]:
     """What is waited for, newest first."""
-    return Page(items=[Want.model_validate(each.as_dict()) for each in instep.wants(ref, ended=ended, limit=limit)])
+    found = instep.wants(ref, ended=ended, after=after, limit=limit + 1)
+    items = [Want.model_validate(each.as_dict()) for each in found[:limit]]
+    return Page(items=items, next=items[-1].id if len(found) > limit else None)
 
 
 @router.post("", status_code=202, responses=responses(404, 409))

@@ -91,12 +91,11 @@ def of(tables: Tables, ref: PartitionRef, limit: int) -> list[Instance]:
     return history(tables.state, str(ref))[:limit]
 
 
-def wants(tables: Tables, ref: PartitionRef | None, *, open_only: bool, limit: int) -> list[Want]:
-    found = [
-        each
-        for each in reversed(tables.state.wants.values())
-        if (ref is None or str(ref) in each.refs) and not (open_only and each.state.ended)
-    ]
+def wants(tables: Tables, ref: PartitionRef | None, *, open_only: bool, after: str | None, limit: int) -> list[Want]:
+    newest = iter(reversed(tables.state.wants.values()))
+    if after is not None:
+        any(each.id == after for each in newest)  # What comes behind it is left.
+    found = [each for each in newest if (ref is None or str(ref) in each.refs) and not (open_only and each.state.ended)]
     return found[:limit]
 
 

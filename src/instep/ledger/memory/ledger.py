@@ -368,9 +368,16 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return self._tables.state.wants.get(id)
 
-    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
+    def wants(
+        self,
+        *,
+        ref: PartitionRef | None = None,
+        open_only: bool = False,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[Want]:
         with self._lock:
-            return instances.wants(self._tables, ref, open_only=open_only, limit=limit)
+            return instances.wants(self._tables, ref, open_only=open_only, after=after, limit=limit)
 
     def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
         with self._lock:

@@ -339,8 +339,15 @@ class SqlLedger(HoldingLedger):
     def want(self, id: str) -> Want | None:
         return self._read(lambda tx: projections.want(tx.connection, id))
 
-    def wants(self, *, ref: PartitionRef | None = None, open_only: bool = False, limit: int = 100) -> list[Want]:
-        return self._read(lambda tx: projections.newest_wants(tx.connection, ref, open_only, limit))
+    def wants(
+        self,
+        *,
+        ref: PartitionRef | None = None,
+        open_only: bool = False,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[Want]:
+        return self._read(lambda tx: projections.newest_wants(tx.connection, ref, open_only, after, limit))
 
     def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
         return self._read(lambda tx: projections.startable_wants(tx.connection, refs, tx.now()))

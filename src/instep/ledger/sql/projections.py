@@ -363,16 +363,19 @@ def want(connection: Connection, id: str) -> Want | None:
     return some_wants(connection, [id]).get(id)
 
 
-def newest_wants(connection: Connection, ref: PartitionRef | None, open_only: bool, limit: int) -> list[Want]:
+def newest_wants(
+    connection: Connection, ref: PartitionRef | None, open_only: bool, after: str | None, limit: int
+) -> list[Want]:
     found: Select[Any] = select(wants.c.id, wants.c.body)
-    if ref is None:
-        in_order = wants.c.sequence.desc()
-    else:
-        in_order = want_refs.c.sequence.desc()
+    sequence = wants.c.sequence if ref is None else want_refs.c.sequence
+    if ref is not None:
         found = found.join(want_refs, want_refs.c.want_id == wants.c.id).where(want_refs.c.ref == str(ref))
     if open_only:
         found = found.where(wants.c.ended_at.is_(None) if ref is None else want_refs.c.open == true())
-    return [want_of(row) for row in connection.execute(found.order_by(in_order).limit(limit))]
+    if after is not None:
+        known = wants.alias("known")
+        found = found.where(sequence < select(known.c.sequence).where(known.c.id == after).scalar_subquery())
+    return [want_of(row) for row in connection.execute(found.order_by(sequence.desc()).limit(limit))]
 
 
 def startable_wants(connection: Connection, refs: Collection[PartitionRef], now: int) -> list[Want]:

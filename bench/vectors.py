@@ -228,7 +228,7 @@ class Case(NamedTuple):
 def compare(side: Side, found: Corpus, installed: Path, repeats: int, *, neighbours: bool) -> Iterator[Case]:
     run = Run(side, found, WORK / "vectors" / side.name, installed, neighbours=neighbours)
     yield from _first(side, found, run, repeats, neighbours=neighbours)
-    yield _nothing(run, repeats)
+    yield _nothing(side, run, repeats)
     yield _update(side, found, run, repeats)
     yield _delete(side, found, run)
 
@@ -260,9 +260,10 @@ def _first(side: Side, found: Corpus, run: Run, repeats: int, *, neighbours: boo
     ]
 
 
-def _nothing(run: Run, repeats: int) -> Case:
+def _nothing(side: Side, run: Run, repeats: int) -> Case:
     nothing = Times()
     for _ in range(repeats):
+        side.settle()
         nothing.take(run.command)
     return Case("nothing changed", None, nothing, lambda _, ours: ours <= NOTHING_SECONDS, f"{NOTHING_SECONDS:g} s")
 

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from instep.errors import UserError
-from instep.ledger.tables import HEAD, metadata
+from instep.ledger.tables import HEAD, MYSQL_OPTIONS, metadata
+
+_MYSQL = ("mysql", "mariadb")
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
 
@@ -58,6 +60,10 @@ def _create(engine: Engine, where: str) -> None:
     with engine.execution_options(write=True).begin() as connection:
         # Another process may have been first.
         if version_of(connection, where) is None:
+            for table in metadata.tables.values() if connection.dialect.name in _MYSQL else ():
+                table.dialect_kwargs.update(
+                    {f"{connection.dialect.name}_{key}": of for key, of in MYSQL_OPTIONS.items()}
+                )
             metadata.create_all(connection, checkfirst=False)
             _version.create(connection)
             connection.execute(insert(_version).values(version_num=HEAD))

@@ -7,7 +7,7 @@ timestamps, LONGBLOB-sized binaries. MariaDB ignores case unless told otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -40,14 +40,9 @@ metadata = MetaData(
     }
 )
 
-_OPTIONS: Final[dict[str, Any]] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB",
-    "mariadb_charset": "utf8mb4",
-    "mariadb_collate": "utf8mb4_bin",
-}
+#: What MySQL and MariaDB are told of every table. Beside the tables, SQLAlchemy would load these dialects to understand
+#: it, whatever the ledger is on.
+MYSQL_OPTIONS: Final = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 
 _ID = String(80)
 _REF = String(255)
@@ -80,7 +75,6 @@ jobs = Table(
     _states(JobState),
     Index("jobs_created", "created_at", "id"),
     Index("jobs_state", "state"),
-    **_OPTIONS,
 )
 
 #: A part has one of these states when it has ended; while it is open it has none.
@@ -113,7 +107,6 @@ job_parts = Table(
     _states(PART_ENDS),
     # Which job has worked on a partition, and under which epoch.
     Index("job_parts_epoch", "ref", "epoch"),
-    **_OPTIONS,
 )
 
 #: Who takes part in which job. Workers that are gone leave no rows behind: whoever buries them sees to it.
@@ -124,7 +117,6 @@ job_workers = Table(
     Column("worker_id", _WORKER, primary_key=True),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     Index("job_workers_worker", "worker_id"),
-    **_OPTIONS,
 )
 
 #: The hot table: no payload, no heartbeat. `attempts` counts tries that ended badly, `rank` is the place in
@@ -160,7 +152,6 @@ slices = Table(
     ),
     # Statistics read it in its order; nothing has to be sorted.
     Index("slices_job", "job_id", "ref", "state"),
-    **_OPTIONS,
 )
 
 # What a claim reads, in the order in which it takes them. (These indexes are SQLite's. What they are on
@@ -191,7 +182,6 @@ slice_work = Table(
     Column("upper_bound", Text, nullable=False),
     Column("payload", LargeBinary(length=2**32 - 1), nullable=False),
     ForeignKeyConstraint(["slice_id"], ["slices.id"], ondelete="CASCADE"),
-    **_OPTIONS,
 )
 
 workers = Table(
@@ -203,7 +193,6 @@ workers = Table(
     Column("pid", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 #: A row stays for ever, because its epoch must grow for ever; without a job the lease is free.
@@ -215,7 +204,6 @@ leases = Table(
     Column("job_id", _ID),
     Column("since", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 checkpoints = Table(
@@ -231,7 +219,6 @@ checkpoints = Table(
     Column("watermark", BigInteger, nullable=False),
     Column("job_id", _ID, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 #: The manifest: columns in the order of `domain.manifest.ManifestEntry`, after the instance.
@@ -248,7 +235,6 @@ documents = Table(
     Column("bucket", Integer, nullable=False),
     Column("digest", BigInteger),
     sqlite_with_rowid=False,
-    **_OPTIONS,
 )
 
 failures = Table(
@@ -265,7 +251,6 @@ failures = Table(
     Column("job_id", _ID, nullable=False),
     Column("failed_at", BigInteger, nullable=False),
     Index("failures_newest", "ref", "failed_at"),
-    **_OPTIONS,
 )
 
 # Events, and what follows from them. (Text here is LONGTEXT on MariaDB, see the migration.)
@@ -277,7 +262,6 @@ event_head = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 #: Columns in the order of `port.LogRow`.
@@ -290,7 +274,6 @@ events = Table(
     Column("version", Integer, nullable=False),
     Column("body", Text, nullable=False),
     sqlite_with_rowid=False,
-    **_OPTIONS,
 )
 
 #: States of instances and wants by `domain.snapshot`, in pieces that every server takes.
@@ -301,7 +284,6 @@ snapshots = Table(
     Column("piece", Integer, primary_key=True, autoincrement=False),
     Column("at", BigInteger, nullable=False),
     Column("body", LargeBinary(length=2**32 - 1), nullable=False),
-    **_OPTIONS,
 )
 
 # Projections. A body is the value as JSON; the columns beside it are for looking things up.
@@ -318,7 +300,6 @@ instances = Table(
     Column("ended_at", BigInteger),
     Column("body", Text, nullable=False),
     Index("instances_ref", "ref", "sequence"),
-    **_OPTIONS,
 )
 
 canonical = Table(
@@ -327,7 +308,6 @@ canonical = Table(
     Column("ref", _REF, primary_key=True),
     Column("generation", _GENERATION, primary_key=True),
     Column("uuid", _UUID, nullable=False),
-    **_OPTIONS,
 )
 
 #: `sequence` is that of the event that said so.
@@ -338,7 +318,6 @@ served = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("uuid", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 #: Which generation of a partition is read by those who ask for none.
@@ -347,7 +326,6 @@ promoted = Table(
     metadata,
     Column("ref", _REF, primary_key=True),
     Column("generation", _GENERATION, nullable=False),
-    **_OPTIONS,
 )
 
 #: `sequence` is that of the event that made it: wants are looked at in that order.
@@ -363,7 +341,6 @@ wants = Table(
     Column("body", Text, nullable=False),
     Index("wants_newest", "sequence"),
     Index("wants_open", "ended_at", "sequence"),
-    **_OPTIONS,
 )
 
 #: What each want waits for, or has waited for.
@@ -377,13 +354,12 @@ want_refs = Table(
     Column("open", Boolean, nullable=False),
     Index("want_refs_open", "ref", "open", "sequence"),
     Index("want_refs_newest", "ref", "sequence"),
-    **_OPTIONS,
 )
 
 # The bus: requests, what handlers have made of them, and how far they say they are.
 
 #: One row per kind of scope: who asks shares it, who adds a consumer has it alone. So no new consumer misses a request.
-bus_kinds = Table("bus_kinds", metadata, Column("kind", _KIND, primary_key=True), **_OPTIONS)
+bus_kinds = Table("bus_kinds", metadata, Column("kind", _KIND, primary_key=True))
 
 #: The newest request of each scope.
 bus_requests = Table(
@@ -393,7 +369,6 @@ bus_requests = Table(
     Column("kind", _KIND, nullable=False),
     Column("watermark", BigInteger, nullable=False),
     Column("published_at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 bus_consumers = Table(
@@ -401,11 +376,10 @@ bus_consumers = Table(
     metadata,
     Column("name", _NAME, primary_key=True),
     Column("kind", _KIND, nullable=False),
-    **_OPTIONS,
 )
 
 #: A row is locked by who looks whether its group has room.
-bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True), **_OPTIONS)
+bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True))
 
 #: `domain.deliveries.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
 #: is the group of the request that is in work.
@@ -432,7 +406,6 @@ bus_slots = Table(
     Index("bus_slots_last", "is_last", "due_at"),
     Index("bus_slots_group", "working_group", "due_at"),
     Index("bus_slots_buried", "buried_at"),
-    **_OPTIONS,
 )
 
 #: A key that was deleted keeps its row, without a value, because its revision must grow for ever.
@@ -443,7 +416,6 @@ bus_status = Table(
     Column("value", Text),
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 # Pending queues: the keys of them that consumers have in hand.
@@ -454,7 +426,6 @@ queue_fences = Table(
     metadata,
     Column("queue", _NAME, primary_key=True),
     Column("fence", BigInteger, nullable=False),
-    **_OPTIONS,
 )
 
 #: `domain.consuming.Hold` of each key that is leased or has failed. `due_at` is NULL for a parked key.
@@ -471,5 +442,4 @@ queue_holds = Table(
     Column("error", Text),
     Index("queue_holds_due", "queue", "due_at", "key"),
     Index("queue_holds_holder", "queue", "holder", "key"),
-    **_OPTIONS,
 )

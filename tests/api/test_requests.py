@@ -10,6 +10,7 @@ import pytest
 
 from instep.app import Instep
 from instep.domain.settings import JobSettings, settings_in, together
+from instep.engine.inline import InlineEngine
 from instep.service.compose import Workshop
 from instep.service.settings import as_job_says
 from instep.targets.opensearch.target import OpenSearchTarget
@@ -209,3 +210,15 @@ def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> N
     assert requests == 100
     assert payload * requests <= 256_000_000, "what is in flight stays bounded"
     ledger.close()
+
+
+@pytest.mark.parametrize(("declared", "master"), [("local[*]", "local[3]"), ("spark://host:7077", "spark://host:7077")])
+def test_threads_of_a_worker_are_those_of_its_engines(folder: Path, declared: str, master: str) -> None:
+    text = (folder / "instep.yaml").read_text()
+    (folder / "instep.yaml").write_text(f"spark: {{master: '{declared}'}}\n{text}")
+    workshop = Workshop(load_again(folder), threads=3)
+    (setup,) = workshop.setups()
+    inline = workshop.engine(workshop.choose(setup, 1))
+    assert isinstance(inline, InlineEngine)
+    assert inline._threads == 3
+    assert workshop._spark_settings().master == master

@@ -233,9 +233,9 @@ class WaveRunner:
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
                 self._record(outcomes)
-        # What nobody had counted before.
-        if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
-            progress(read - told)
+            # What nobody had counted before.
+            if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
+                progress(read - told)
         self._failed_in_a_row = 0
         self._done += sum(claim.work for claim in claims)
 

@@ -28,7 +28,7 @@ from tests.web.serving import Site
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 IMAGES: Final = REPOSITORY / "docs" / "images"
 HOUR: Final = 3600
-LAPTOP, PHONE = (1280, 800), (390, 844)
+LAPTOP, TALL, PHONE = (1280, 800), (1280, 1010), (390, 844)
 
 
 def _nothing(_page: Page) -> None:
@@ -53,7 +53,7 @@ class Picture:
 PICTURES: Final = (
     Picture("page-job", f"/jobs/{scene.JOB}", LAPTOP, "light", _pick_a_slice),
     Picture("page-status", "/status", LAPTOP, "dark"),
-    Picture("page-partition", "/partitions/Guide%40global", LAPTOP, "light"),
+    Picture("page-partition", "/partitions/Guide%40global", TALL, "light"),
     Picture("page-phone", "/jobs", PHONE, "dark"),
 )
 

@@ -60,8 +60,9 @@ class Site:
             time.sleep(0.05)
 
     def end(self) -> None:
+        """At once: whoever is connected is told nothing."""
         assert self._process is not None
-        self._process.terminate()
+        self._process.kill()
         self._process.wait(_PATIENCE_SECONDS)
 
     def _answers(self) -> bool:

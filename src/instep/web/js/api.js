@@ -44,6 +44,7 @@ async function ask(method, path, body) {
 }
 
 function problemOf(status, answer) {
+  if (status === 401) return new Problem(status, "This server shows and changes nothing without its token.");
   const text = answer?.detail ?? answer?.title ?? `The server answered ${status}.`;
   return new Problem(status, typeof text === "string" ? text : JSON.stringify(text), answer?.hint);
 }

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { bytes, count, duration, percent, rate, reference, shortId } from "./format.js";
 import { jobActions } from "./job_actions.js";
-import { failed, refsText, waits } from "./jobs.js";
+import { errorNote, failed, refsText, waits } from "./jobs.js";
 import { empty, figures, loading, moment, problemNote, progress, section, table, view, warning } from "./pieces.js";
 import { progressOf, progressText } from "./progress.js";
 import { resource } from "./resource.js";
@@ -31,7 +31,7 @@ export function jobView({ argument }) {
     progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
     figuresOf(job, how),
     waits(job, how) ? warning(waits(job, how)) : null,
-    job.error ? h("p", { class: "error" }, job.error) : null,
+    errorNote(job, how),
     slicesSection(job, how),
     partsSection(job),
     job.workers.length ? section("Workers", null, workersTable(job.workers)) : null,

@@ -44,8 +44,14 @@ function card(job, how) {
     progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
     progressLine(how),
     h("p", { class: "soft" }, waits(job, how) ?? [slicesText(how.slices), " · began ", moment(job.started_at ?? job.created_at)]),
-    job.error ? h("p", { class: "error" }, job.error) : null,
+    errorNote(job, how),
   );
+}
+
+/** Why a job failed; that one was stopped, and why, is no error. */
+export function errorNote(job, how) {
+  if (!job.error) return null;
+  return ["STOPPING", "STOPPED"].includes(how.state) ? h("p", { class: "soft" }, job.error) : h("p", { class: "error" }, job.error);
 }
 
 /** What a job that nobody works on waits for. */

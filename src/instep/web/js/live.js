@@ -54,16 +54,9 @@ function tell(job, data, before) {
   if (totalRecords) announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
 }
 
-/** Somebody looks at the page again, or the network is back: no need to wait on. */
+/** Somebody looks at the page again, the network is back, or there is a token now: no need to wait on. */
 export function hurry() {
   if (socket?.readyState !== WebSocket.CLOSED) return;
   wait = FIRST_WAIT_MS;
   connect();
-}
-
-/** With another token. */
-export function reconnect() {
-  wait = FIRST_WAIT_MS;
-  if (socket?.readyState === WebSocket.CLOSED) connect();
-  else socket?.close();
 }

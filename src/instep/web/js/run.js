@@ -13,6 +13,8 @@ export function runButton() {
 export function runDialog() {
   const names = (data("/api/project")?.entities ?? []).map((each) => each.name);
   const send = async (form) => {
+    // No entity would be all of them.
+    if (!form.has("entities")) return document.querySelector("[name=entities]")?.focus();
     const body = {
       entities: form.getAll("entities"),
       recreateIndex: form.has("recreateIndex"),
@@ -25,7 +27,13 @@ export function runDialog() {
     "Run",
     send,
     h("button", { type: "submit", class: "primary", "aria-disabled": isBusy("run") ? "true" : null }, "Run"),
-    h("fieldset", null, h("legend", null, "Entities"), names.map((name) => check("entities", name, name, true))),
+    h(
+      "fieldset",
+      null,
+      h("legend", null, "Entities"),
+      h("div", { class: "checks" }, names.map((name) => check("entities", name, name, true))),
+      names.length > 1 ? h("div", { class: "aside" }, setAll("All", true), setAll("None", false)) : null,
+    ),
     check("recreateIndex", "on", "Build anew, beside what is served", false),
     check("useDistributedIndexing", "on", "Leave it to the workers that are there", false),
   );
@@ -33,6 +41,13 @@ export function runDialog() {
 
 function check(name, value, text, checked) {
   return h("label", { key: `${name} ${value}`, class: "check" }, h("input", { type: "checkbox", name, value, checked }), h("span", null, text));
+}
+
+function setAll(text, checked) {
+  const set = (event) => {
+    for (const each of event.target.form.querySelectorAll("[name=entities]")) each.checked = checked;
+  };
+  return h("button", { type: "button", class: "quiet", onclick: set }, text);
 }
 
 function said({ job, worker }) {

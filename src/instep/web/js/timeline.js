@@ -40,17 +40,20 @@ function axis({ first, length }) {
   const step = STEPS.find((each) => length / each <= room) ?? STEPS.at(-1);
   const marks = [];
   const last = first + length * (1 - TEXT_WIDTH / width);
-  for (let at = Math.ceil(first / step) * step; at <= last; at += step) {
-    marks.push(h("span", { key: at, vars: { at: (at - first) / length } }, mark(at, step)));
+  // Days begin where the reader is.
+  const zone = new Date(first).getTimezoneOffset() * MINUTE;
+  for (let at = Math.ceil((first - zone) / step) * step + zone; at <= last; at += step) {
+    marks.push(h("span", { key: at, vars: { at: (at - first) / length } }, mark(at, step, !marks.length)));
   }
   return h("div", { class: "axis", "aria-hidden": "true" }, h("div", null, marks));
 }
 
-/** The day where it begins, the time elsewhere. */
-function mark(at, step) {
+/** The day where it begins, the time elsewhere; both at the first mark, where there may be others. */
+function mark(at, step, isFirst) {
+  if (step < HOUR) return clockText(at, step < MINUTE);
   const date = new Date(at);
-  const begins = step >= DAY || (date.getHours() === 0 && date.getMinutes() < step / MINUTE);
-  return begins && step >= HOUR ? dayText(at) : clockText(at, step < MINUTE);
+  if (step >= DAY || date.getHours() * HOUR + date.getMinutes() * MINUTE < step) return dayText(at);
+  return isFirst ? `${dayText(at)}, ${clockText(at, false)}` : clockText(at, false);
 }
 
 function lane(ref, each, { first, length }, now) {

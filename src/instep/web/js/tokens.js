@@ -2,7 +2,7 @@
 
 import { closeDialog, dialogView, field } from "./dialog.js";
 import { h } from "./dom.js";
-import { reconnect } from "./live.js";
+import { hurry } from "./live.js";
 import { refreshNow } from "./resource.js";
 import { change } from "./store.js";
 import { keep } from "./token.js";
@@ -15,7 +15,7 @@ export function tokenDialog({ again, why }) {
     closeDialog();
     change();
     refreshNow();
-    reconnect();
+    hurry();
     again?.();
   };
   const input = h("input", { type: "password", autocomplete: "off", spellcheck: "false", autofocus: true });

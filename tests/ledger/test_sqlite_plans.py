@@ -94,5 +94,5 @@ def test_a_sweep_reads_only_what_is_in_work(large: _Large) -> None:
 def test_marks_of_jobs_are_looked_up_in_indexes(large: _Large) -> None:
     steps = _details(large.plan_of("UNION", lambda: large.ledger.job_marks(20)))
     assert "SEARCH jobs USING INDEX jobs_state (state=?)" in steps
-    assert "SCAN jobs USING INDEX jobs_created" in steps
+    assert "SCAN jobs USING COVERING INDEX jobs_created" in steps
     assert "slices" not in steps

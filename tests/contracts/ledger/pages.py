@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import pytest
 
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.wants import Want
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace
-from instep.ledger.port import Ledger
+from instep.ledger.port import FailureRecord, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -23,6 +28,28 @@ from tests.contracts.ledger.building import (
 )
 from tests.contracts.ledger.fixtures import Fixtures
 
+Item = TypeVar("Item")
+Place = TypeVar("Place")
+
+
+def walked(read: Callable[[Place | None], Sequence[Item]], place: Callable[[Item], Place]) -> list[Item]:
+    """Page by page, to the end."""
+    seen: list[Item] = []
+    for _ in range(20):
+        page = read(place(seen[-1]) if seen else None)
+        if not page:
+            return seen
+        seen += page
+    pytest.fail("the pages do not end")
+
+
+def _two(read: Callable[..., list[Want]], after: str | None) -> list[Want]:
+    return read(after=after, limit=2)
+
+
+def place_of(failure: FailureRecord) -> FailurePlace:
+    return FailurePlace(failure.failed_at, str(failure.ref), failure.generation, failure.document_id)
+
 
 class Paging(Fixtures):
     def test_jobs_of_one_moment_are_on_one_page_each(self, ledger: Ledger, clock: VirtualClock) -> None:
@@ -30,10 +57,7 @@ class Paging(Fixtures):
         for number in range(5):
             ledger.begin_job(f"job{number}", "ann", {})
             clock.advance(number % 2)
-        seen, after = [], None
-        while page := ledger.job_page(after=after, limit=2):
-            seen += page
-            after = JobPlace(page[-1].created_at, page[-1].id)
+        seen = walked(lambda at: ledger.job_page(after=at, limit=2), lambda each: JobPlace(each.created_at, each.id))
         assert [each.id for each in seen] == [each.id for each in ledger.jobs()]
         assert len(seen) == 5
 
@@ -48,13 +72,7 @@ class Paging(Fixtures):
         part, _ = running_two(ledger, plans(3), [plan(0, [7], work=5)])
         first, *_ = ledger.claim("job", REF, "ann", work=1, limit=1)
         ledger.complete(part, "ann", [outcome(first)], job_id="job")
-        seen, after = [], None
-        for _ in count():
-            page = ledger.slice_page("job", after=after, limit=3)
-            if not page:
-                break
-            seen += page
-            after = page[-1].place
+        seen = walked(lambda at: ledger.slice_page("job", after=at, limit=3), lambda each: each.place)
         assert len({each.id for each in seen}) == 4
         assert seen == ledger.slice_page("job")
         (done,) = ledger.slice_page("job", state=SliceState.COMPLETED)
@@ -78,12 +96,8 @@ class Paging(Fixtures):
             ledger.append([WantCreated(want=f"want{number}", refs=refs)])
         ledger.append([WantCanceled(want="want3")])
         for ref, open_only in ((None, False), (None, True), (REF, False), (REF, True), (OTHER, False)):
-            whole = ledger.wants(ref=ref, open_only=open_only)
-            seen, after = [], None
-            while page := ledger.wants(ref=ref, open_only=open_only, after=after, limit=2):
-                seen += page
-                after = page[-1].id
-            assert seen == whole
+            read = partial(ledger.wants, ref=ref, open_only=open_only)
+            assert walked(partial(_two, read), lambda each: each.id) == read()
         assert ledger.wants(after="nothing") == ledger.wants(ref=REF, after="nothing") == []
 
     def test_failures_page_by_page(self, ledger: Ledger, clock: VirtualClock) -> None:
@@ -92,11 +106,7 @@ class Paging(Fixtures):
         ledger.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims[:2]], job_id="job")
         clock.advance(1)
         ledger.complete(part, "ann", [outcome(each, fail=[4, 6]) for each in claims[2:]], job_id="job")
-        seen, after = [], None
-        while page := ledger.failure_page(after=after, limit=2):
-            seen += page
-            last = page[-1]
-            after = FailurePlace(last.failed_at, str(last.ref), last.generation, last.document_id)
+        seen = walked(lambda at: ledger.failure_page(after=at, limit=2), place_of)
         assert seen == ledger.failures()
         assert len(seen) == 6
         assert ledger.failure_page(refs=[REF]) == seen

@@ -23,7 +23,7 @@ from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import FailureRecord
+from instep.ledger.port import FailureRecord, Ledger
 from instep.service.overview import Overview, overview
 from instep.system import SystemClock
 from tests.cli import ledgers
@@ -114,16 +114,16 @@ def test_what_has_ended_is_not_read_again() -> None:
     assert len(third.failures) == 1
 
 
-@pytest.mark.usefixtures("folder")
-def test_where_there_is_no_terminal_it_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--quiet"]) == 0
-    capsys.readouterr()
+def test_where_there_is_no_terminal_it_is_printed_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(_ledger(folder)) as ledger:
+        ledgers.begin(ledger)
+        ledgers.stop(ledger)
     assert main(["top"]) == 0
-    assert "completed" in capsys.readouterr().out
+    assert "stopped" in capsys.readouterr().out
     assert main(["top", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert [job["state"] for job in said["jobs"]] == ["COMPLETED"]
-    assert (said["workers"], said["failures"]) == ([], [])
+    assert [job["state"] for job in said["jobs"]] == ["STOPPED"]
+    assert ([each["id"] for each in said["workers"]], said["failures"]) == ([ANN], [])
 
 
 def test_on_a_terminal_it_goes_on_until_ctrl_c(folder: Path) -> None:
@@ -134,8 +134,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(folder: Path) -> None:
         try:
             said = _read_until(ours, "nothing has run yet")
             assert "\x1b[?1049h" in said, "the screen is borrowed"
-            url = instep.load(folder).project.ledger_url
-            with closing(open_ledger(url, clock=SystemClock())) as ledger:
+            with closing(_ledger(folder)) as ledger:
                 ledgers.register(ledger, ANN)
                 ledger.begin_job(JOB, ANN, {})
             _read_until(ours, "initializing")
@@ -145,6 +144,10 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(folder: Path) -> None:
         finally:
             process.kill()
             os.close(ours)
+
+
+def _ledger(folder: Path) -> Ledger:
+    return open_ledger(instep.load(folder).project.ledger_url, clock=SystemClock())
 
 
 def _read_until(terminal: int, wanted: str) -> str:

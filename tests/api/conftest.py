@@ -17,6 +17,8 @@ from instep.app import Instep, load
 from instep.cli.serve import listen
 
 TOKEN = "the-token-of-these-tests"
+#: Seconds: a busy machine may take long, and none of these tests is about that.
+PATIENCE = 120.0
 PROJECT = """\
 name: small
 targets:
@@ -70,5 +72,5 @@ def bearer(token: str = TOKEN) -> dict[str, str]:
 def client(instep: Instep) -> Iterator[httpx.Client]:
     """Of somebody who has the token."""
     app = create_app(instep, token=TOKEN, loopback=True)
-    with served(app) as address, httpx.Client(base_url=address, headers=bearer()) as found:
+    with served(app) as address, httpx.Client(base_url=address, headers=bearer(), timeout=PATIENCE) as found:
         yield found

@@ -13,7 +13,7 @@ from instep.api.application import create_app
 from instep.api.guard import MAX_BODY
 from instep.api.problems import MEDIA_TYPE
 from instep.app import Instep
-from tests.api.conftest import TOKEN, bearer, served
+from tests.api.conftest import PATIENCE, TOKEN, bearer, served
 
 HOST = "127.0.0.1:8321"
 
@@ -99,7 +99,10 @@ def test_the_token_is_in_no_text_of_it() -> None:
 @pytest.fixture
 def elsewhere(instep: Instep) -> Iterator[httpx.Client]:
     """Bound to an address that others reach."""
-    with served(create_app(instep, token=TOKEN, loopback=False)) as address, httpx.Client(base_url=address) as found:
+    with (
+        served(create_app(instep, token=TOKEN, loopback=False)) as address,
+        httpx.Client(base_url=address, timeout=PATIENCE) as found,
+    ):
         yield found
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from instep.cli import main
 from instep.errors import UserError
-from tests.api.conftest import bearer, write
+from tests.api.conftest import PATIENCE, bearer, write
 
 GIVEN = "a-token-that-was-given"
 
@@ -48,7 +48,10 @@ def until(happened: Callable[[], bool]) -> None:
 
 def test_a_job_is_done_by_a_worker_of_the_server_which_ctrl_c_ends(folder: Path) -> None:
     write(folder, 3)
-    with serving(folder) as (process, address, token), httpx.Client(base_url=address, headers=bearer(token)) as client:
+    with (
+        serving(folder) as (process, address, token),
+        httpx.Client(base_url=address, headers=bearer(token), timeout=PATIENCE) as client,
+    ):
         asked = client.post("/api/jobs", json={"entities": ["Document"], "batchSize": 100, "consumerThreads": 1})
         assert (asked.status_code, asked.json()["worker"]) == (202, True)
 
@@ -71,7 +74,7 @@ def test_a_token_that_is_given_is_not_printed(folder: Path, monkeypatch: pytest.
     monkeypatch.setenv("INSTEP_TOKEN", "another-that-is-passed-over")
     with serving(folder, "--token-file", str(folder / "token")) as (process, address, token):
         assert token == ""
-        with httpx.Client(base_url=address) as client:
+        with httpx.Client(base_url=address, timeout=PATIENCE) as client:
             want = {"refs": ["Document"]}
             assert client.post("/api/wants", json=want).status_code == 401
             assert client.post("/api/wants", json=want, headers=bearer(GIVEN)).status_code == 202

@@ -101,4 +101,4 @@ def test_answers_are_as_documented(schema: Any) -> None:
 
 @pytest.mark.long
 def test_answers_are_as_documented_at_length(schema: Any) -> None:
-    _check(schema, 150)
+    _check(schema, 100)

@@ -102,21 +102,28 @@ class Ear:
 
 
 @contextmanager
-def served_channel(*, send_buffer: int | None = None) -> Iterator[Channel]:
-    """`send_buffer`: bytes that the system keeps for a client that does not read."""
+def served_channel(*, send_buffer: int | None = None, **options: Any) -> Iterator[Channel]:
+    """`send_buffer`: bytes that the system keeps for a client that does not read; `options` are uvicorn's."""
     ledger = CountingLedger()
     app = FastAPI()
     app.add_api_websocket_route("/ws", Progress(JobWatch(ledger.open)).serve)
-    with served(app, send_buffer=send_buffer) as (port, server):
+    with served(app, send_buffer=send_buffer, **options) as (port, server):
         yield Channel(port, ledger, server)
 
 
 @contextmanager
-def served(app: ASGIApp, *, send_buffer: int | None = None) -> Iterator[tuple[int, uvicorn.Server]]:
+def served(app: ASGIApp, *, send_buffer: int | None = None, **options: Any) -> Iterator[tuple[int, uvicorn.Server]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         if send_buffer:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, **websocket_options())
+        options = {
+            "log_level": "warning",
+            "log_config": None,
+            "timeout_graceful_shutdown": 1,
+            **websocket_options(),
+            **options,
+        }
+        config = uvicorn.Config(app, **options)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -192,6 +192,7 @@ def test_a_ledger_that_does_not_answer_is_told_too(channel: Channel, monkeypatch
         (b"{}", 1008),
         ('{"subscribe": "searchIndexJobStatus", "job": "none"}', 1008),
         ('{"subscribe": "searchIndexJobStatus", "secret": 1}', 1008),
+        ('{"subscribe": "searchIndexJobStatus", "job": "\\u0000"}', 1008),
         ("ü" * 2_500, 1009),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -16,12 +18,17 @@ _KEPT = 16
 
 
 @pytest.fixture
-def channel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long messages, many of them, and little room for what is not read."""
     monkeypatch.setattr(progress_feed, "KEPT", _KEPT)
     monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
     monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.01)
-    with served_channel(send_buffer=4_096) as channel:
+    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", 0.05)
+
+
+@contextmanager
+def _busy_channel(**options: Any) -> Iterator[Channel]:
+    with served_channel(send_buffer=4_096, **options) as channel:
         ledgers.begin(channel.ledger, entities=[f"Entity{number}_{'x' * 80}" for number in range(100)], slices=1)
         yield channel
 
@@ -42,12 +49,12 @@ def _hear_until(ear: Ear, seq: int) -> None:
     ear.until(lambda message: message["seq"] >= seq)
 
 
-def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(
-    channel: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("room")
+def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", PATIENCE)
-    with channel.listening() as quick, _connected(channel, _deaf()) as deaf:
+    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", PATIENCE)
+    with _busy_channel() as channel, channel.listening() as quick, _connected(channel, _deaf()) as deaf:
         first = quick.message()["seq"]
         with channel.listening(sock=deaf, max_queue=1) as slow:
             # Three times as many messages as are kept, and as there is room for.
@@ -57,18 +64,36 @@ def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(
         _hear_until(quick, quick.message()["seq"] + 3)
 
 
-def test_a_connection_whose_client_never_reads_again_is_cut(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("room")
+def test_a_connection_whose_client_never_reads_again_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SEND_SECONDS", 0.05)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", 0.05)
-    with channel.listening() as quick, _connected(channel, _deaf()) as deaf:
+    with _busy_channel() as channel, channel.listening() as quick, _connected(channel, _deaf()) as deaf:
         quick.message()
-        deaf.sendall(_handshake(channel.port))
-        assert deaf.recv(1_024).startswith(b"HTTP/1.1 101")
-        assert len(channel.server.server_state.connections) == 2
-        deaf.sendall(_subscription())
+        _subscribe(channel, deaf)
         until(lambda: len(channel.server.server_state.connections) == 1)
         _hear_until(quick, quick.message()["seq"] + 3)
+
+
+@pytest.mark.usefixtures("room")
+def test_so_is_one_whose_client_answers_no_ping(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvicorn gives it up between two messages, and does not say so to who sends the second."""
+    monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.3)
+    monkeypatch.setattr(progress, "CLOSE_SECONDS", 0.05)
+    options = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.05}
+    with _busy_channel(**options) as channel, _connected(channel, _deaf()) as deaf:
+        _subscribe(channel, deaf)
+        until(lambda: not channel.server.server_state.connections)
+    assert not caplog.records
+
+
+def _subscribe(channel: Channel, deaf: socket.socket) -> None:
+    deaf.sendall(_handshake(channel.port))
+    assert deaf.recv(1_024).startswith(b"HTTP/1.1 101")
+    assert channel.server.server_state.connections
+    deaf.sendall(_subscription())
 
 
 def _handshake(port: int) -> bytes:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import FastAPI
@@ -45,7 +45,7 @@ _log = logging.getLogger("instep.api")
 
 class _Subscription(msgspec.Struct, forbid_unknown_fields=True):
     subscribe: Literal["searchIndexJobStatus"]
-    job: str | None = None
+    job: Annotated[str, msgspec.Meta(pattern="^[!-~]{1,80}$")] | None = None
     after: int | None = None
 
 
@@ -164,6 +164,9 @@ async def _send(websocket: WebSocket, messages: Iterable[Message]) -> None:
                 await websocket.send_text(message.text)
         except TimeoutError:
             raise _slow() from None
+        except RuntimeError:
+            # The client answered no ping: uvicorn has given it up, and refuses to send.
+            raise WebSocketDisconnect(_GONE) from None
 
 
 async def _nothing_more(websocket: WebSocket) -> None:

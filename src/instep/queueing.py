@@ -55,6 +55,7 @@ class PendingQueue:
         self._workshop = Workshop(project)
         self._parts = PARTS[declared_queue(project, name).engine]
         self._store: PendingStore = open_queue(project, name)
+        self._readable = False
 
     def __enter__(self) -> Self:
         return self
@@ -173,15 +174,16 @@ class PendingQueue:
         given them for so long. Until `switch`, or with `legacy`, by the anti-join.
         """
         from instep.service.queues.consuming import Wanted, next_keys
-        from instep.service.queues.opening import demand_created
+        from instep.service.queues.words import recall
 
-        demand_created(self._store)
+        self._demand_readable()
         wanted = Wanted(
             limit,
             None if lease is None else by or f"{socket.gethostname()}/{os.getpid()}",
             lease or timedelta(0),
             tuple(participants),
-            legacy or not self.switched,
+            # Asked each time: another process may switch.
+            legacy or not recall(self._store).switched,
         )
         return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
 
@@ -215,6 +217,14 @@ class PendingQueue:
         while page := self.parked(after=max(done, default=None)):
             done |= unpark(self._store, self._ledger, page) | page.keys()
         return done
+
+    def _demand_readable(self) -> None:
+        """Asked once: a declaration does not change while it is loaded."""
+        from instep.service.queues.opening import demand_readable
+
+        if not self._readable:
+            demand_readable(self._store)
+            self._readable = True
 
     @cached_property
     def _ledger(self) -> Ledger:

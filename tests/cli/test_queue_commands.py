@@ -108,6 +108,7 @@ def test_the_story_of_a_queue(
     shrink(folder)
     for command in ("create", "verify"):
         assert "another declaration" in said(capsys, "queue", command, "bills", code=1)
+    assert "has changed since it was created" in said(capsys, "queue", "next", "bills", code=1)
     assert "is dropped" in said(capsys, "queue", "drop", "bills", "--yes")
     tables.run("INSERT INTO also VALUES (1003)")  # Nothing is left that would stand in its way.
     assert answer(capsys, "queue", "status", "bills")["phase"] == "declared"

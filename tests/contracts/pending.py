@@ -80,6 +80,10 @@ class PendingContract(EventsContract):
             tables.open(replace(spec, covers=spec.covers[:1])).create()
         with pytest.raises(UserError, match="another declaration"):
             tables.open(replace(spec, source=replace(spec.source, where=None))).create()
+        with pytest.raises(UserError, match="another declaration"):
+            tables.open(replace(spec, covers=spec.covers[:1])).demand_same()
+        tables.open(replace(spec, newest_first=False)).demand_same()
+        tables.open(replace(spec, name="elsewhere", covers=spec.covers[:1])).demand_same()
 
     def test_queues_do_not_disturb_each_other(self, tables: UserTables) -> None:
         one, other = tables.spec("one"), tables.spec("one_acks")

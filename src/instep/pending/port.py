@@ -96,6 +96,9 @@ class PendingStore(Protocol):
 
     def exists(self) -> bool: ...
 
+    def demand_same(self) -> None:
+        """A UserError when there is a queue of this name that another declaration made."""
+
     def bounds(self) -> KeyRange | None:
         """From the lowest to the highest key of the source that is no garbage; None without any."""
 

@@ -33,6 +33,12 @@ SETTINGS: dict[str, str | int] = {
     "local_filesystem_read_method": "pread",
     "output_format_arrow_compression_method": "none",
 }
+#: Of ClickHouse in this process, whose version we know. A look-up of other keys each time gains nothing from what
+#: ClickHouse remembers of conditions, and a hundred short rows need no second step to get their other columns.
+IN_PROCESS: dict[str, str | int] = {
+    "use_query_condition_cache": 0,
+    "query_plan_optimize_lazy_materialization": 0,
+}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -51,6 +51,10 @@ class ClickHousePending:
         with self._place.session() as session:
             return self._declared(session) is not None
 
+    def demand_same(self) -> None:
+        with self._place.session() as session:
+            self._demand_same(session)
+
     def bounds(self) -> KeyRange | None:
         with self._place.session() as session:
             (row,) = records(session, history.bounds_sql(self._tables))
@@ -68,7 +72,8 @@ class ClickHousePending:
 
     def read(self, ask: Ask) -> list[Offer]:
         with self._place.session() as session:
-            asked = session.under({**reading.SETTINGS, **self._comment()})
+            known = {} if self._place.remote else reading.IN_PROCESS
+            asked = session.under({**reading.SETTINGS, **known, **self._comment()})
             found, untidy = reading.read(asked, self._tables, ask)
             if untidy:
                 clean(session, self._tables)

@@ -76,6 +76,11 @@ class PostgresPending:
         with self._session() as session:
             return self._there(session)
 
+    def demand_same(self) -> None:
+        with self._session() as session:
+            if self._there(session):
+                self._demand_same(session)
+
     def bounds(self) -> KeyRange | None:
         with self._session() as session:
             ((lowest, highest),) = session.ask(asking.bounds(self._layout))

@@ -77,6 +77,11 @@ class SqlitePending:
         with self._connected() as connection:
             return self._there(connection)
 
+    def demand_same(self) -> None:
+        with self._connected() as connection:
+            if self._there(connection):
+                self._demand_same(connection)
+
     def bounds(self) -> KeyRange | None:
         with self._connected() as connection, transaction(connection, writes=False):
             ((lowest,),), ((highest,),) = (connection.execute(each).fetchall() for each in asking.bounds(self._layout))

@@ -54,6 +54,21 @@ def open_queue(project: Project, name: str, *, reverse: bool = False) -> Pending
             return ClickHousePending(address, spec)
 
 
+def demand_readable(store: PendingStore) -> None:
+    """Raises `UserError` when there is nothing of the queue yet, or when it is not what is declared by now."""
+    demand_created(store)
+    try:
+        store.demand_same()
+    except UserError as error:
+        name = store.spec.name
+        raise UserError(
+            f"the declaration of the queue {name} has changed since it was created",
+            where=error.where,
+            hint=f"Undo the change, or give the new one another name; or drop it with `instep queue drop {name}`, and"
+            " create and backfill it anew.",
+        ) from None
+
+
 def demand_created(store: PendingStore) -> None:
     """Raises `UserError` when there is nothing of the queue in the database yet."""
     if not store.exists():

@@ -21,7 +21,7 @@ from instep.ledger.holds import KeyFailure
 from instep.ledger.port import Ledger
 from instep.pending.port import PendingStore
 from instep.service.queues.consuming import Ack, Wanted, acknowledge, fail, next_keys
-from instep.service.queues.opening import demand_created
+from instep.service.queues.opening import demand_readable
 from instep.service.queues.words import recall
 
 #: The most keys of one job: so many can be asked for key by key.
@@ -70,7 +70,7 @@ class EntityQueue:
     def _opened(self) -> Iterator[PendingStore]:
         """To read from it."""
         with closing(self.open()) as store:
-            demand_created(store)
+            demand_readable(store)
             if not recall(store).switched:
                 raise UserError(
                     f"the queue {self.name} is not read from yet: nobody knows whether it has all that is pending",

@@ -52,6 +52,8 @@ bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tabl
 	@$(BIN)/python -m bench.slicing
 	@$(BIN)/python -m bench.neighbours
 	@$(BIN)/python -m bench.vectors
+	@$(BIN)/python -m bench.opensearch
+	@$(BIN)/python -m bench.rebuilds
 	@$(BIN)/python -m bench.giant
 	@$(BIN)/python -m bench.queue_postgres
 	@$(BIN)/python -m bench.queue

@@ -146,6 +146,11 @@ class Server(ABC):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it is not running"
+        return self._process.pid
+
     def log(self) -> str:
         path = self.folder / "log"
         return path.read_text(errors="replace")[-5_000:] if path.exists() else ""

@@ -224,3 +224,13 @@ def test_nor_is_one_of_which_it_is_not_known_what_it_would_leave_out() -> None:
     assert (world.served, len(world.parts())) == (before, 1)
     world.source.problems.clear()
     assert world.run_once().promoted
+
+
+def test_a_project_says_which_share_has_to_go_in() -> None:
+    world = built()
+    world.transform(2, wrong=True)
+    world.needed = 0.7
+    assert any("at least 70% have to go in" in note for note in world.run_once().notes)
+    world.needed = 0.6
+    assert world.run_once().promoted, "it is not held back any more"
+    assert indexed(world) == ALL - THIRD

@@ -84,6 +84,10 @@ class Checker:
             self._open[job_id, new.part.ref] = None
             self._waiting.planned(new)
 
+    def _extends(self, event: Event) -> None:
+        part, slices = event.args
+        self._planned[event.kwargs["job_id"], part.ref] += sum(each.units for each in slices)
+
     def _claimed(self, event: Event) -> None:
         claims: list[Claim] = event.result
         worker: str = event.args[2]
@@ -149,14 +153,16 @@ class Checker:
     def _demand_not_given_up(self, job_id: str, part: JobPart) -> None:
         """What the target has was not given up: counts would say that it failed, and that nothing was written."""
         records = self._ledger.failures(part.ref, limit=10_000)
-        given_up = {each.document_id for each in records if each.job_id == job_id and each.stage == "wave"}
+        mine = [each for each in records if each.job_id == job_id and each.stage == "wave"]
+        # Of another version the job may have had it before.
+        given_up = {(each.document_id, each.version) for each in mine}
         index = self._target.indexes.get(part.physical)
         if not given_up or not index:
             return
         committed = {name for note in index.notes if note.attempt is not None for name in note.marks}
         for name in sorted(each for each in committed if each.startswith(f"{job_id}.")):
             for change in decode_changes(self._payloads[name]):
-                if change.document_id in given_up:
+                if (change.document_id, change.version) in given_up:
                     self.broken(f"{change.uri} was given up, and slice {name} with it is committed")
 
     def _promoted(self, event: Event) -> None:
@@ -436,6 +442,7 @@ def _texts(rows: Iterable[tuple[str, int, str]]) -> list[str]:
 
 _WATCHED: dict[str, Any] = {
     "plan_job": Checker._plans,
+    "extend_part": Checker._extends,
     "claim": Checker._claimed,
     "complete": Checker._completes,
     "promote": Checker._promoted,

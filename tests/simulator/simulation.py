@@ -15,6 +15,7 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
+from instep.domain.replacement import NEEDED
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice
 from instep.errors import InstepError
@@ -163,6 +164,7 @@ class Simulation:
         self.sources = {name: Source(name, random, most=most, poison=poison) for name in names}
         self._refs = {name: PartitionRef(name) for name in names}
         self._buckets = random.choice((1, 2, 3))
+        self.needed = NEEDED
         # How much work a row is: waves of several slices, or slices so long that they are split.
         self._weight = random.choice((1.0, 40.0, 10_000.0))
         self.processes: list[Process] = []
@@ -199,6 +201,7 @@ class Simulation:
             ttl=None,
             revision=lambda: "simulated",
             depends_on=tuple(self._refs[each] for each in self._relations.upstream.get(name, ())),
+            needed=self.needed,
         )
 
     def context(self, process: Process) -> Context:

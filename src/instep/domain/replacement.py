@@ -13,39 +13,43 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-#: At least this share of the documents has to go in.
+#: At least this share of the documents has to go in, unless the project says otherwise.
 NEEDED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """By which documents a build is judged, how many they are, and how many of them failed."""
+    """By which documents a build is judged, how many they are and have failed, and which share has to go in."""
 
     documents: int
     failed: int
     which: str = "documents"
+    needed: float = NEEDED
 
     @property
     def enough(self) -> bool:
-        return self.documents - self.failed >= NEEDED * self.documents
+        return self.documents - self.failed >= self.needed * self.documents
 
     def __str__(self) -> str:
-        return f"{self.failed:,} of {self.documents:,} {self.which} failed (at least {NEEDED:.0%} have to go in)"
+        needed = f"at least {self.needed * 100:g}% have to go in"
+        return f"{self.failed:,} of {self.documents:,} {self.which} failed ({needed})"
 
 
-def judged(served: Mapping[str, str], listed: Mapping[str, str], failed: Collection[str]) -> Judged:
+def judged(
+    served: Mapping[str, str], listed: Mapping[str, str], failed: Collection[str], needed: float = NEEDED
+) -> Judged:
     """`served` and `listed` give versions by URI: of what is served now, and of all that the build had to read.
 
     A build in which enough of all documents went in is good. Else it is judged by those that are as served, if these
     are at least half of what is served and still there; else by all that are served and still there; else, when the
     source has nothing of that any more, by all documents.
     """
-    whole = Judged(len(listed), sum(uri in failed for uri in listed))
+    whole = Judged(len(listed), sum(uri in failed for uri in listed), needed=needed)
     there = [uri for uri in served if uri in listed]
     if whole.enough or not there:
         return whole
     kept = [uri for uri in there if served[uri] == listed[uri]]
     if 2 * len(kept) >= len(there):
         which = "documents that are served as the source has them"
-        return Judged(len(kept), sum(uri in failed for uri in kept), which)
-    return Judged(len(there), sum(uri in failed for uri in there), "documents that are served")
+        return Judged(len(kept), sum(uri in failed for uri in kept), which, needed)
+    return Judged(len(there), sum(uri in failed for uri in there), "documents that are served", needed)

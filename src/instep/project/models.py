@@ -16,6 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.nats_address import nats_address
 from instep.domain.refs import Scope, own_name
+from instep.domain.replacement import NEEDED
 from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_url
 from instep.project.base import Model
@@ -31,7 +32,7 @@ from instep.project.entities import (
     with_target,
 )
 from instep.project.expansion import expanded
-from instep.project.fields import Namespaces, Text, problem
+from instep.project.fields import Namespaces, Real, Text, problem
 from instep.project.handlers import Handler
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
@@ -59,6 +60,8 @@ class Project(Model):
     """Where waves run: in this process (`inline`), on Spark, or whichever is quicker (`auto`)."""
     spark: Spark = Spark()
     """How Spark is reached and set up."""
+    promotion_ratio: Real = Field(default=NEEDED, ge=0, le=1)
+    """Share of the documents (or rows) that have to go into a new build before it is served in place of another."""
     namespaces: Namespaces = ()
     """Traversal paths (`42/9970`) that entities with a scope are indexed in, beside those that are asked for; none
     inside another."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef, own_name
+from instep.domain.replacement import NEEDED
 from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
@@ -42,6 +43,7 @@ class EntitySetup(ABC):
     `buckets` is the number of routes. `needs_spark`: no other engine runs it. `ttl` is the time to live of an instance
     in milliseconds; `revision` says which version of the project's code runs, as far as version control knows.
     `depends_on` is what it is made from. `in_process`: only this process can work with its target, not Spark's tasks.
+    `needed` is the share of documents or rows that have to go into what is to be served.
     """
 
     ref: PartitionRef
@@ -56,6 +58,7 @@ class EntitySetup(ABC):
     revision: Callable[[], str]
     depends_on: tuple[PartitionRef, ...] = ()
     in_process: bool = False
+    needed: float = NEEDED
 
     @property
     def alias(self) -> str:

@@ -111,7 +111,7 @@ def _would_fail_again(
     if not failing:
         return None
     served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
-    verdict = judged(served, listed, failing)
+    verdict = judged(served, listed, failing, setup.needed)
     if verdict.enough:
         return None
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"

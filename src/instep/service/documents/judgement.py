@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
-from instep.domain.refs import PartitionRef
 from instep.domain.replacement import Judged, judged
 from instep.ledger.port import Checkpoint, Ledger
 
@@ -28,16 +27,16 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
         return "the rebuild is empty; what was served stays"
     if state is JobState.FAILED:
         return "every document failed; what was served stays"
-    verdict = _judged(part, checkpoint, ledger, job.part(part.ref))
+    verdict = _judged(setup, part, checkpoint, ledger, job.part(part.ref))
     return None if verdict.enough else f"{verdict}; what was served stays"
 
 
-def _judged(part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
+def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
     counts = status.counts
-    whole = Judged(counts.read - counts.deleted, counts.failed)
+    whole = Judged(counts.read - counts.deleted, counts.failed, needed=setup.needed)
     if whole.enough:
         return whole  # Without reading two manifests, which may be long.
-    return _compared(ledger, part.ref, part.generation, part.instance, checkpoint)
+    return _compared(setup, ledger, part.generation, part.instance, checkpoint)
 
 
 def not_better(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
@@ -48,15 +47,16 @@ def not_better(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, ser
         return _changed(stored, recorded)
     if stored == 0:
         return "it is empty; what was served stays"
-    verdict = _compared(ledger, checkpoint.ref, checkpoint.generation, checkpoint.instance, served)
+    verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)
     return None if verdict.enough else f"{verdict}; what was served stays"
 
 
-def _compared(ledger: Ledger, ref: PartitionRef, generation: str, instance: str, served: Checkpoint) -> Judged:
+def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
     built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
-    failed = {uri: version for uri, version in ledger.failed_versions(ref, generation).items() if uri not in built}
+    versions = ledger.failed_versions(setup.ref, generation)
+    failed = {uri: version for uri, version in versions.items() if uri not in built}
     before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
-    return judged(before, built | failed, failed)
+    return judged(before, built | failed, failed, setup.needed)
 
 
 def _changed(stored: int, recorded: int) -> str:

@@ -80,6 +80,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
         depends_on=upstream_refs(project, PartitionRef(name)),
         in_process=in_process(project.targets[project.target_of(name)]),
+        needed=project.promotion_ratio,
     )
 
 

@@ -24,7 +24,7 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
     if counts.read and counts.failed == counts.read:
         return "every row failed; see `instep failures`"
     checkpoint = ledger.checkpoint(part.ref, part.generation)
-    verdict = Judged(counts.read - counts.deleted, counts.failed, "rows")
+    verdict = Judged(counts.read - counts.deleted, counts.failed, "rows", setup.needed)
     if checkpoint and not verdict.enough:
         return f"{verdict}; what was served stays"
     allowed = bool(job.configuration.get("allow_deletes"))

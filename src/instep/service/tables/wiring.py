@@ -72,6 +72,7 @@ class TableEntities:
             columns=partial(catalog.columns, name),
             tables=partial(catalog.tables, name),
             queue=self._queue(entity),
+            needed=self.project.promotion_ratio,
         )
 
     def _queue(self, entity: TableEntity) -> EntityQueue | None:

@@ -132,6 +132,15 @@ def test_every_phase_says_what_comes_next_and_refuses_what_is_too_early(
     assert "phase      verified" in said(capsys, "queue", "status", "bills")
 
 
+def test_commands_about_entities_point_to_those_about_queues(
+    tables: Tables, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("plan", "run", "status", "worker"):
+        shown = said(capsys, command, code=64)
+        assert "there are no entities in this project, only queues: bills" in shown, command
+        assert "instep queue status bills" in shown
+
+
 def test_an_old_or_unequal_comparison_is_none(
     tables: Tables, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,16 +24,28 @@ def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
     return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
 
 
+class QueuesAlone(UserError):
+    """What was asked for is about entities, and the project has none: that is wrong use (EX_USAGE of sysexits.h)."""
+
+    exit_code = 64
+
+    def __init__(self, queues: Iterable[str]) -> None:
+        first, *others = queues
+        super().__init__(
+            f"there are no entities in this project, only queues: {', '.join([first, *others])}",
+            hint=f"Queues are used by `instep queue …`, such as: instep queue status {first}",
+        )
+
+
 def all_refs(project: Project) -> list[PartitionRef]:
     """The partitions of all entities, as far as their namespaces are declared."""
     return [ref for name in project.entities for ref in _partitions(name, project)]
 
 
 def demanded_refs(project: Project) -> list[PartitionRef]:
-    """The same. Raises `UserError` for a project of queues alone."""
+    """The same. Raises `QueuesAlone` for a project that has none."""
     if not project.entities:
-        queue = next(iter(project.queues))
-        raise UserError("the project declares no entities", hint=f"For its queues: instep queue status {queue}")
+        raise QueuesAlone(project.queues)
     return all_refs(project)
 
 

@@ -7,13 +7,17 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 from tests.web import scene
 from tests.web.browsing import chromium, running_browser
 from tests.web.serving import Site
+
+#: How long a page may take on a busy machine. Nothing waits this long unless it is broken.
+PATIENCE_MS: Final = 60_000
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +25,7 @@ def browser() -> Iterator[Browser]:
     if chromium() is None:
         assert not os.environ.get("CI"), "no Chromium: .ci/run installs it"
         pytest.skip("no Chromium is installed")
+    expect.set_options(timeout=PATIENCE_MS)
     with running_browser() as found:
         yield found
 
@@ -66,7 +71,7 @@ class Watched:
 def watched(browser: Browser, site: Site) -> Iterator[Watched]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(PATIENCE_MS)
     found = Watched(page, site)
     page.on("console", found.on_console)
     page.on("pageerror", lambda error: found.console.append(str(error)))

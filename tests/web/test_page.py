@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_what_failed_is_tried_again_by_who_has_the_token(watched: Watched, folde
     dialog.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     expect(page.get_by_text("What failed is tried again.").first).to_be_visible()
-    expect(row).not_to_be_attached(timeout=60_000)
+    expect(row).not_to_be_attached()
     assert instep.load(folder).failures(["Guide"]) == []
 
 
@@ -91,14 +92,19 @@ def test_the_token_leaves_the_address(watched: Watched) -> None:
 
 def test_a_page_outlives_its_server(watched: Watched, site: Site) -> None:
     watched.expected += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]
-    page = watched.go("/failures")
+    page = watched.go("/wants")
     connection = page.get_by_role("banner").get_by_role("status")
     expect(connection).to_contain_text("live")
+    expect(page.get_by_text("Nobody waits for anything.")).to_be_visible()
     site.end()
     expect(connection).to_contain_text("no server")
-    expect(page.get_by_role("heading", name="Failures")).to_be_visible()
+    expect(page.get_by_text("Nobody waits for anything.")).to_be_visible()
+    # Nothing that there is satisfies it.
+    want = instep.load(site.folder).want(["Letter"], as_of=datetime.now(UTC) + timedelta(days=1), by="ann")
     site.begin()
     expect(connection).to_contain_text("live")
+    expect(page.get_by_role("row", name=want.want.id[:8])).to_contain_text("ann")
+    instep.load(site.folder).cancel_want(want.want.id)
 
 
 WAYS = (

@@ -3,7 +3,8 @@
 
 import { announce, announceProgress } from "./announcer.js";
 import { percent, shortId } from "./format.js";
-import { refreshNow } from "./resource.js";
+import { hasEnded } from "./progress.js";
+import { refreshLive } from "./resource.js";
 import { words } from "./states.js";
 import { change, state } from "./store.js";
 import { token } from "./token.js";
@@ -44,19 +45,22 @@ function take({ channel, seq, at, job, data, error }) {
     else state.live.delete(job);
   });
   if (data) tell(job, data, before);
-  if (job) refreshNow((each) => each.live);
+  if (job) refreshLive();
 }
 
 function tell(job, data, before) {
   const name = `Job ${shortId(job)}`;
   if (before && before.status !== data.status) return announce(`${name} is ${words(data.status)}.`);
   const { totalRecords, successRecords } = data.stats.jobStats;
-  if (totalRecords) announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
+  if (totalRecords && !hasEnded(data.status)) announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
 }
 
-/** Somebody looks at the page again, the network is back, or there is a token now: no need to wait on. */
+/** Somebody looks at the page again, the server is back, or there is a token now: no need to wait on. */
 export function hurry() {
-  if (socket?.readyState !== WebSocket.CLOSED) return;
+  if (state.connection === "live" || socket.readyState === WebSocket.CONNECTING) return;
+  // It may be half open: of a machine that slept, say.
+  socket.onclose = null;
+  socket.close();
   wait = FIRST_WAIT_MS;
   connect();
 }

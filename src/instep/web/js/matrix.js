@@ -41,7 +41,7 @@ function filter() {
   const oninput = (event) => choose("matrix filter", event.target.value);
   return [
     h("label", { class: "unseen", for: "matrix-filter" }, "Namespaces that contain"),
-    h("input", { id: "matrix-filter", type: "search", placeholder: "42/9970", oninput, spellcheck: "false" }),
+    h("input", { id: "matrix-filter", type: "search", placeholder: "42/9970", value: chosen("matrix filter", ""), oninput, spellcheck: "false" }),
   ];
 }
 

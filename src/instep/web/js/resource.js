@@ -4,17 +4,34 @@
 import { get } from "./api.js";
 import { change, state } from "./store.js";
 
-/** Without the live channel, whatever is to be fresh is read so often. */
+/** Without the live channel, what follows jobs is read so often. */
 const POLL_MS = 2_500;
 /** What could not be read is tried again after so long; what the server says is not there, later. */
-const AGAIN_MS = 4_000;
+const AGAIN_MS = 2_000;
 const REFUSED_MS = 30_000;
+/** What took long to be read rests for so many times as long: a job of 50,000 slices must not keep the server busy. */
+const REST = 5;
+/** So many paths are kept. */
+const KEPT = 200;
+
+const UNREAD = { data: null, problem: null, at: 0, took: 0 };
 
 let needs = [];
+let returned = () => {};
+const reading = new Set();
+/** Paths that were asked for while they were read: the answer may be older than the question. */
+const again = new Set();
+/** Paths whose content has changed since it was read. */
+const stale = new Set();
 
-/** `{data, problem, at}` of a path; `data` is the last that was read, even when it could not be read since. */
+/** `how` is called when the server answers again. */
+export function onReturn(how) {
+  returned = how;
+}
+
+/** `{data, problem, at, took}` of a path; `data` is the last that was read, even when it could not be read since. */
 export function resource(path) {
-  return state.read.get(path) ?? { data: null, problem: null, at: 0 };
+  return state.read.get(path) ?? UNREAD;
 }
 
 export function data(path) {
@@ -30,53 +47,67 @@ export function need(wanted) {
 /** Read what is due. */
 export function refresh() {
   if (document.hidden) return;
-  for (const each of needs) if (due(each)) read(each.path);
+  for (const each of needs) if (!reading.has(each.path) && isDue(each)) read(each.path);
 }
 
-/** After an action, or a message of a job: what shows it is read now. */
-export function refreshNow(which = () => true) {
-  if (!document.hidden) needs.filter((each) => which(each) && !isRefused(each.path)).forEach((each) => read(each.path));
+/** After an action: what is in view is read now. */
+export function refreshNow() {
+  if (document.hidden) return;
+  for (const { path } of needs) if (!isRefused(path)) read(path);
 }
 
-/** Whether it is of no use to ask again soon: 404, and the like. */
+/** After a message of a job: what follows jobs is read, as soon as it has rested. */
+export function refreshLive() {
+  for (const { path, live } of needs) if (live) stale.add(path);
+  refresh();
+}
+
+function isDue({ path, every, live }) {
+  const { at, took, problem } = resource(path);
+  const age = Date.now() - at;
+  if (at && age < REST * took) return false;
+  if (isRefused(path)) return age > REFUSED_MS;
+  if (stale.has(path)) return true;
+  if (problem) return age > AGAIN_MS;
+  return age > (live && state.connection !== "live" ? Math.min(POLL_MS, every) : every);
+}
+
+/** Whether it is of no use to ask again soon: what is not there, and the like. */
 function isRefused(path) {
   const { problem, data: before } = resource(path);
   return problem?.status >= 400 && problem.status < 500 && problem.status !== 401 && before === null;
 }
 
-function due({ path, every, live }) {
-  const known = state.read.get(path);
-  if (!known) return true;
-  if (known.problem) return Date.now() - known.at > (isRefused(path) ? REFUSED_MS : AGAIN_MS);
-  const age = live && state.connection !== "live" ? Math.min(POLL_MS, every) : every;
-  return Date.now() - known.at > age;
-}
-
-const reading = new Set();
-const unread = new Set();
-
 async function read(path) {
-  // Asked for again while it is read: once more afterwards, for the answer may be older than the question.
-  if (reading.has(path)) return void unread.add(path);
+  if (reading.has(path)) return void again.add(path);
   reading.add(path);
-  try {
-    keep(path, { data: await get(path), problem: null });
-  } catch (problem) {
-    keep(path, { data: resource(path).data, problem });
-  } finally {
-    reading.delete(path);
-    if (unread.delete(path)) read(path);
-  }
+  stale.delete(path);
+  const began = Date.now();
+  const found = await get(path).then(
+    (answer) => ({ data: answer, problem: null }),
+    (problem) => ({ data: data(path), problem }),
+  );
+  reading.delete(path);
+  keep(path, { ...found, at: Date.now(), took: Date.now() - began });
+  if (again.delete(path)) read(path);
 }
 
 function keep(path, found) {
   change(({ read: all }) => {
-    all.set(path, { ...found, at: Date.now() });
-    const seen = found.data?.seen_at ?? found.data?.items?.[0]?.seen_at;
-    if (seen && !found.problem) state.ahead = seen - Date.now();
-    // What no view needs any more is forgotten in time.
-    if (all.size > 200) all.delete(all.keys().next().value);
-    if (found.problem?.status === 0) state.connection = "away";
-    else if (state.connection === "away") state.connection = "polling";
+    all.set(path, found);
+    // What the view does not need any more is forgotten in time.
+    if (all.size > KEPT) all.delete([...all.keys()].find((each) => !needs.some((need) => need.path === each)));
+    noteServer(found);
   });
+}
+
+/** Whether the server is there, and what its clock says. */
+function noteServer({ data: answer, problem, at }) {
+  const seen = answer?.seen_at ?? answer?.items?.[0]?.seen_at;
+  if (seen && !problem) state.ahead = seen - at;
+  if (problem?.status === 0) state.connection = "away";
+  else if (state.connection === "away") {
+    state.connection = "polling";
+    returned();
+  }
 }

@@ -42,9 +42,11 @@ function searchBox(state) {
       placeholder: "Search the indexes",
       autocomplete: "off",
       "aria-keyshortcuts": "/",
-      // Also when one comes by a link, but not while one is writing.
+      // What is searched for, also when one comes by a link; what is being written stays.
       drawn: (input) => {
-        if (state.route.name === "search" && document.activeElement !== input) input.value = state.route.query.get("q") ?? "";
+        const query = state.route.name === "search" ? (state.route.query.get("q") ?? "") : "";
+        if (input.dataset.shown === query) return;
+        input.value = input.dataset.shown = query;
       },
     }),
   );

@@ -202,6 +202,7 @@ class Simulation:
             revision=lambda: "simulated",
             depends_on=tuple(self._refs[each] for each in self._relations.upstream.get(name, ())),
             needed=self.needed,
+            samples=0,  # The target has no chunks that could be read back.
         )
 
     def context(self, process: Process) -> Context:

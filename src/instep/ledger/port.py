@@ -433,6 +433,11 @@ class Ledger(Figured, Holds, Pages, Protocol):
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         """One entry of an instance, however many there are."""
 
+    def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+        """Some entries of an instance, however many there are: for each of these ids the next one from there on, if
+        there is one. Each entry once, by their ids.
+        """
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         """Documents, rows (chunks) and bytes of an instance."""
 

@@ -50,6 +50,18 @@ class Documents(Fixtures):
         assert ledger.document(part.instance, "doc_9999") is None
         assert ledger.document("another", next(iter(entries.values())).document_id) is None
 
+    def test_some_documents_are_found_by_ids_that_need_not_be_there(self, ledger: Ledger) -> None:
+        part = self._run(ledger, "first", outcome)
+
+        def found(*ids: str) -> list[str]:
+            return [each.document_id for each in ledger.sampled(part.instance, ids)]
+
+        assert found("doc_0000") == found("", "doc_") == ["doc_0000"]
+        assert found("doc_00005", "doc_0", "doc_0001") == ["doc_0000", "doc_0001"]
+        assert found("doc_0002", "e") == found() == []
+        assert ledger.sampled("another", ["doc_0000"]) == []
+        assert ledger.sampled(part.instance, ["doc_0001"]) == [ledger.document(part.instance, "doc_0001")]
+
     def test_documents_over_a_size_or_a_number_of_chunks(self, ledger: Ledger) -> None:
         part = self._run(ledger, "first", outcome)
         first, second = sorted(ledger.manifest(part.instance).values(), key=lambda each: each.size)

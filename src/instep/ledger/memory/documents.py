@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from instep.domain.jobs import JobPart
@@ -63,6 +64,13 @@ def forget_unserved(tables: Tables, part: JobPart) -> None:
 
 def manifest(tables: Tables, instance: str) -> dict[str, ManifestEntry]:
     return {entry.uri: entry for entry in tables.documents.get(instance, {}).values()}
+
+
+def sampled(tables: Tables, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+    entries = tables.documents.get(instance, {})
+    known = sorted(entries)
+    places = sorted({bisect_left(known, each) for each in ids})
+    return [entries[known[place]] for place in places if place < len(known)]
 
 
 def totals(tables: Tables, instance: str) -> tuple[int, int, int]:

@@ -311,6 +311,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return self._tables.documents.get(instance, {}).get(document_id)
 
+    def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+        with self._lock:
+            return documents.sampled(self._tables, instance, ids)
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         with self._lock:
             return documents.totals(self._tables, instance)

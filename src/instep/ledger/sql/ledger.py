@@ -292,6 +292,9 @@ class SqlLedger(HoldingLedger):
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         return self._read(lambda tx: manifest.entry(tx, instance, document_id))
 
+    def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+        return self._read(lambda tx: manifest.sampled(tx, instance, ids))
+
     def totals(self, instance: str) -> tuple[int, int, int]:
         return self._read(lambda tx: manifest.totals(tx, instance))
 

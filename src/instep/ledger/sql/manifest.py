@@ -114,6 +114,18 @@ def entry(tx: Transaction, instance: str, document_id: str) -> ManifestEntry | N
     return None if row is None else ManifestEntry._make(row)
 
 
+def sampled(tx: Transaction, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
+    columns = [documents.c[name] for name in ManifestEntry._fields]
+    found: dict[str, ManifestEntry] = {}
+    for each in ids:
+        following = (documents.c.instance == instance, documents.c.document_id >= each)
+        first = select(*columns).where(*following).order_by(documents.c.document_id).limit(1)
+        row = tx.connection.execute(first).one_or_none()
+        if row is not None:
+            found[row.document_id] = ManifestEntry._make(row)
+    return [found[each] for each in sorted(found)]
+
+
 def totals(tx: Transaction, instance: str) -> tuple[int, int, int]:
     sums = select(func.count(), func.sum(documents.c.chunks), func.sum(documents.c.size))
     count, rows, size = tx.connection.execute(sums.where(documents.c.instance == instance)).one()

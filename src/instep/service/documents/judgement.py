@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.replacement import Judged, judged
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.documents import sampling
 
 if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
@@ -18,8 +19,9 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     stored = setup.target.rows(part.physical)
     if stored != recorded:
         return _changed(stored, recorded)
-    if not part.fresh:
-        return None
+    unlike = sampling.not_as_recorded(setup, part, ledger) if part.fresh else None
+    if unlike or not part.fresh:
+        return unlike
     checkpoint = ledger.checkpoint(part.ref, part.generation)
     if checkpoint is None:
         return None

@@ -16,6 +16,7 @@ from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.documents import changes, checks, judgement, meanwhile, provenance, repairing
 from instep.service.documents.limits import oversized_notes
+from instep.service.documents.sampling import SAMPLES
 from instep.service.question import Found, Kind, Question
 from instep.service.setup import EntitySetup, Size
 from instep.sources.port import DocumentSource
@@ -25,7 +26,7 @@ from instep.targets.port import DocumentTarget
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(EntitySetup):
     """`programs` builds what a wave of a part runs, reading a target as of a base version. `rehearsal` tries the
-    transform, if there is one, and says what it does.
+    transform, if there is one, and says what it does. `samples` of its documents are read back before they are served.
     """
 
     target: DocumentTarget
@@ -37,6 +38,7 @@ class DocumentSetup(EntitySetup):
     programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
+    samples: int = SAMPLES
 
     @property
     def unit(self) -> str:

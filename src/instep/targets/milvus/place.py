@@ -66,6 +66,11 @@ class Place:
         return "://" in self.uri
 
     @property
+    def is_lite(self) -> bool:
+        """Milvus Lite, in this process or as a server."""
+        return not self.remote or str(self.call("get_server_version")).startswith("milvus_lite")
+
+    @property
     def shown(self) -> str:
         """Without secrets."""
         parts = urlsplit(self.uri)

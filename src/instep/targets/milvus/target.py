@@ -100,9 +100,11 @@ class MilvusTarget:
         return self._journal(physical).committed(since, slice_ids)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
-        """A server indexes what was written by itself, in time. Milvus Lite does when it is told to."""
+        """A server indexes what was written by itself, in time. Milvus Lite does when it is told to: before, it looks
+        at every row for whatever it is asked (11,500 rows: 2.6 seconds, and 0.2 afterwards).
+        """
         with self._place.alone():
-            if full or not self._place.remote:
+            if full or self._place.is_lite:
                 self._place.call("flush", names.collection(physical))
             if full:
                 self._place.call("compact", names.collection(physical))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from instep.clickhouse.place import Place
-from instep.clickhouse.session import quoted
+from instep.clickhouse.session import quoted, records
 from instep.domain.pending import QueueSpec
 from instep.pending.clickhouse import cleaning
 from instep.pending.clickhouse.store import ClickHousePending
@@ -44,13 +45,28 @@ class ClickHouseTables(UserTables):
                 f"CREATE TABLE {quoted(table)} ({key} Int64, {state} String) ENGINE = ReplacingMergeTree ORDER BY {key}"
             )
 
+    def drop(self) -> None:
+        """Everything, and views first: what they feed could not be written any more."""
+        everything = "SELECT name FROM system.tables WHERE database = 'default' ORDER BY engine != 'MaterializedView'"
+        with Place.of(self.uri).session() as session:
+            for each in records(session, everything):
+                session.command(f"DROP TABLE {quoted(each['name'])} SYNC")
+
     def open(self, spec: QueueSpec) -> PendingStore:
         return ClickHousePending(self.uri, spec)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: opening one takes longer than what most tests do in it."""
+    return tmp_path_factory.mktemp("clickhouse")
+
+
 @pytest.fixture
-def tables(tmp_path: Path) -> ClickHouseTables:
-    return ClickHouseTables(str(tmp_path))
+def tables(folder: Path) -> Iterator[ClickHouseTables]:
+    made = ClickHouseTables(str(folder))
+    yield made
+    made.drop()
 
 
 class TestClickHouse(PendingContract):

@@ -46,6 +46,8 @@ class _Engine:
     users: int = 0
     lock: IO[bytes] | None = None
     keeper: Any = None
+    #: Connections that nobody uses just now: to open one takes as long as a short answer.
+    idle: list[Any] = field(default_factory=list)
     since: float = 0.0
     uses: int = 0
     watched: bool = False
@@ -62,6 +64,8 @@ class _Engine:
     def close(self) -> None:
         if self.folder is not None:
             assert self.lock is not None
+            while self.idle:
+                self.idle.pop().close()
             self.keeper.close()
             self.lock.close()
             self.lock = self.folder = self.keeper = None
@@ -97,10 +101,26 @@ def session(folder: Path, *, alone: bool) -> Iterator[EmbeddedSession]:
     with _WRITING if alone else contextlib.nullcontext():
         _enter(folder)
         try:
-            with contextlib.closing(_connect(folder)) as connection:
+            with _connection(folder) as connection:
                 yield EmbeddedSession(connection, folder)
         finally:
             _leave()
+
+
+@contextlib.contextmanager
+def _connection(folder: Path) -> Iterator[Any]:
+    """Used again by the next, unless something failed: nobody knows what it is in the middle of then."""
+    with _ENGINE.turn:
+        connection = _ENGINE.idle.pop() if _ENGINE.idle else None
+    if connection is None:
+        connection = _connect(folder)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    with _ENGINE.turn:
+        _ENGINE.idle.append(connection)
 
 
 def _connect(folder: Path) -> Any:
@@ -225,8 +245,10 @@ class EmbeddedSession:
         import pyarrow as pa
 
         also = f", {self._settings}" if self._settings else ""
-        answer = self._query(f"{sql} SETTINGS output_format_arrow_string_as_string = 0{also}", parameters).bytes()
-        return pa.ipc.open_file(pa.py_buffer(answer)).read_all()
+        sql += f" SETTINGS output_format_arrow_string_as_string = 0{also}"
+        # Without the footer that a file has: short answers are quicker.
+        answer = self._query(sql, parameters, "ArrowStream").bytes()
+        return pa.ipc.open_stream(pa.py_buffer(answer)).read_all()
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
         sql += f" SETTINGS output_format_arrow_string_as_string = 0, max_block_size = {block_rows:d}"
@@ -255,9 +277,9 @@ class EmbeddedSession:
         rows = " UNION ALL ".join(f"SELECT * FROM {each}" for each in files)  # noqa: S608 - what is in there is quoted
         self._query(sql.replace(STAGED, f"({rows})"), parameters)
 
-    def _query(self, sql: str, parameters: dict[str, Any]) -> Any:
+    def _query(self, sql: str, parameters: dict[str, Any], form: str = "Arrow") -> Any:
         with self._explained():
-            return self._connection.query(sql, "Arrow", params=_all_bound(parameters))
+            return self._connection.query(sql, form, params=_all_bound(parameters))
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

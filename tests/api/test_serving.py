@@ -69,6 +69,7 @@ def test_a_job_is_done_by_a_worker_of_the_server_which_ctrl_c_ends(folder: Path)
         assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_a_token_that_is_given_is_not_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "token").write_text(f"{GIVEN}\n")
     monkeypatch.setenv("INSTEP_TOKEN", "another-that-is-passed-over")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -159,6 +160,21 @@ def test_a_server_that_is_away_is_no_fault_of_the_user(tables: PostgresTables) -
     with pytest.raises(Transient) as away:
         store.exists()
     assert tables.server.password not in str(away.value)
+
+
+def test_offers_that_are_not_settled_are_passed_over_in_the_index(tables: PostgresTables) -> None:
+    """None of their rows is fetched, and none is confirmed."""
+    store = created(tables)
+    tables.played(range(1, 2_001))
+    tables.played(range(2_001, 5_001), at=START + timedelta(days=1))
+    tables.run("ANALYZE")
+    ask = Ask(10, settled=START)
+    with tables.connect() as connection:
+        found = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {store.read_statement(ask)}").fetchall()
+    plan = [str(line) for (line,) in found]
+    assert any("Index Cond: (COALESCE(event_time" in line for line in plan), plan
+    assert not any("Rows Removed by Filter" in line for line in plan), plan
+    assert read(store, ask) == list(range(2_000, 1_990, -1))
 
 
 def test_tables_may_have_partitions(tables: PostgresTables) -> None:

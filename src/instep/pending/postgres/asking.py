@@ -26,8 +26,7 @@ def offers(layout: Layout, ask: Ask, *, settled: bool = True) -> str:
     time = f"CASE WHEN event_time {_MOMENTS} THEN event_time END" if layout.event_time else "NULL::timestamptz"
     wanted = [*_beyond(layout, "_offer.key", ask.after)]
     if until and layout.event_time:
-        # Without one, its source row may be on the way.
-        wanted.append(f"(event_time <= {moment(until)} OR event_time IS NULL)")
+        wanted.append(f"{layout.settling} <= {moment(until)}")
     if ask.participants and layout.spec.participants:
         wanted.append(f"participants && {numbers(list(ask.participants))}")
     unsettled = f" WHEN {layout.present('_page.key')} THEN 'unsettled'" if until and layout.event_time else ""

@@ -34,7 +34,9 @@ def tables(layout: Layout) -> list[str]:
     )
     made = [
         f"CREATE TABLE IF NOT EXISTS {layout.offers} (key bigint NOT NULL, version bigint GENERATED ALWAYS AS IDENTITY,"
-        f" event_time timestamptz{participants}, absent_since xid8, PRIMARY KEY (key, version)) WITH ({upkeep})",
+        f" event_time timestamptz{participants}, absent_since xid8) WITH ({upkeep})",
+        f"CREATE UNIQUE INDEX IF NOT EXISTS {quoted(layout.own('reading'))} ON {layout.offers}"
+        f" (key, version, {layout.settling})",
         f"CREATE TABLE IF NOT EXISTS {layout.acks} (key bigint PRIMARY KEY)",
         f"CREATE TABLE IF NOT EXISTS {layout.words} (name text PRIMARY KEY, value text NOT NULL)",
         f"INSERT INTO {layout.words} VALUES ('', {literal(layout.declared())}) ON CONFLICT DO NOTHING",

@@ -93,6 +93,14 @@ class Layout:
         expression = self.spec.source.event_time
         return None if expression is None else f"{held(expression)}::timestamptz"
 
+    @property
+    def settling(self) -> str:
+        """When an offer begins to count its settle time. In the index by which offers are read, so that those that are
+        not settled yet are passed over there, and their rows are not fetched. Without a time, its source row may be on
+        the way.
+        """
+        return "coalesce(event_time, '-infinity')"
+
     def between(self, column: str, keys: KeyRange | None = None) -> str:
         keys = keys or self.spec.keys
         return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"

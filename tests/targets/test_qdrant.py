@@ -64,6 +64,16 @@ def target(quick_path: Path) -> QdrantTarget:
     return made
 
 
+def test_an_index_that_was_dropped_in_part_is_swept(target: QdrantTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeCollections, "drop", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            target.drop("D__1")
+    assert target.leftovers("D", idle_seconds=3600) == ["D__1"]
+    target.drop("D__1")
+    assert target.leftovers("D", idle_seconds=3600) == []
+
+
 def test_ids_never_change() -> None:
     """Whoever changes them stores every chunk a second time."""
     assert point_id("") == "8fd6a1b8-dce9-5cb1-a0cf-4aeaba5e802f"

@@ -23,6 +23,7 @@ from instep.targets.opensearch.pressure import Pace
 from instep.targets.opensearch.target import OpenSearchTarget
 from tests.doubles.troubled_server import TroubledServer
 from tests.e2e import corpus, truth
+from tests.e2e.rebuilding import rebuilt_while_it_changes
 from tests.targets.opensearch.conftest import forget_all
 
 ALIAS = "Document"
@@ -106,3 +107,10 @@ def test_a_server_that_stays_away_ends_the_run_and_the_next_one_goes_on(
         (resumed,) = instep.load(root).run()
     assert (resumed.counts.read, resumed.counts.failed, len(instep.load(root).jobs())) == (30, 0, 1)
     assert truth.difference(truth.expected(docs), content(target)) == ""
+
+
+def test_changes_during_a_rebuild_are_served_before_and_after(
+    target: OpenSearchTarget, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = declare(docs, target.uri)
+    rebuilt_while_it_changes(root, docs, OpenSearchTarget, lambda: content(target), monkeypatch)

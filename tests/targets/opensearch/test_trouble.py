@@ -13,6 +13,7 @@ from instep.errors import Fenced, Transient, UserError
 from instep.targets.opensearch import bulk as module
 from instep.targets.opensearch.bulk import Bulk
 from instep.targets.opensearch.connection import Connection
+from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.items import deletes, upserts
 from instep.targets.opensearch.names import coded, decoded
 from instep.targets.opensearch.pressure import Pace
@@ -145,6 +146,18 @@ def test_an_index_is_built_without_replicas_and_served_with_them(target: OpenSea
     assert settings() == ("-1", None)
     target.maintain(INDEX)
     assert settings() == (None, "0-1")
+
+
+def test_an_index_that_was_dropped_in_part_is_swept(target: OpenSearchTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(target, INDEX, {"a": ["one"]}, epoch=1, attempt="1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Indexes, "drop", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            target.drop(INDEX)
+    assert not target.exists(INDEX)
+    assert target.leftovers("Trouble", idle_seconds=3600) == [INDEX]
+    target.drop(INDEX)
+    assert target.leftovers("Trouble", idle_seconds=3600) == []
 
 
 def test_a_pace_halves_and_recovers() -> None:

@@ -131,9 +131,9 @@ class OpenSearchTarget:
         ]
 
     def drop(self, physical: str) -> None:
-        checked_name(physical)
-        self.indexes.drop(physical)
+        """What is known of it goes first: an index that is left then is swept, however young it is."""
         self._journal(physical).log.drop()
+        self.indexes.drop(physical)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

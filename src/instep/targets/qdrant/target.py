@@ -131,9 +131,9 @@ class QdrantTarget:
         ]
 
     def drop(self, physical: str) -> None:
-        checked_name(physical)
-        self.collections.drop(physical)
+        """What is known of it goes first: a collection that is left then is swept, however young it is."""
         self._journal(physical).log.drop()
+        self.collections.drop(physical)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -44,6 +44,8 @@ def test_jobs_are_shown_as_they_go_without_a_reload(watched: Watched, ledger: Le
     expect(cells).to_have_attribute("aria-valuetext", "slice 40 of 40, waiting")
     expect(page.get_by_text("Letter, slice 39")).to_be_visible()
     job.complete([*held, *job.claim(7)])
+    expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
+    expect(cells).to_be_focused()
     job.end()
     page.get_by_role("link", name="Jobs").click()
     row = page.get_by_role("row", name="1f0c2a9e")
@@ -62,6 +64,19 @@ def test_search_finds_and_tells_where_a_hit_comes_from(watched: Watched) -> None
     expect(hit.locator("mark", has_text="cream")).to_be_visible()
     hit.get_by_text("Where it comes from").click()
     expect(hit.get_by_text("first build")).to_be_visible()
+
+
+def test_arrow_keys_walk_the_matrix(watched: Watched) -> None:
+    page = watched.go("/status")
+    expect(page.get_by_role("heading", name="Entities")).to_be_visible()
+    cells = page.get_by_role("grid").get_by_role("link")
+    expect(cells).to_have_count(6)
+    cells.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(cells.nth(3)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Issue@")
 
 
 def test_what_failed_is_tried_again_by_who_has_the_token(watched: Watched, folder: Path) -> None:

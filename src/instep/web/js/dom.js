@@ -59,6 +59,7 @@ function patchChildren(parent, children) {
 function take(child, keyed, rest) {
   if (child.key !== undefined) {
     const found = keyed.get(child.key);
+    keyed.delete(child.key);
     return found?.[SEEN].tag === child.tag ? found : undefined;
   }
   const place = rest.findIndex((each) => each[SEEN]?.tag === child.tag);

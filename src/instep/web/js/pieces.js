@@ -13,10 +13,11 @@ export function view(title, aside, ...content) {
   ];
 }
 
+/** Known by its title: when another comes before it, what is inside keeps the focus. */
 export function section(title, aside, ...content) {
   return h(
     "section",
-    { "aria-label": typeof title === "string" ? title : undefined },
+    { key: title, "aria-label": title },
     h("div", { class: "head" }, h("h2", null, title), aside ? h("div", { class: "aside" }, aside) : null),
     content,
   );

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 #: `status 429` and the like: answered without a word to the server; `unheard`: hung up before it heard of it; `lost`:
 #: it did what was asked, and the answer got lost; `short`: its answer lacks the last item; `half`: every second item
-#: is turned away with 429; `shut 4`: this request and three more, of whatever kind, are unheard; `shut`: so are all from
-#: now on, until it is opened; `fine`: nothing goes wrong.
+#: is turned away with 429; `shut 4`: this request and three more, of whatever kind, are unheard; `shut`: so are all
+#: from now on, until it is opened; `fine`: nothing goes wrong.
 Trouble = str
 
 

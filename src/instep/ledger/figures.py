@@ -56,4 +56,4 @@ class Figured(Protocol):
     """A part of `port.Ledger`."""
 
     def figures(self) -> Figures:
-        """It costs as much as there are slices in open jobs, leases in all, and failures; not what there is of history."""
+        """It costs what there is of slices in open jobs, of leases and of failures; nothing for history."""

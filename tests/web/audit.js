@@ -22,7 +22,8 @@ function audit() {
   const found = [];
   if (root.scrollWidth > innerWidth) found.push(`it is ${root.scrollWidth} wide`);
   if (document.querySelectorAll("h1").length !== 1) found.push("not one heading");
-  for (const each of document.querySelectorAll(CONTROLS)) if (shown(each) && !nameOf(each)) found.push(`no name: ${each.outerHTML.slice(0, 120)}`);
+  for (const each of document.querySelectorAll(CONTROLS))
+    if (shown(each) && !nameOf(each)) found.push(`no name: ${each.outerHTML.slice(0, 120)}`);
   return found.concat(pale());
 }
 
@@ -39,7 +40,8 @@ function pale() {
   const found = new Set();
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !shown(element) || element.closest(".unseen, .skip, noscript, script")) continue;
+    if (!walker.currentNode.data.trim() || !shown(element) || element.closest(".unseen, .skip, noscript, script"))
+      continue;
     const style = getComputedStyle(element);
     const ink = colour(element instanceof SVGElement ? style.fill : style.color);
     const contrast = ratio(ink, ground(element));

@@ -41,7 +41,8 @@ function tell(text, bad) {
   announce(text);
   const notice = { text, bad };
   change(() => void (state.notice = notice));
-  if (!bad) setTimeout(() => change(() => void (state.notice = state.notice === notice ? null : state.notice)), TOLD_MS);
+  if (!bad)
+    setTimeout(() => change(() => void (state.notice = state.notice === notice ? null : state.notice)), TOLD_MS);
 }
 
 export function isBusy(name) {

@@ -36,7 +36,10 @@ async function ask(method, path, body) {
     const signal = AbortSignal.timeout(PATIENCE_MS);
     response = await fetch(path, { method, headers, signal, cache: "no-store", body: body && JSON.stringify(body) });
   } catch (error) {
-    throw new Problem(0, error.name === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.");
+    throw new Problem(
+      0,
+      error.name === "TimeoutError" ? "The server does not answer." : "The server cannot be reached.",
+    );
   }
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw problemOf(response.status, answer);

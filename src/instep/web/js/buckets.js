@@ -28,7 +28,11 @@ function one(each, problem) {
   const mean = rows / each.buckets.length;
   return section(
     `Buckets${each.generation ? ` of ${each.generation}` : ""}`,
-    h("span", { class: "soft" }, `${count(each.buckets.length)} buckets, ${count(Math.round(mean))} rows each in the mean`),
+    h(
+      "span",
+      { class: "soft" },
+      `${count(each.buckets.length)} buckets, ${count(Math.round(mean))} rows each in the mean`,
+    ),
     problemNote(problem),
     each.warnings.map(warning),
     rows ? bars(each.buckets, mean) : empty("No rows are in them yet."),
@@ -46,7 +50,14 @@ function bars(buckets, mean) {
     { class: "chart" },
     svg(
       "svg",
-      { class: "bars", width: end, height: ground + BELOW, viewBox: `0 0 ${end} ${ground + BELOW}`, role: "img", "aria-label": spoken(buckets, mean) },
+      {
+        class: "bars",
+        width: end,
+        height: ground + BELOW,
+        viewBox: `0 0 ${end} ${ground + BELOW}`,
+        role: "img",
+        "aria-label": spoken(buckets, mean),
+      },
       buckets.map((each, place) => bar(each, { x: place * step, step, y, ground, mean })),
       svg("path", { key: "mean", class: "mean", d: `M0 ${y(mean)}H${end}` }),
       svg("path", { key: "ground", class: "ground", d: `M0 ${ground + 0.5}H${end}` }),
@@ -63,7 +74,9 @@ function bar(each, { x, step, y, ground, mean }) {
     svg("title", null, `bucket ${each.bucket}: ${count(each.documents)} documents, ${count(each.rows)} rows`),
     svg("rect", { class: skewed ? "fill-bad" : "fill-done", x, y: y(each.rows), width, height: ground - y(each.rows) }),
     each.pending ? svg("rect", { class: "fill-work", x, y: ground - 3, width, height: 3 }) : null,
-    skewed ? svg("text", { class: "times", x: x + step / 2, y: y(each.rows) - 4 }, `${(each.rows / mean).toFixed(1)}×`) : null,
+    skewed
+      ? svg("text", { class: "times", x: x + step / 2, y: y(each.rows) - 4 }, `${(each.rows / mean).toFixed(1)}×`)
+      : null,
     step < NUMBERED ? null : svg("text", { x: x + step / 2, y: ground + BELOW - 3 }, String(each.bucket)),
     svg("rect", { class: "clear", x, y: 0, width: step, height: ground }),
   );
@@ -76,7 +89,10 @@ function spoken(buckets, mean) {
 }
 
 function numbers(buckets) {
-  const columns = ["bucket", "documents", "rows", "size", "changes waiting", "mean latency", "longest"].map((name) => ({ name, number: true }));
+  const columns = ["bucket", "documents", "rows", "size", "changes waiting", "mean latency", "longest"].map((name) => ({
+    name,
+    number: true,
+  }));
   const seconds = (milliseconds) => duration(milliseconds === null ? null : milliseconds / 1000);
   const rows = buckets.map((each) => ({
     key: each.bucket,

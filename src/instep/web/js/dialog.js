@@ -31,12 +31,7 @@ export function dialogView(title, send, buttons, ...content) {
       { onsubmit: submit, novalidate: true },
       h("h2", { id: "dialog-title" }, title),
       content,
-      h(
-        "div",
-        { class: "buttons" },
-        h("button", { type: "button", onclick: closeDialog }, "Close"),
-        buttons,
-      ),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: closeDialog }, "Close"), buttons),
     ),
   );
 }

@@ -63,8 +63,23 @@ function list(items) {
       each.stage,
       h("span", { class: "reason" }, each.reason),
       count(each.attempts),
-      [moment(each.failed_at), " ", h("a", { href: link("jobs", each.job_id), title: "The job that met it" }, h("code", null, shortId(each.job_id)))],
+      [
+        moment(each.failed_at),
+        " ",
+        h(
+          "a",
+          { href: link("jobs", each.job_id), title: "The job that met it" },
+          h("code", null, shortId(each.job_id)),
+        ),
+      ],
     ],
   }));
-  return [h("p", { class: "soft" }, `${amount(items.length, "failure")} shown, the newest first. They are tried again when their source changes.`), table("Failures", columns, rows)];
+  return [
+    h(
+      "p",
+      { class: "soft" },
+      `${amount(items.length, "failure")} shown, the newest first. They are tried again when their source changes.`,
+    ),
+    table("Failures", columns, rows),
+  ];
 }

@@ -103,5 +103,10 @@ function frame(context, index, { cell, row }, colour) {
 /** The colours of this moment's scheme. A canvas cannot read the style sheet's variables itself. */
 function paletteOf(canvas) {
   const style = getComputedStyle(canvas);
-  return Object.fromEntries(["done", "work", "wait", "warn", "bad", "off", "unknown", "paper", "ink"].map((name) => [name, style.getPropertyValue(`--${name}`)]));
+  return Object.fromEntries(
+    ["done", "work", "wait", "warn", "bad", "off", "unknown", "paper", "ink"].map((name) => [
+      name,
+      style.getPropertyValue(`--${name}`),
+    ]),
+  );
 }

@@ -15,7 +15,10 @@ import { workersTable } from "./workers.js";
 const pathOf = (id) => `/api/jobs/${encodeURIComponent(id)}`;
 
 export function needs({ argument }) {
-  return [{ path: pathOf(argument), every: 15_000, live: true }, ...slicesNeeds(argument, resource(pathOf(argument)).data)];
+  return [
+    { path: pathOf(argument), every: 15_000, live: true },
+    ...slicesNeeds(argument, resource(pathOf(argument)).data),
+  ];
 }
 
 export function jobView({ argument }) {
@@ -70,11 +73,17 @@ function partsSection(job) {
       part.error ?? "",
     ],
   }));
-  return section("Entities", null, table("What the job does for each entity", ["entity", "state", ...numbers, ""], rows));
+  return section(
+    "Entities",
+    null,
+    table("What the job does for each entity", ["entity", "state", ...numbers, ""], rows),
+  );
 }
 
 function configuration(job) {
-  const asked = Object.entries(job.configuration).filter(([, value]) => value !== null && value !== false && value !== "");
+  const asked = Object.entries(job.configuration).filter(
+    ([, value]) => value !== null && value !== false && value !== "",
+  );
   return section(
     "Asked for",
     null,

@@ -28,5 +28,7 @@ function said(job, answer) {
 /** A retry is a job of its own, or wants that workers take up. */
 function saidRetry(job, answer) {
   if (answer.job) location.hash = link("jobs", answer.job);
-  return answer.wants.length ? `What failed in job ${shortId(job.id)} is tried again.` : `Nothing failed in job ${shortId(job.id)}.`;
+  return answer.wants.length
+    ? `What failed in job ${shortId(job.id)} is tried again.`
+    : `Nothing failed in job ${shortId(job.id)}.`;
 }

@@ -28,7 +28,15 @@ export function jobsView() {
 
 function running(open) {
   if (!open.length) return section("Now", null, empty("Nothing runs."));
-  return section("Now", null, h("ul", { class: "cards" }, open.map(([job, how]) => h("li", { key: job.id }, card(job, how)))));
+  return section(
+    "Now",
+    null,
+    h(
+      "ul",
+      { class: "cards" },
+      open.map(([job, how]) => h("li", { key: job.id }, card(job, how))),
+    ),
+  );
 }
 
 function card(job, how) {
@@ -43,7 +51,11 @@ function card(job, how) {
     ),
     progress(`Job ${shortId(job.id)}`, how.share, progressText(how), look(how.state)),
     progressLine(how),
-    h("p", { class: "soft" }, waits(job, how) ?? [slicesText(how.slices), " · began ", moment(job.started_at ?? job.created_at)]),
+    h(
+      "p",
+      { class: "soft" },
+      waits(job, how) ?? [slicesText(how.slices), " · began ", moment(job.started_at ?? job.created_at)],
+    ),
     errorNote(job, how),
   );
 }
@@ -51,7 +63,9 @@ function card(job, how) {
 /** Why a job failed; that one was stopped, and why, is no error. */
 export function errorNote(job, how) {
   if (!job.error) return null;
-  return ["STOPPING", "STOPPED"].includes(how.state) ? h("p", { class: "soft" }, job.error) : h("p", { class: "error" }, job.error);
+  return ["STOPPING", "STOPPED"].includes(how.state)
+    ? h("p", { class: "soft" }, job.error)
+    : h("p", { class: "error" }, job.error);
 }
 
 /** What a job that nobody works on waits for. */
@@ -63,8 +77,14 @@ export function waits(job, how) {
 function earlier(ended) {
   if (!ended.length) return section("Before", null, empty("No job has ended yet."));
   const columns = [
-    "job", "state", "entities", "slices",
-    { name: "done", number: true }, { name: "failed", number: true }, { name: "time", number: true }, "ended",
+    "job",
+    "state",
+    "entities",
+    "slices",
+    { name: "done", number: true },
+    { name: "failed", number: true },
+    { name: "time", number: true },
+    "ended",
   ];
   const rows = ended.map(([job, how]) => ({
     key: job.id,

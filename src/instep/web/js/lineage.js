@@ -22,8 +22,11 @@ export function lineageSection({ data, problem }) {
 /** Nodes with their layers (0 is the instance asked for, inputs before it, users after it), and edges. */
 function graphOf(data) {
   const nodes = new Map(data.nodes.map(({ uuid, instance }) => [uuid, { uuid, instance, layer: null }]));
-  for (const user of data.users) if (!nodes.has(user.uuid)) nodes.set(user.uuid, { uuid: user.uuid, instance: user, layer: null });
-  const used = data.users.flatMap((user) => user.inputs.map((input) => ({ from: user.uuid, to: input, link: "input" })));
+  for (const user of data.users)
+    if (!nodes.has(user.uuid)) nodes.set(user.uuid, { uuid: user.uuid, instance: user, layer: null });
+  const used = data.users.flatMap((user) =>
+    user.inputs.map((input) => ({ from: user.uuid, to: input, link: "input" })),
+  );
   const edges = unique([...data.edges, ...used]).filter((each) => nodes.has(each.from) && nodes.has(each.to));
   const inputs = edges.filter((each) => each.link === "input");
   walk(nodes, data.instance, 0, -1, (uuid) => inputs.filter((each) => each.from === uuid).map((each) => each.to));
@@ -73,8 +76,10 @@ function layout(nodes) {
       places.set(node.uuid, { x: x + 1, y: y + 1 });
     }
   }
-  const width = 2 + (across ? order.length * (WIDTH + GAP_ALONG) - GAP_ALONG : most * (WIDTH + GAP_ACROSS) - GAP_ACROSS);
-  const height = 2 + (across ? most * (HEIGHT + GAP_ACROSS) - GAP_ACROSS : order.length * (HEIGHT + GAP_ALONG / 2) - GAP_ALONG / 2);
+  const width =
+    2 + (across ? order.length * (WIDTH + GAP_ALONG) - GAP_ALONG : most * (WIDTH + GAP_ACROSS) - GAP_ACROSS);
+  const height =
+    2 + (across ? most * (HEIGHT + GAP_ACROSS) - GAP_ACROSS : order.length * (HEIGHT + GAP_ALONG / 2) - GAP_ALONG / 2);
   return { places, width, height, across };
 }
 
@@ -90,11 +95,17 @@ function edgeLine({ from, to, link: kind }, places, across) {
   }
   if (!across) {
     const [x1, y1, x2, y2] = [one.x + WIDTH / 2, one.y + HEIGHT, other.x + WIDTH / 2, other.y];
-    const line = svg("path", { class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+    const line = svg("path", {
+      class: "edge",
+      d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}`,
+    });
     return svg("g", { key }, line, svg("path", { class: "arrow", d: `M${x2} ${y2}l-4 -7h8z` }));
   }
   const [x1, y1, x2, y2] = [one.x + WIDTH, one.y + HEIGHT / 2, other.x, other.y + HEIGHT / 2];
-  const line = svg("path", { class: "edge", d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}` });
+  const line = svg("path", {
+    class: "edge",
+    d: `M${x1} ${y1}C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`,
+  });
   return svg("g", { key }, line, svg("path", { class: "arrow", d: `M${x2} ${y2}l-7 -4v8z` }));
 }
 
@@ -104,12 +115,24 @@ function box({ uuid, instance }, { x, y }, isRoot) {
   const pick = instance ? () => choose(`instance ${instance.ref}`, uuid) : null;
   const content = [
     svg("rect", { class: "box", x, y, width: WIDTH, height: HEIGHT, rx: 4 }),
-    svg("rect", { class: instance ? `fill-${look(instanceState(instance))}` : "fill-wait", x, y, width: 4, height: HEIGHT }),
+    svg("rect", {
+      class: instance ? `fill-${look(instanceState(instance))}` : "fill-wait",
+      x,
+      y,
+      width: 4,
+      height: HEIGHT,
+    }),
     svg("text", { x: x + 14, y: y + 19, class: "name" }, clipped(name)),
     svg("text", { x: x + 14, y: y + 36, class: "soft" }, `${shortId(uuid)} · ${said}`),
   ];
-  const properties = { key: uuid, class: isRoot ? "node root" : "node", "aria-label": `${name}, ${shortId(uuid)}, ${said}` };
-  return instance ? svg("a", { ...properties, href: link("partitions", instance.ref), onclick: pick }, content) : svg("g", properties, content);
+  const properties = {
+    key: uuid,
+    class: isRoot ? "node root" : "node",
+    "aria-label": `${name}, ${shortId(uuid)}, ${said}`,
+  };
+  return instance
+    ? svg("a", { ...properties, href: link("partitions", instance.ref), onclick: pick }, content)
+    : svg("g", properties, content);
 }
 
 const LONGEST = 20;
@@ -124,12 +147,22 @@ function list({ nodes, edges }) {
     return `${instance ? reference(instance.ref, instance.generation) : "forgotten"} ${shortId(uuid)}`;
   };
   const lines = edges.map(({ from, to, link: kind }) =>
-    h("li", { key: `${from} ${to} ${kind}` }, name(from), kind === "input" ? " was made from " : " took the place of ", name(to)),
+    h(
+      "li",
+      { key: `${from} ${to} ${kind}` },
+      name(from),
+      kind === "input" ? " was made from " : " took the place of ",
+      name(to),
+    ),
   );
   return h(
     "details",
     null,
     h("summary", null, "The graph in words"),
-    h("ul", null, lines.length ? lines : h("li", null, "It was made from no other instance, and took the place of none.")),
+    h(
+      "ul",
+      null,
+      lines.length ? lines : h("li", null, "It was made from no other instance, and took the place of none."),
+    ),
   );
 }

@@ -52,7 +52,8 @@ function tell(job, data, before) {
   const name = `Job ${shortId(job)}`;
   if (before && before.status !== data.status) return announce(`${name} is ${words(data.status)}.`);
   const { totalRecords, successRecords } = data.stats.jobStats;
-  if (totalRecords && !hasEnded(data.status)) announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
+  if (totalRecords && !hasEnded(data.status))
+    announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
 }
 
 /** Somebody looks at the page again, the server is back, or there is a token now: no need to wait on. */

@@ -35,7 +35,9 @@ const NOWHERE = () => [() => [], () => view("Nothing is here", null, empty("This
 const DIALOGS = { token: tokenDialog, run: runDialog };
 const PROJECT = { path: "/api/project", every: 300_000 };
 
-const places = Object.fromEntries(["header", "ways", "main", "notice", "dialog"].map((id) => [id, document.getElementById(id)]));
+const places = Object.fromEntries(
+  ["header", "ways", "main", "notice", "dialog"].map((id) => [id, document.getElementById(id)]),
+);
 let shown = null;
 
 function draw() {
@@ -96,4 +98,6 @@ document.addEventListener("visibilitychange", () => {
   tick();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => change());
-new ResizeObserver(([{ contentRect }]) => change(() => void (state.width = Math.floor(contentRect.width)))).observe(places.main);
+new ResizeObserver(([{ contentRect }]) => change(() => void (state.width = Math.floor(contentRect.width)))).observe(
+  places.main,
+);

@@ -30,9 +30,17 @@ export function matrixSection({ data, problem }) {
     data.notes.map(warning),
     legend(data.namespaces),
     grid(names, data, rows.slice(0, shown)),
-    h("p", { class: "soft" }, `${count(Math.min(shown, rows.length))} of ${count(data.namespaces.length)} namespaces, the worst first.`),
+    h(
+      "p",
+      { class: "soft" },
+      `${count(Math.min(shown, rows.length))} of ${count(data.namespaces.length)} namespaces, the worst first.`,
+    ),
     rows.length > shown
-      ? h("p", { class: "more" }, h("button", { type: "button", onclick: () => choose("matrix rows", shown + STEP) }, "Show more"))
+      ? h(
+          "p",
+          { class: "more" },
+          h("button", { type: "button", onclick: () => choose("matrix rows", shown + STEP) }, "Show more"),
+        )
       : null,
   );
 }
@@ -41,7 +49,14 @@ function filter() {
   const oninput = (event) => choose("matrix filter", event.target.value);
   return [
     h("label", { class: "unseen", for: "matrix-filter" }, "Namespaces that contain"),
-    h("input", { id: "matrix-filter", type: "search", placeholder: "42/9970", value: chosen("matrix filter", ""), oninput, spellcheck: "false" }),
+    h("input", {
+      id: "matrix-filter",
+      type: "search",
+      placeholder: "42/9970",
+      value: chosen("matrix filter", ""),
+      oninput,
+      spellcheck: "false",
+    }),
   ];
 }
 
@@ -82,21 +97,33 @@ function grid(names, data, rows) {
     names.map((name) => h("th", { role: "columnheader", scope: "col" }, name)),
   );
   const entry = (name, state) => h("td", { role: "gridcell", title: `${name}: ${words(state)}` }, said(state));
-  const all = h("tr", { key: "all", role: "row", class: "sum" }, h("th", { role: "rowheader", scope: "row" }, "worst of all"), names.map((name) => entry(name, data.entities[name])));
+  const all = h(
+    "tr",
+    { key: "all", role: "row", class: "sum" },
+    h("th", { role: "rowheader", scope: "row" }, "worst of all"),
+    names.map((name) => entry(name, data.entities[name])),
+  );
   const known = rows.some((row) => names.some((name) => isAt(row.namespace, name)));
   const body = rows.map((row, place) =>
     h(
       "tr",
       { key: row.namespace, role: "row" },
       h("th", { role: "rowheader", scope: "row" }, h("code", null, row.namespace)),
-      names.map((name, beside) => cell(row.namespace, name, row.entities[name], known ? isAt(row.namespace, name) : !place && !beside)),
+      names.map((name, beside) =>
+        cell(row.namespace, name, row.entities[name], known ? isAt(row.namespace, name) : !place && !beside),
+      ),
     ),
   );
   const caption = "Status by namespace and entity";
   return h(
     "div",
     { class: "scroll matrix" },
-    h("table", { role: "grid", "aria-label": caption, onkeydown: onKey }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, all, body)),
+    h(
+      "table",
+      { role: "grid", "aria-label": caption, onkeydown: onKey },
+      h("thead", { role: "rowgroup" }, head),
+      h("tbody", { role: "rowgroup" }, all, body),
+    ),
   );
 }
 
@@ -106,8 +133,16 @@ function isAt(namespace, entity) {
 
 function cell(namespace, entity, state, entered) {
   const ref = `${entity}@${namespace}`;
-  const properties = { href: link("partitions", ref), tabindex: entered ? "0" : "-1", onfocus: () => isAt(namespace, entity) || choose("matrix cell", ref) };
-  return h("td", { role: "gridcell", title: `${entity} in ${namespace}: ${words(state)}` }, h("a", properties, said(state)));
+  const properties = {
+    href: link("partitions", ref),
+    tabindex: entered ? "0" : "-1",
+    onfocus: () => isAt(namespace, entity) || choose("matrix cell", ref),
+  };
+  return h(
+    "td",
+    { role: "gridcell", title: `${entity} in ${namespace}: ${words(state)}` },
+    h("a", properties, said(state)),
+  );
 }
 
 function said(state) {

@@ -27,7 +27,11 @@ function hasBuckets(ref) {
 
 export function needs({ argument: ref }) {
   const built = data(historyPath(ref))?.items.length;
-  const paths = [historyPath(ref), built ? lineagePath(picked(ref) ?? ref) : null, built && hasBuckets(ref) ? bucketsPath(ref) : null];
+  const paths = [
+    historyPath(ref),
+    built ? lineagePath(picked(ref) ?? ref) : null,
+    built && hasBuckets(ref) ? bucketsPath(ref) : null,
+  ];
   return paths.filter(Boolean).map((path) => ({ path, every: 15_000, live: true }));
 }
 
@@ -56,7 +60,9 @@ function details(each) {
       each.by ? ["by", each.by] : null,
       each.job ? ["job", h("a", { href: link("jobs", each.job) }, h("code", null, shortId(each.job)))] : null,
       each.refreshes ? ["refreshes", count(each.refreshes)] : null,
-      each.refreshed_by ? ["last by", h("a", { href: link("jobs", each.refreshed_by) }, h("code", null, shortId(each.refreshed_by)))] : null,
+      each.refreshed_by
+        ? ["last by", h("a", { href: link("jobs", each.refreshed_by) }, h("code", null, shortId(each.refreshed_by)))]
+        : null,
       ["made", moment(each.created_at)],
       each.live_at ? ["live", moment(each.live_at)] : null,
       each.watermark ? ["complete up to", moment(each.watermark)] : null,

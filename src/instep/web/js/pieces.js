@@ -8,7 +8,12 @@ import { serverNow } from "./store.js";
 /** A page of its own: its heading takes the focus when one comes to it. */
 export function view(title, aside, ...content) {
   return [
-    h("div", { class: "head" }, h("h1", { id: "title", tabindex: "-1" }, title), aside ? h("div", { class: "aside" }, aside) : null),
+    h(
+      "div",
+      { class: "head" },
+      h("h1", { id: "title", tabindex: "-1" }, title),
+      aside ? h("div", { class: "aside" }, aside) : null,
+    ),
     content,
   ];
 }
@@ -66,7 +71,9 @@ export function moment(milliseconds) {
  */
 export function table(caption, columns, rows) {
   const heads = columns.map((each) => (typeof each === "string" ? { name: each } : each));
-  const head = heads.map((each) => h("th", { role: "columnheader", scope: "col", class: each.number ? "number" : null }, each.name));
+  const head = heads.map((each) =>
+    h("th", { role: "columnheader", scope: "col", class: each.number ? "number" : null }, each.name),
+  );
   const cell = (content, place) => {
     const { name, number } = heads[place];
     const properties = { class: number ? "number" : null, "data-name": name };
@@ -82,7 +89,11 @@ export function table(caption, columns, rows) {
       { class: "list", role: "table" },
       h("caption", { class: "unseen" }, caption),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),
-      h("tbody", { role: "rowgroup" }, rows.map(({ key, cells }) => h("tr", { key, role: "row" }, cells.map(cell)))),
+      h(
+        "tbody",
+        { role: "rowgroup" },
+        rows.map(({ key, cells }) => h("tr", { key, role: "row" }, cells.map(cell))),
+      ),
     ),
   );
 }
@@ -117,5 +128,9 @@ export function progress(label, share, text, look = "work") {
 
 /** A button for an action that has a name: while it is under way it cannot be asked for again. */
 export function action(text, busy, onclick, look) {
-  return h("button", { type: "button", class: look, onclick, "aria-disabled": busy ? "true" : null }, busy ? `${text}…` : text);
+  return h(
+    "button",
+    { type: "button", class: look, onclick, "aria-disabled": busy ? "true" : null },
+    busy ? `${text}…` : text,
+  );
 }

@@ -15,7 +15,13 @@ export function needs() {
 }
 
 export function queuesView() {
-  return view("Queues", null, read(resource(PATH), ({ items }) => (items.length ? items.map(queue) : empty("The project declares no pending queues."))));
+  return view(
+    "Queues",
+    null,
+    read(resource(PATH), ({ items }) =>
+      items.length ? items.map(queue) : empty("The project declares no pending queues."),
+    ),
+  );
 }
 
 function queue({ name }) {
@@ -25,7 +31,9 @@ function queue({ name }) {
     name,
     [chip(data.phase), h("span", { class: "soft" }, `consumers read the ${data.reads}`)],
     problemNote(problem),
-    data.offered === null ? empty("It is declared, and not made yet: ", h("code", null, `instep queue create ${name}`)) : numbers(data),
+    data.offered === null
+      ? empty("It is declared, and not made yet: ", h("code", null, `instep queue create ${name}`))
+      : numbers(data),
   );
 }
 

@@ -5,7 +5,11 @@ import { change } from "./store.js";
 export function parse(hash) {
   const [way, query] = hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = way.split("/");
-  return { name: name || "jobs", argument: rest.length ? decode(rest.join("/")) : null, query: new URLSearchParams(query) };
+  return {
+    name: name || "jobs",
+    argument: rest.length ? decode(rest.join("/")) : null,
+    query: new URLSearchParams(query),
+  };
 }
 
 function decode(text) {

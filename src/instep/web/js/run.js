@@ -31,7 +31,11 @@ export function runDialog() {
       "fieldset",
       null,
       h("legend", null, "Entities"),
-      h("div", { class: "checks" }, names.map((name) => check("entities", name, name, true))),
+      h(
+        "div",
+        { class: "checks" },
+        names.map((name) => check("entities", name, name, true)),
+      ),
       names.length > 1 ? h("div", { class: "aside" }, setAll("All", true), setAll("None", false)) : null,
     ),
     check("recreateIndex", "on", "Build anew, beside what is served", false),
@@ -40,7 +44,12 @@ export function runDialog() {
 }
 
 function check(name, value, text, checked) {
-  return h("label", { key: `${name} ${value}`, class: "check" }, h("input", { type: "checkbox", name, value, checked }), h("span", null, text));
+  return h(
+    "label",
+    { key: `${name} ${value}`, class: "check" },
+    h("input", { type: "checkbox", name, value, checked }),
+    h("span", null, text),
+  );
 }
 
 function setAll(text, checked) {

@@ -10,7 +10,8 @@ import { choose, chosen } from "./store.js";
 
 const MODES = { hybrid: "text and meaning", text: "text", vector: "meaning" };
 
-const found = (query) => path("/api/search", { q: query.get("q"), entity: query.get("entity"), mode: query.get("mode") || "hybrid", k: 20 });
+const found = (query) =>
+  path("/api/search", { q: query.get("q"), entity: query.get("entity"), mode: query.get("mode") || "hybrid", k: 20 });
 const origin = (hit) => path("/api/why", { ref: hit.entity, id: hit.chunk_id });
 
 /** An answer stands until it is asked for anew: indexes are not searched again and again. */
@@ -29,7 +30,13 @@ export function searchView({ query }) {
     null,
     options(query),
     problemNote(problem),
-    !query.get("q") ? empty("Write what you look for into the box above.") : answer ? results(answer.items) : problem ? null : loading(),
+    !query.get("q")
+      ? empty("Write what you look for into the box above.")
+      : answer
+        ? results(answer.items)
+        : problem
+          ? null
+          : loading(),
   );
 }
 
@@ -37,7 +44,9 @@ function options(query) {
   const set = (name) => (event) => {
     location.hash = link("search", null, { ...Object.fromEntries(query), [name]: event.target.value });
   };
-  const names = (data("/api/project")?.entities ?? []).filter((each) => each.kind === "documents").map((each) => each.name);
+  const names = (data("/api/project")?.entities ?? [])
+    .filter((each) => each.kind === "documents")
+    .map((each) => each.name);
   return h(
     "div",
     { class: "options" },
@@ -56,7 +65,10 @@ function option(id, label, properties, values) {
 
 function results(items) {
   if (!items.length) return empty("Nothing was found.");
-  return [h("p", { class: "soft", role: "status" }, `${amount(items.length, "hit")}, the best first.`), h("ol", { class: "hits" }, items.map(hitItem))];
+  return [
+    h("p", { class: "soft", role: "status" }, `${amount(items.length, "hit")}, the best first.`),
+    h("ol", { class: "hits" }, items.map(hitItem)),
+  ];
 }
 
 function hitItem(hit) {
@@ -71,7 +83,12 @@ function hitItem(hit) {
     h("h2", { class: "uri" }, hit.title || tail(hit.source_uri)),
     h("p", { class: "soft uri" }, reference(hit.entity), " · ", hit.source_uri),
     h("p", { class: "snippet" }, marked(hit.snippet, hit.marks)),
-    h("details", { open: opened, ontoggle: toggle }, h("summary", null, "Where it comes from"), opened ? provenance(hit) : null),
+    h(
+      "details",
+      { open: opened, ontoggle: toggle },
+      h("summary", null, "Where it comes from"),
+      opened ? provenance(hit) : null,
+    ),
   );
 }
 
@@ -98,10 +115,14 @@ function provenance(hit) {
   return figures([
     ["target", why.target],
     ["index", h("code", null, why.physical)],
-    instance ? ["instance", h("a", { href: link("partitions", instance.ref) }, h("code", null, shortId(instance.uuid)))] : null,
+    instance
+      ? ["instance", h("a", { href: link("partitions", instance.ref) }, h("code", null, shortId(instance.uuid)))]
+      : null,
     instance ? ["made for", instance.reason] : null,
     job ? ["job", h("a", { href: link("jobs", job.id) }, h("code", null, shortId(job.id)))] : null,
-    why.window ? ["complete up to", h("span", { title: exactTime(why.window.target) }, moment(why.window.target))] : null,
+    why.window
+      ? ["complete up to", h("span", { title: exactTime(why.window.target) }, moment(why.window.target))]
+      : null,
     ["wants", count(why.wants.length)],
     ["chunk", h("code", null, shortId(hit.chunk_id))],
   ]);

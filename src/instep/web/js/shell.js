@@ -8,7 +8,14 @@ import { glyph } from "./states.js";
 import { change } from "./store.js";
 import { apply, theme, THEMES } from "./theme.js";
 
-const WAYS = { jobs: "Jobs", status: "Status", failures: "Failures", wants: "Wants", workers: "Workers", queues: "Queues" };
+const WAYS = {
+  jobs: "Jobs",
+  status: "Status",
+  failures: "Failures",
+  wants: "Wants",
+  workers: "Workers",
+  queues: "Queues",
+};
 /** Where the ways lead that have none of their own. */
 const UNDER = { partitions: "status" };
 
@@ -20,9 +27,24 @@ function brand() {
   const mark = svg(
     "svg",
     { viewBox: "0 0 24 24", class: "mark", "aria-hidden": "true" },
-    [0, 1, 2].map((each) => svg("rect", { x: 2 + each * 7, y: 14 - each * 6, width: 6, height: 6, rx: 1, class: each === 2 ? "fill-done" : "fill-ink" })),
+    [0, 1, 2].map((each) =>
+      svg("rect", {
+        x: 2 + each * 7,
+        y: 14 - each * 6,
+        width: 6,
+        height: 6,
+        rx: 1,
+        class: each === 2 ? "fill-done" : "fill-ink",
+      }),
+    ),
   );
-  return h("a", { class: "brand", href: "#/jobs" }, mark, h("b", null, "Instep"), h("span", { class: "soft" }, data("/api/project")?.name ?? ""));
+  return h(
+    "a",
+    { class: "brand", href: "#/jobs" },
+    mark,
+    h("b", null, "Instep"),
+    h("span", { class: "soft" }, data("/api/project")?.name ?? ""),
+  );
 }
 
 function searchBox(state) {
@@ -60,7 +82,13 @@ const CONNECTIONS = {
 
 function connection({ connection: name }) {
   const [shown, text, title] = CONNECTIONS[name];
-  return h("span", { class: "connection", title, role: "status" }, glyph(shown), h("span", null, text), h("span", { class: "unseen" }, title));
+  return h(
+    "span",
+    { class: "connection", title, role: "status" },
+    glyph(shown),
+    h("span", null, text),
+    h("span", { class: "unseen" }, title),
+  );
 }
 
 /** Where others can reach the server, nothing is read without the token. */
@@ -94,7 +122,9 @@ export function navigation({ route }) {
   return h(
     "ul",
     null,
-    ways.map(([name, text]) => h("li", { key: name }, h("a", { href: link(name), "aria-current": here === name ? "page" : null }, text))),
+    ways.map(([name, text]) =>
+      h("li", { key: name }, h("a", { href: link(name), "aria-current": here === name ? "page" : null }, text)),
+    ),
   );
 }
 

@@ -168,7 +168,8 @@ function described(id, at) {
 }
 
 function facts(slice) {
-  const took = slice.finished_at && slice.claimed_at ? `took ${duration((slice.finished_at - slice.claimed_at) / 1000)}` : null;
+  const took =
+    slice.finished_at && slice.claimed_at ? `took ${duration((slice.finished_at - slice.claimed_at) / 1000)}` : null;
   return [
     slice.units ? `${count(slice.units)} planned` : null,
     slice.attempts ? `${count(slice.attempts)} bad ends` : null,
@@ -180,10 +181,25 @@ function facts(slice) {
 function failedList(job) {
   const found = job.slices.FAILED ? data(failedPath(job.id)) : null;
   if (!found?.items.length) return null;
-  const columns = ["entity", { name: "slice", number: true }, { name: "planned", number: true }, { name: "tries", number: true }, "last error"];
+  const columns = [
+    "entity",
+    { name: "slice", number: true },
+    { name: "planned", number: true },
+    { name: "tries", number: true },
+    "last error",
+  ];
   const rows = found.items.map((each) => ({
     key: each.id,
-    cells: [reference(each.ref), count(each.index), count(each.units), count(each.attempts), h("span", { class: "reason" }, each.error ?? "")],
+    cells: [
+      reference(each.ref),
+      count(each.index),
+      count(each.units),
+      count(each.attempts),
+      h("span", { class: "reason" }, each.error ?? ""),
+    ],
   }));
-  return [h("h3", null, found.next ? `The first ${LISTED} that failed` : "Slices that failed"), table("Slices that failed", columns, rows)];
+  return [
+    h("h3", null, found.next ? `The first ${LISTED} that failed` : "Slices that failed"),
+    table("Slices that failed", columns, rows),
+  ];
 }

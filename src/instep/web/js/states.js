@@ -22,7 +22,13 @@ const WORDS = {
   UpstreamFailed: "upstream failed",
 };
 /** What a slice's state is called, as `instep job show` does. */
-const SLICE_WORDS = { PENDING: "waiting", PROCESSING: "in work", COMPLETED: "completed", FAILED: "failed", CANCELLED: "cancelled" };
+const SLICE_WORDS = {
+  PENDING: "waiting",
+  PROCESSING: "in work",
+  COMPLETED: "completed",
+  FAILED: "failed",
+  CANCELLED: "cancelled",
+};
 export const SLICE_STATES = Object.keys(SLICE_WORDS);
 
 export function look(state) {
@@ -38,11 +44,23 @@ export function sliceWords(state) {
 }
 
 const SHAPES = {
-  done: () => [svg("circle", { cx: 8, cy: 8, r: 7, class: "fill" }), svg("path", { d: "M4.8 8.2l2.2 2.3 4.2-4.8", class: "cut" })],
-  work: () => [svg("circle", { cx: 8, cy: 8, r: 6, class: "line" }), svg("path", { d: "M8 2a6 6 0 0 1 0 12z", class: "fill" })],
+  done: () => [
+    svg("circle", { cx: 8, cy: 8, r: 7, class: "fill" }),
+    svg("path", { d: "M4.8 8.2l2.2 2.3 4.2-4.8", class: "cut" }),
+  ],
+  work: () => [
+    svg("circle", { cx: 8, cy: 8, r: 6, class: "line" }),
+    svg("path", { d: "M8 2a6 6 0 0 1 0 12z", class: "fill" }),
+  ],
   wait: () => [svg("circle", { cx: 8, cy: 8, r: 6, class: "line" })],
-  warn: () => [svg("path", { d: "M8 1.2L15.4 14.4H.6z", class: "fill" }), svg("path", { d: "M8 6v4M8 11.6v1", class: "cut" })],
-  bad: () => [svg("path", { d: "M1.5 1.5h13v13h-13z", class: "fill" }), svg("path", { d: "M5 5l6 6M11 5l-6 6", class: "cut" })],
+  warn: () => [
+    svg("path", { d: "M8 1.2L15.4 14.4H.6z", class: "fill" }),
+    svg("path", { d: "M8 6v4M8 11.6v1", class: "cut" }),
+  ],
+  bad: () => [
+    svg("path", { d: "M1.5 1.5h13v13h-13z", class: "fill" }),
+    svg("path", { d: "M5 5l6 6M11 5l-6 6", class: "cut" }),
+  ],
   off: () => [svg("circle", { cx: 8, cy: 8, r: 6, class: "line" }), svg("path", { d: "M4.8 8h6.4", class: "line" })],
   unknown: () => [
     svg("circle", { cx: 8, cy: 8, r: 6, class: "line" }),

@@ -13,8 +13,13 @@ const MATRIX = "/api/status/matrix";
 
 /** Of entities that are indexed as a whole; the others are in the matrix. Null while the project is not known. */
 function wholePath() {
-  const names = data("/api/project")?.entities.filter((each) => each.ref).map((each) => each.name) ?? [];
-  return names.length ? `/api/partitions?${new URLSearchParams([...names.map((name) => ["entity", name]), ["limit", "1000"]])}` : null;
+  const names =
+    data("/api/project")
+      ?.entities.filter((each) => each.ref)
+      .map((each) => each.name) ?? [];
+  return names.length
+    ? `/api/partitions?${new URLSearchParams([...names.map((name) => ["entity", name]), ["limit", "1000"]])}`
+    : null;
 }
 
 function isNamespaced() {
@@ -29,7 +34,12 @@ export function needs() {
 export function statusView() {
   if (!data("/api/project")) return view("Status", null, loading());
   const path = wholePath();
-  return view("Status", null, path ? whole(resource(path)) : null, isNamespaced() ? matrixSection(resource(MATRIX)) : null);
+  return view(
+    "Status",
+    null,
+    path ? whole(resource(path)) : null,
+    isNamespaced() ? matrixSection(resource(MATRIX)) : null,
+  );
 }
 
 function whole({ data: found, problem }) {
@@ -47,11 +57,26 @@ function entities(items) {
       count(each.documents),
       count(each.rows),
       bytes(each.bytes),
-      each.failures ? h("a", { href: link("failures", null, { entity: each.ref.split("@")[0] }) }, failed(each.failures)) : count(0),
+      each.failures
+        ? h("a", { href: link("failures", null, { entity: each.ref.split("@")[0] }) }, failed(each.failures))
+        : count(0),
       each.watermark ? moment(each.watermark) : "–",
-      each.job ? [h("a", { href: link("jobs", each.job.id) }, h("code", null, shortId(each.job.id))), " ", chip(each.job.state)] : "–",
+      each.job
+        ? [
+            h("a", { href: link("jobs", each.job.id) }, h("code", null, shortId(each.job.id))),
+            " ",
+            chip(each.job.state),
+          ]
+        : "–",
     ],
   }));
-  const notes = items.flatMap((each) => each.notes.map((note) => warning(`${reference(each.ref, each.generation)}: ${note}`)));
-  return section("Entities", null, table("Entities", ["entity", "state", ...numbers, "as of", "last job"], rows), notes);
+  const notes = items.flatMap((each) =>
+    each.notes.map((note) => warning(`${reference(each.ref, each.generation)}: ${note}`)),
+  );
+  return section(
+    "Entities",
+    null,
+    table("Entities", ["entity", "state", ...numbers, "as of", "last job"], rows),
+    notes,
+  );
 }

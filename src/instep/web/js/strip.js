@@ -24,7 +24,13 @@ export function strip(slices) {
   }
   return svg(
     "svg",
-    { class: "strip", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": slicesText(slices) },
+    {
+      class: "strip",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": slicesText(slices),
+    },
     segments,
   );
 }

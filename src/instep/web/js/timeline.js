@@ -10,11 +10,13 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-const STEPS = [1, 2, 5, 10, 30].map((each) => each * SECOND).concat(
-  [1, 2, 5, 10, 30].map((each) => each * MINUTE),
-  [1, 2, 6, 12].map((each) => each * HOUR),
-  [1, 2, 7, 14, 30, 90, 365].map((each) => each * DAY),
-);
+const STEPS = [1, 2, 5, 10, 30]
+  .map((each) => each * SECOND)
+  .concat(
+    [1, 2, 5, 10, 30].map((each) => each * MINUTE),
+    [1, 2, 6, 12].map((each) => each * HOUR),
+    [1, 2, 7, 14, 30, 90, 365].map((each) => each * DAY),
+  );
 /** Room that a mark on the axis takes. */
 const MARK_WIDTH = 110;
 const TEXT_WIDTH = 80;
@@ -30,7 +32,16 @@ export function timeline(ref, items) {
   return section(
     "Instances",
     null,
-    h("div", { class: "timeline" }, axis(extent), h("ol", null, items.map((each) => lane(ref, each, extent, now)))),
+    h(
+      "div",
+      { class: "timeline" },
+      axis(extent),
+      h(
+        "ol",
+        null,
+        items.map((each) => lane(ref, each, extent, now)),
+      ),
+    ),
   );
 }
 
@@ -63,13 +74,19 @@ function lane(ref, each, { first, length }, now) {
   const live = each.live_at ?? end;
   const begun = each.started_at ?? live;
   const state = instanceState(each);
-  const bar = (name, from, to) => (to > from ? h("span", { key: name, class: name, vars: { from: place(from), to: place(to) } }) : null);
+  const bar = (name, from, to) =>
+    to > from ? h("span", { key: name, class: name, vars: { from: place(from), to: place(to) } }) : null;
   return h(
     "li",
     { key: each.uuid, class: isPicked ? "picked" : null },
     h(
       "button",
-      { type: "button", class: "info", "aria-pressed": String(isPicked), onclick: () => choose(`instance ${ref}`, each.uuid) },
+      {
+        type: "button",
+        class: "info",
+        "aria-pressed": String(isPicked),
+        onclick: () => choose(`instance ${ref}`, each.uuid),
+      },
       chip(state),
       h("code", null, shortId(each.uuid)),
       h("span", { class: "soft" }, each.generation ? `${each.reason}, ${each.generation}` : each.reason),
@@ -87,7 +104,10 @@ function lane(ref, each, { first, length }, now) {
 }
 
 function spoken(each, end) {
-  const built = each.live_at && each.started_at ? `, built in ${duration((each.live_at - each.started_at) / 1000)}` : "";
-  const ended = each.ended_at ? `, until ${exactTime(end)}: ${each.ended ?? words(instanceState(each))}` : ", canonical";
+  const built =
+    each.live_at && each.started_at ? `, built in ${duration((each.live_at - each.started_at) / 1000)}` : "";
+  const ended = each.ended_at
+    ? `, until ${exactTime(end)}: ${each.ended ?? words(instanceState(each))}`
+    : ", canonical";
   return `made ${exactTime(each.created_at)}${built}${ended}`;
 }

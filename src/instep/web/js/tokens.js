@@ -24,7 +24,13 @@ export function tokenDialog({ again, why }) {
     send,
     h("button", { type: "submit", class: "primary" }, "Use it"),
     why ? h("p", { class: "bad", role: "alert" }, why) : null,
-    h("p", null, "Whoever changes something shows the token of the server. ", h("code", null, "instep serve"), " prints it, in the address that it starts with. It is kept for this tab only."),
+    h(
+      "p",
+      null,
+      "Whoever changes something shows the token of the server. ",
+      h("code", null, "instep serve"),
+      " prints it, in the address that it starts with. It is kept for this tab only.",
+    ),
     field("token", "Token", input),
   );
 }

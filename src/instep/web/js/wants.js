@@ -19,7 +19,11 @@ export function needs({ query }) {
 export function wantsView({ query }) {
   const all = Boolean(query.get("all"));
   const found = pages(first(query));
-  const other = h("a", { href: link("wants", null, { all: all ? "" : "1" }) }, all ? "Only open ones" : "Ended ones too");
+  const other = h(
+    "a",
+    { href: link("wants", null, { all: all ? "" : "1" }) },
+    all ? "Only open ones" : "Ended ones too",
+  );
   return view(
     "Wants",
     other,
@@ -36,7 +40,10 @@ function list(items, all) {
     cells: [
       h("code", null, shortId(each.id)),
       chip(each.state),
-      each.refs.map((ref, place) => [place ? ", " : "", h("a", { href: link("partitions", ref) }, reference(ref, each.generation))]),
+      each.refs.map((ref, place) => [
+        place ? ", " : "",
+        h("a", { href: link("partitions", ref) }, reference(ref, each.generation)),
+      ]),
       author(each.by),
       needed(each),
       moment(each.created_at),
@@ -60,6 +67,7 @@ function needed({ fresh_within: within, as_of: asOf }) {
 
 function cancel(each) {
   const name = `cancel ${each.id}`;
-  const ask = () => act(name, `/api/wants/${encodeURIComponent(each.id)}/cancel`, {}, () => `Want ${shortId(each.id)} is canceled.`);
+  const ask = () =>
+    act(name, `/api/wants/${encodeURIComponent(each.id)}/cancel`, {}, () => `Want ${shortId(each.id)} is canceled.`);
   return action("Cancel", isBusy(name), ask, "quiet");
 }

@@ -14,7 +14,11 @@ export function needs() {
 }
 
 export function workersView() {
-  return view("Workers", null, read(resource(PATH), ({ items }) => content(items)));
+  return view(
+    "Workers",
+    null,
+    read(resource(PATH), ({ items }) => content(items)),
+  );
 }
 
 function content(items) {
@@ -25,11 +29,22 @@ function content(items) {
 
 function lateText(each) {
   const silent = `${each.kind} ${shortId(each.id)} on ${each.host} has missed heartbeats`;
-  return each.pulse === "stale" ? `${silent} for so long that its slices go to others.` : `${silent}: it is paused, cut off or gone.`;
+  return each.pulse === "stale"
+    ? `${silent} for so long that its slices go to others.`
+    : `${silent}: it is paused, cut off or gone.`;
 }
 
 export function workersTable(items) {
-  const columns = ["worker", "kind", "heartbeat", "where", { name: "slices in work", number: true }, "on", "jobs", "began"];
+  const columns = [
+    "worker",
+    "kind",
+    "heartbeat",
+    "where",
+    { name: "slices in work", number: true },
+    "on",
+    "jobs",
+    "began",
+  ];
   const rows = items.map((each) => ({
     key: each.id,
     cells: [
@@ -39,7 +54,9 @@ export function workersTable(items) {
       `${each.host}, process ${each.pid}`,
       count(each.slices),
       each.refs.map((ref) => reference(ref)).join(", ") || "–",
-      each.jobs.length ? each.jobs.map((id) => [h("a", { href: link("jobs", id) }, h("code", null, shortId(id))), " "]) : "–",
+      each.jobs.length
+        ? each.jobs.map((id) => [h("a", { href: link("jobs", id) }, h("code", null, shortId(id))), " "])
+        : "–",
       moment(each.started_at),
     ],
   }));

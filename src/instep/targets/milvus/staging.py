@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
-from instep.targets.milvus import layout, names
+from instep.targets.milvus import layout, names, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.place import Place, TooLarge
@@ -55,6 +55,13 @@ class MilvusChunkWriter:
     def _epoch(self) -> int:
         return self._journal.epoch_of(self.base)
 
+    @cached_property
+    def _empty(self) -> bool:
+        """Whether nothing was there when it was first asked: all that is there since came after the base version. Only
+        Milvus Lite takes so long to look for rows that this pays.
+        """
+        return self.place.is_lite and searching.rows(self.place, self.physical) == 0
+
     @property
     def _journal(self) -> Journal:
         return Journal(self.place, self.physical)
@@ -64,7 +71,7 @@ class MilvusChunkWriter:
         return names.collection(self.physical)
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
-        wanted = list(dict.fromkeys(document_ids))
+        wanted = [] if self._empty else list(dict.fromkeys(document_ids))
         found = [self._rows(wanted[at : at + _FILTER_IDS]) for at in range(0, len(wanted), _FILTER_IDS)]
         return pa.concat_tables([existing_schema().empty_table(), *found])
 

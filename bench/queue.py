@@ -162,7 +162,7 @@ def main() -> None:
     options = parser.parse_args()
     print(", ".join(f"{name} {value}" for name, value in describe_machine().items()) + "\n")
     said = {"batch": options.batch, "live": options.live, "reads": options.reads}
-    small = measure(min(SMALL, options.rows), options.rows_per_key, **said)
+    small = measure(min(SMALL, options.rows // 2), options.rows_per_key, **said)
     tell(small, measure(options.rows, options.rows_per_key, **said))
 
 

@@ -14,7 +14,7 @@ from instep.clickhouse.session import quoted, records
 from instep.domain.pending import QueueSpec
 from instep.pending.clickhouse import cleaning
 from instep.pending.clickhouse.store import ClickHousePending
-from instep.pending.port import PendingStore
+from instep.pending.port import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
 from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
 
@@ -103,6 +103,17 @@ def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTab
     store.backfill(KEYS)
     demand_equal(store)
     assert len(read(store)) > 100
+
+
+def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(tables: ClickHouseTables) -> None:
+    """However soon after they were covered: ClickHouse itself takes minutes."""
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    assert store.counts().withdrawn == 1_100
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
+    demand_equal(store)
 
 
 def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(

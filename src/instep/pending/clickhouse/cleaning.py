@@ -7,8 +7,18 @@ from instep.pending.clickhouse.history import truth_sql
 from instep.pending.clickhouse.offers import offered_sql, spent_sql
 from instep.pending.clickhouse.tables import Tables, greatest
 
+#: Behind an insert of many keys and their covers, each read passes over all of them until ClickHouse merges. So many
+#: are worth cleaning, if they are at least this share of what has to be written anew for it; so very many always are.
+_FEW, _SHARE, _MANY = 1_000, 0.1, 50_000
 #: No insert is under way for so long.
 _QUIET = "INTERVAL 1 HOUR"
+
+
+def pays(session: Session, tables: Tables, passed_over: int) -> bool:
+    """Whether a read that passed over so many keys should leave fewer to the next."""
+    if passed_over <= _FEW:
+        return False
+    return passed_over > _MANY or passed_over > _rows(session, tables) * _SHARE
 
 
 def clean(session: Session, tables: Tables) -> int:

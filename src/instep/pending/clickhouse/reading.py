@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-#: So many rows of offers at first, and twice as many each time that they were not enough, up to the most.
-_ROWS, _MOST_ROWS = 256, 2**18
-#: Behind an insert of very many keys and their covers, a read would pass over all of them until ClickHouse merges.
-_PASSED_OVER = 50_000
+#: So many rows of offers at first, and so many times more each time that they were not enough, up to the most.
+_ROWS, _MORE, _MOST_ROWS = 256, 8, 2**18
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
 
@@ -96,8 +94,8 @@ def touched_sql(tables: Tables) -> str:
     return f"SELECT key FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}} AND latest > 0"
 
 
-def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], bool]:
-    """And whether there was so much to pass over that cleaning pays."""
+def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], int]:
+    """And how many keys it passed over that could be cleaned away."""
     found: list[Offer] = []
     passed = 0
     for candidates in _pages(session, tables, ask):
@@ -108,7 +106,7 @@ def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], bool]
             start = stop
         if len(found) == ask.limit:
             break
-    return found, passed > _PASSED_OVER
+    return found, passed
 
 
 def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
@@ -126,7 +124,7 @@ def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
             yield _offered(tables, page, settled)
         if not full:
             return
-        rows = min(2 * rows, _MOST_ROWS)
+        rows = min(_MORE * rows, _MOST_ROWS)
 
 
 def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates:

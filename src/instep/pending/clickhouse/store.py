@@ -9,8 +9,7 @@ from instep.clickhouse.place import Place
 from instep.clickhouse.session import Session, literal, quoted, records
 from instep.domain.pending import KeyRange, QueueSpec
 from instep.errors import UserError
-from instep.pending.clickhouse import checking, history, layout, reading
-from instep.pending.clickhouse.cleaning import clean
+from instep.pending.clickhouse import checking, cleaning, history, layout, reading
 from instep.pending.clickhouse.observing import observe
 from instep.pending.clickhouse.tables import NO_EVENT, Tables
 from instep.pending.port import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
@@ -74,9 +73,9 @@ class ClickHousePending:
         with self._place.session() as session:
             known = {} if self._place.remote else reading.IN_PROCESS
             asked = session.under({**reading.SETTINGS, **known, **self._comment()})
-            found, untidy = reading.read(asked, self._tables, ask)
-            if untidy:
-                clean(session, self._tables)
+            found, passed_over = reading.read(asked, self._tables, ask)
+            if cleaning.pays(session, self._tables, passed_over):
+                cleaning.clean(session, self._tables)
         return found
 
     def anti_join(self, ask: Ask) -> list[int]:
@@ -150,7 +149,7 @@ class ClickHousePending:
 
     def clean(self) -> int:
         with self._place.session() as session:
-            return clean(session, self._tables)
+            return cleaning.clean(session, self._tables)
 
     def remember(self, name: str, value: str) -> None:
         sql = f"INSERT INTO {quoted(self._tables.marks)} (name, value) SELECT {{name:String}}, {{value:String}}"

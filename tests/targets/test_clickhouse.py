@@ -148,6 +148,19 @@ def test_a_task_cuts_its_files_to_what_one_insert_takes(
     assert (target.rows("Node__1"), parts(target)) == (100, 3)
 
 
+def test_inserts_that_run_at_once_have_about_the_same_to_do() -> None:
+    def shared(files: int, rows: int) -> list[int]:
+        found = [staging.StagedFile("", str(number), rows, rows) for number in range(files)]
+        made = staging.inserts(found, 2)
+        assert [each for some in made for each in some] == found
+        return [sum(each.rows for each in some) for some in made]
+
+    assert shared(24, 208_000) == [832_000] * 6
+    assert shared(20, 250_000) == [750_000, 1_000_000, 750_000] * 2
+    assert shared(2, 400_000) == [400_000] * 2
+    assert shared(3, 1_000) == [3_000]
+
+
 def test_files_of_many_tasks_become_few_parts(target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "INSERT_ROWS", 40)
     base = target.fence("Node__1", 1)

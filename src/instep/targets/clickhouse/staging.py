@@ -40,21 +40,28 @@ def decode(staged: bytes) -> list[StagedFile]:
 
 
 def inserts(files: Sequence[StagedFile], at_once: int) -> list[list[StagedFile]]:
-    """The files by inserts: as few of these as they take, though one for each of so many that run at once, where that
-    pays. Neighbours stay together: their rows are in order, mostly. The same files give the same inserts.
+    """The files by inserts: as few of these as they take, though equally many for each of so many that run at once,
+    where that pays: nobody waits for the last one alone. Neighbours stay together: their rows are in order, mostly. The
+    same files give the same inserts.
     """
+    kinds = dict.fromkeys(each.kind for each in files)
+    return [some for kind in kinds for some in _shared([each for each in files if each.kind == kind], at_once)]
+
+
+def _shared(files: Sequence[StagedFile], at_once: int) -> list[list[StagedFile]]:
+    total = sum(each.rows for each in files)
+    least = max(-(-total // INSERT_ROWS), -(-sum(each.size for each in files) // INSERT_BYTES))
+    wanted = max(1, min(-(-least // at_once) * at_once, max(least, total // _LEAST_ROWS)))
     found: list[list[StagedFile]] = []
-    for kind in dict.fromkeys(each.kind for each in files):
-        of_kind = [each for each in files if each.kind == kind]
-        share = -(-sum(each.rows for each in of_kind) // at_once)
-        most = min(INSERT_ROWS, max(_LEAST_ROWS, share))
-        rows = size = 0
-        for each in of_kind:
-            rows, size = rows + each.rows, size + each.size
-            if each is of_kind[0] or rows > most or size > INSERT_BYTES:
-                found.append([])
-                rows, size = each.rows, each.size
-            found[-1].append(each)
+    before = rows = size = share = 0
+    for each in files:
+        # By where its middle lies: shares differ by half a file at most.
+        lies = (2 * before + each.rows) * wanted // max(1, 2 * total)
+        before, rows, size = before + each.rows, rows + each.rows, size + each.size
+        if not found or lies != share or rows > INSERT_ROWS or size > INSERT_BYTES:
+            found.append([])
+            rows, size, share = each.rows, each.size, lies
+        found[-1].append(each)
     return found
 
 

@@ -307,13 +307,6 @@ def test_a_name_that_is_not_declared(tables: Tables, capsys: pytest.CaptureFixtu
         instep.load().queue("bill")
 
 
-@pytest.mark.parametrize("command", ["run", "plan", "status"])
-def test_a_project_of_queues_alone_has_nothing_to_run(
-    tables: Tables, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    assert "instep queue status bills" in said(capsys, command, code=1)
-
-
 @pytest.mark.parametrize("on", ["postgresql://ann:hunter2@127.0.0.1:1/x", "clickhouse://ann:hunter2@127.0.0.1:1/x"])
 @pytest.mark.parametrize("command", [["status"], ["create"], ["next", "--json"]])
 def test_a_password_never_shows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -15,11 +16,17 @@ DATABASE = "tables"
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="package")
-def server() -> PostgresServer:
+@functools.cache
+def database() -> PostgresServer:
+    """Made once in a process: a fixture of this package begins anew when other tests came between its own."""
     server = running_postgres()
     server.execute(f"CREATE DATABASE {DATABASE}")
     return server
+
+
+@pytest.fixture
+def server() -> PostgresServer:
+    return database()
 
 
 @pytest.fixture

@@ -91,7 +91,10 @@ def _same_numbers(place: Place, table: str, head: Any, ordered: Numbers) -> tupl
     files: that takes less than half of what a scan of the dataset does (5,000,000 rows: 68 instead of 163 ms of
     processor time).
     """
+    none = np.empty(0, np.uint64)
     fragments = head.get_fragments() if len(ordered) else []
+    if not fragments:
+        return none, none
     taken = _Taken.by(ordered)
 
     def look(fragment: Any) -> tuple[npt.NDArray[np.uint64], Numbers]:
@@ -107,7 +110,7 @@ def _same_numbers(place: Place, table: str, head: Any, ordered: Numbers) -> tupl
         return np.concatenate(rows).astype(np.uint64) | fragment_id, np.concatenate(found)
 
     with ThreadPoolExecutor(_READERS) as pool:
-        looked = [(np.empty(0, np.uint64), np.empty(0, np.uint64)), *pool.map(look, fragments)]
+        looked = list(pool.map(look, fragments))
     return np.concatenate([each for each, _ in looked]), np.concatenate([each for _, each in looked])
 
 

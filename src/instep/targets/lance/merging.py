@@ -198,11 +198,14 @@ class _Coming:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All their rows, one fragment after another."""
-        found = []
-        for fragment in self._fragments:
+
+        def of(fragment: Any) -> pa.Table:
             (file,) = fragment.files
             reader = _opened(self._place, self._table, file.path, columns)
-            found.append(reader.read_all(batch_size=_BATCH).to_table().select(columns))
+            return reader.read_all(batch_size=_BATCH).to_table().select(columns)
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = list(pool.map(of, self._fragments))
         empty = pa.table({name: pa.array([], _TYPES_OF_NONE.get(name, pa.null())) for name in columns})
         return pa.concat_tables(found).combine_chunks() if found else empty
 

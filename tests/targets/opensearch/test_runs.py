@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,18 @@ def test_a_server_that_is_away_for_a_while_loses_nothing(target: OpenSearchTarge
         project = instep.load(declare(docs, server.url, settings=", max_payload_bytes: 100000, max_requests: 1"))
         (built,) = project.run()
         assert (server.turned_away, server.quiet) == (4, True)
+    assert (built.counts.written, built.counts.failed) == (30, 0)
+    assert truth.difference(truth.expected(docs), content(target)) == ""
+
+
+@pytest.mark.long
+def test_a_server_that_is_away_for_a_minute_loses_nothing(target: OpenSearchTarget, docs: Path) -> None:
+    with TroubledServer(target.uri, ["fine", "shut"]) as server:
+        project = instep.load(declare(docs, server.url, settings=", max_payload_bytes: 100000, max_requests: 1"))
+        back = threading.Timer(60, server.open)
+        back.start()
+        (built,) = project.run()
+        assert back.finished.is_set()
     assert (built.counts.written, built.counts.failed) == (30, 0)
     assert truth.difference(truth.expected(docs), content(target)) == ""
 

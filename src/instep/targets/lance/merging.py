@@ -202,7 +202,8 @@ class _Coming:
         def of(fragment: Any) -> pa.Table:
             (file,) = fragment.files
             reader = _opened(self._place, self._table, file.path, columns)
-            return reader.read_all(batch_size=_BATCH).to_table().select(columns)
+            rows: pa.Table = reader.read_all(batch_size=_BATCH).to_table()
+            return rows.select(columns)
 
         with ThreadPoolExecutor(_READERS) as pool:
             found = list(pool.map(of, self._fragments))

@@ -241,11 +241,16 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
         now[0] = float(second)
         lines.advance("Document", 20)
     lines.end("Document")
+    lines.begin("Letter", 30, "document")
+    lines.advance("Letter", 30)
+    lines.end("Letter")
     assert stream.getvalue().splitlines() == [
         "Document: 1,000 documents to do",
         "Document: 200 of 1,000 documents, 20/s, 40 s left",
         "Document: 400 of 1,000 documents, 20/s, 30 s left",
-        "Document: done in 24 s",
+        "Document: 480 of 1,000 documents in 24 s",
+        "Letter: 30 documents to do",
+        "Letter: done in 0.0 s",
     ]
 
 
@@ -260,7 +265,7 @@ def test_progress_of_what_nobody_has_counted_says_what_is_done() -> None:
     assert stream.getvalue().splitlines() == [
         "Ticket: rows are read",
         "Ticket: 30 rows, 3/s",
-        "Ticket: 30 rows, done in 10 s",
+        "Ticket: 30 rows in 10 s",
     ]
     stream = io.StringIO()
     with Bars(Console(file=stream, force_terminal=True, width=120)) as bars:

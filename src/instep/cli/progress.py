@@ -144,19 +144,26 @@ class Lines:
         with self._lock:
             count = self._counts.pop(entity, None)
             if count is not None:
-                read = f"{amount(count.done, count.unit)}, " if count.total is None else ""
-                self._print(entity, f"{read}done in {seconds_text(self._monotonic() - count.began)}")
+                self._print(entity, f"{_reached(count)} in {seconds_text(self._monotonic() - count.began)}")
 
     def _print(self, entity: str, message: str) -> None:
         self._stream.write(f"{entity}: {visible(message)}\n")
         self._stream.flush()
 
 
+def _reached(count: _Count) -> str:
+    """A run that is stopped ends too, and is not done."""
+    return "done" if count.total is not None and count.done >= count.total else _so_far(count)
+
+
+def _so_far(count: _Count) -> str:
+    whole = amount(count.done if count.total is None else count.total, count.unit)
+    return whole if count.total is None else f"{count.done:,} of {whole}"
+
+
 def _pace(count: _Count, now: float) -> str:
     seconds = now - count.began
-    text = amount(count.done, count.unit)
-    if count.total is not None:
-        text = f"{count.done:,} of {amount(count.total, count.unit)}"
+    text = _so_far(count)
     if not count.done or seconds <= 0:
         return text
     rate = count.done / seconds

@@ -13,7 +13,7 @@ from instep.cli.output import Output, visible
 from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
-    from instep.ledger.port import Verified
+    from instep.ledger.log import Verified
 
 app = typer.Typer(name="ledger")
 

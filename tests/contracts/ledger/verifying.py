@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from instep.domain.events import InstanceTainted, WantCreated, encode
 from instep.domain.instances import InstanceState
-from instep.ledger.port import Ledger, Verified
+from instep.ledger.log import Verified
+from instep.ledger.port import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -19,6 +19,7 @@ from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.ledger.figures import Figures
 from instep.ledger.holding import HoldingLedger, HoldRows
+from instep.ledger.log import LogRow, Verified
 from instep.ledger.memory import (
     buckets,
     documents,
@@ -36,18 +37,7 @@ from instep.ledger.memory import (
 )
 from instep.ledger.memory.tables import Tables
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
-from instep.ledger.port import (
-    Checkpoint,
-    FailureRecord,
-    Holder,
-    JobMark,
-    Lease,
-    LogRow,
-    NewPart,
-    Swept,
-    Verified,
-    WorkerInfo,
-)
+from instep.ledger.port import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from instep.domain.events import Event, Recorded, decode, encode, read
 from instep.domain.fold import apply, replay
 from instep.domain.state import Rejected, State
 from instep.errors import Conflict
+from instep.ledger.log import LogRow
 from instep.ledger.memory.tables import Tables
-from instep.ledger.port import LogRow
 
 
 def append(tables: Tables, events: Sequence[Event]) -> list[Recorded]:

@@ -15,9 +15,10 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
+from instep.ledger.log import LogRow
 from instep.ledger.memory.holds import MemoryHolds
 from instep.ledger.memory.pending import Pending
-from instep.ledger.port import Checkpoint, FailureRecord, LogRow
+from instep.ledger.port import Checkpoint, FailureRecord
 
 #: A partition and one of its generations.
 Generation = tuple[PartitionRef, str]

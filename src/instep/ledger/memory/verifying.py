@@ -10,8 +10,8 @@ from instep.domain.events import read
 from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
+from instep.ledger.log import Verified
 from instep.ledger.memory.tables import Tables
-from instep.ledger.port import Verified
 from instep.ledger.skips import Skips
 
 

@@ -26,19 +26,9 @@ from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient
 from instep.ledger.figures import Figures
 from instep.ledger.holding import HoldingLedger, HoldRows
+from instep.ledger.log import LogRow, Verified
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
-from instep.ledger.port import (
-    Checkpoint,
-    FailureRecord,
-    Holder,
-    JobMark,
-    Lease,
-    LogRow,
-    NewPart,
-    Swept,
-    Verified,
-    WorkerInfo,
-)
+from instep.ledger.port import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
 from instep.ledger.sql import (
     buckets,
     builds,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from instep.domain import events as e
 from instep.domain.fold import apply
 from instep.domain.state import Rejected
-from instep.ledger.port import LogRow
+from instep.ledger.log import LogRow
 from instep.ledger.sql import projections
 from instep.ledger.sql.stored import Stored
 from instep.ledger.sql.transaction import Transaction

@@ -13,7 +13,7 @@ from instep.domain.fold import follow
 from instep.domain.instances import Instance
 from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
-from instep.ledger.port import Verified
+from instep.ledger.log import Verified
 from instep.ledger.skips import Skips
 from instep.ledger.sql import log, projections, snapshots
 from instep.ledger.tables import canonical, instances, promoted, served, want_refs, wants

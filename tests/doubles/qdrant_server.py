@@ -25,7 +25,7 @@ VERSION = "1.20.0"
 @dataclass
 class QdrantServer:
     """`answers` are given instead of acting, first to last: (status, headers), or None to hang up. `after` is called
-    after each request that changed something.
+    after each request that changed something, before its answer.
     """
 
     api_key: str = ""
@@ -178,12 +178,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(404, error=str(error))
             except (ValueError, NotImplementedError) as error:
                 return self._answer(404 if "not found" in str(error) else 400, error=str(error))
+            if owner.after is not None and _changes(self.command, path):
+                owner.after()
             if path == "/":
                 return self._send(200, {"title": "qdrant", "version": owner.version})
-            self._send(200, {"result": _plain(result), "status": "ok", "time": 0.0})
-        if owner.after is not None and _changes(self.command, path):
-            owner.after()
-        return None
+            return self._send(200, {"result": _plain(result), "status": "ok", "time": 0.0})
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - names that http.server asks for
 

@@ -45,7 +45,8 @@ class Log(Protocol):
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
 
-    def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes: ...
+    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
+        """An outcome, of so many pieces."""
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         """Drop what was said under epochs before this one, once it is old."""

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from instep.errors import InstepError, Transient, UserError
+from instep.targets.patience import tries
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch
     from opensearchpy.exceptions import TransportError
 
-#: Seconds of one request, tries of it, and the first and the longest pause between them.
+#: Seconds of one request.
 TIMEOUT = 120
-_ATTEMPTS = 5
-_FIRST_WAIT = 0.2
-_LONGEST_WAIT = 5.0
 
 _TOO_MANY = 429
 _SERVER_ERROR = 500
@@ -69,18 +67,8 @@ class Connection:
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
-        import stamina
-
-        tries = stamina.retry_context(
-            on=Unavailable,
-            attempts=_ATTEMPTS,
-            timeout=None,
-            wait_initial=_FIRST_WAIT,
-            wait_max=_LONGEST_WAIT,
-            wait_jitter=_FIRST_WAIT,
-        )
         try:
-            for attempt in tries:
+            for attempt in tries(Unavailable):
                 with attempt:
                     return self.once(method, path, body, params=params)
         except Unavailable as error:

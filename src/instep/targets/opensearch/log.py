@@ -6,22 +6,20 @@ was confirmed to anybody is found.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
+from instep.targets import pieces
 from instep.targets.journal import Entry, Journal, now
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import STATE_INDEX
 from instep.targets.opensearch.names import STATE
 
-#: Characters of outcomes in one document and in one request, and documents in one request.
-_PIECE = 4 * 1024 * 1024
-_PIECES_AT_ONCE = 1_000
 #: Slices in one question, and entries in one answer.
 _SLICES_AT_ONCE = 200
 _PAGE = 200
@@ -84,32 +82,13 @@ class Log:
             after = {"search_after": found[-1]["sort"]}
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
-        said: list[list[Any]] = []
-        waiting: dict[str, Entry] = {}
-        length = 0
-        for mark in marks:
-            text = base64.b64encode(mark.outcome).decode()
-            # Pieces of whole groups of four characters: each is base64 by itself.
-            pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-            for number, piece in enumerate(pieces):
-                if length + len(piece) > _PIECE or len(waiting) == _PIECES_AT_ONCE:
-                    self._store(waiting)
-                    waiting, length = {}, 0
-                id = self._piece(attempt, mark.slice_id, mark.fence, number)
-                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece}
-                length += len(piece)
-            said.append([mark.slice_id, mark.fence, len(pieces)])
-        self._store(waiting)
-        return said
+        about = {"log": self.name, "epoch": epoch, "at": now()}
+        return pieces.kept(marks, about, partial(self._piece, attempt), partial(self.indexes.add_all, STATE))
 
-    def _store(self, pieces: Mapping[str, Entry]) -> None:
-        if pieces:
-            self.indexes.add_all(STATE, pieces)
-
-    def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes:
-        ids = [self._piece(attempt, slice_id, fence, number) for number in range(pieces)]
+    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
+        ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
         found = self.indexes.get(STATE, ids, ["outcome"])
-        return b"".join(base64.b64decode(found[each]["outcome"]) for each in ids)
+        return pieces.joined(found[each]["outcome"] for each in ids)
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         before = now() - int(keep_seconds * 1000)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from instep.errors import Transient, UserError
+from instep.targets.patience import tries
 from instep.targets.qdrant.collections import Missing, TooLarge
 
 if TYPE_CHECKING:
@@ -19,11 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds of one request, tries of it, and the first and the longest pause between them.
+#: Seconds of one request.
 _TIMEOUT = 120
-_ATTEMPTS = 5
-_FIRST_WAIT = 0.2
-_LONGEST_WAIT = 5.0
 
 _TOO_MANY = 429
 _SERVER_ERROR = 500
@@ -59,18 +57,8 @@ class Connection:
 
     def call(self, ask: Callable[[QdrantClient], T]) -> T:
         """Again while the server is out of reach or overloaded; what it refuses it is not asked twice."""
-        import stamina
-
-        tries = stamina.retry_context(
-            on=_Unavailable,
-            attempts=_ATTEMPTS,
-            timeout=None,
-            wait_initial=_FIRST_WAIT,
-            wait_max=_LONGEST_WAIT,
-            wait_jitter=_FIRST_WAIT,
-        )
         try:
-            for attempt in tries:
+            for attempt in tries(_Unavailable):
                 with attempt, self._understood():
                     return ask(self.open())
         except _Unavailable as error:

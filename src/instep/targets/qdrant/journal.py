@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets import journal as shared
+from instep.targets import pieces
 from instep.targets.journal import Entry, now
 from instep.targets.qdrant.collections import Collections, FieldIndex, Missing
 from instep.targets.qdrant.points import NAMESPACE, Points, Where
@@ -26,9 +27,6 @@ _INDEXES: Final[Mapping[str, FieldIndex]] = {
     "at": "integer",
 }
 
-#: Characters of outcomes in one point and in one request, and points in one request.
-_PIECE = 4 * 1024 * 1024
-_PIECES_AT_ONCE = 1_000
 #: Slices in one question, and entries in one answer. (These name the slices of a wave, so they may be long.)
 _SLICES_AT_ONCE = 200
 _PAGE = 200
@@ -100,32 +98,16 @@ class Log:
                 return
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
-        """Store outcomes, which count once an entry names their attempt; returns what it has to say of the marks."""
-        said: list[list[Any]] = []
-        waiting: dict[str, Entry] = {}
-        length = 0
-        for mark in marks:
-            text = base64.b64encode(mark.outcome).decode()
-            pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
-            for number, piece in enumerate(pieces):
-                if length + len(piece) > _PIECE or len(waiting) == _PIECES_AT_ONCE:
-                    self._store(waiting)
-                    waiting, length = {}, 0
-                id = self._piece(attempt, mark.slice_id, mark.fence, number)
-                waiting[id] = {"log": self.name, "epoch": epoch, "at": now(), "outcome": piece}
-                length += len(piece)
-            said.append([mark.slice_id, mark.fence, len(pieces)])
-        self._store(waiting)
-        return said
+        about = {"log": self.name, "epoch": epoch, "at": now()}
+        return pieces.kept(marks, about, partial(self._piece, attempt), self._store)
 
-    def _store(self, pieces: Mapping[str, Entry]) -> None:
-        if pieces:
-            self.collections.upsert(STATE, Points([*pieces], [*pieces.values()]), only_if=Where(missing="log"))
+    def _store(self, some: Mapping[str, Entry]) -> None:
+        self.collections.upsert(STATE, Points([*some], [*some.values()]), only_if=Where(missing="log"))
 
-    def kept(self, attempt: str, slice_id: str, fence: int, pieces: int) -> bytes:
-        ids = [self._piece(attempt, slice_id, fence, number) for number in range(pieces)]
+    def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
+        ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
         found = self.collections.get(STATE, ids, fields=["outcome"])
-        return base64.b64decode("".join(str(found[each]["outcome"]) for each in ids))
+        return pieces.joined(found[each]["outcome"] for each in ids)
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         """Drop what was said under epochs before this one, once it is old."""

@@ -26,7 +26,8 @@ def test_a_run_is_watched_from_its_beginning_to_its_end(tmp_path: Path, monkeypa
     heard: list[dict[str, Any]] = []
     with ExitStack() as stack:
         port, _ = stack.enter_context(served(create_app(project, token="0" * 16, loopback=True)))
-        client = stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", max_queue=None, ping_interval=None))
+        patient: dict[str, Any] = {"open_timeout": PATIENCE, "ping_interval": None, "max_queue": None}
+        client = stack.enter_context(connect(f"ws://127.0.0.1:{port}/ws", **patient))
         client.send('{"subscribe": "searchIndexJobStatus"}')
         assert json.loads(client.recv(timeout=PATIENCE))["data"] is None, "nothing has run yet"
         project.run(engine="inline")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -68,11 +68,14 @@ def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(monkeypatch: p
 def test_a_connection_whose_client_never_reads_again_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SEND_SECONDS", 0.05)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", 0.05)
-    with _busy_channel() as channel, channel.listening() as quick, _connected(channel, _deaf()) as deaf:
-        quick.message()
-        _subscribe(channel, deaf)
-        until(lambda: len(channel.server.server_state.connections) == 1)
-        _hear_until(quick, quick.message()["seq"] + 3)
+    with _busy_channel() as channel:
+        with _connected(channel, _deaf()) as deaf:
+            _subscribe(channel, deaf)
+            until(lambda: not channel.server.server_state.connections)
+        # Whoever comes then may take its time: on a busy machine everybody is slow now and then.
+        monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
+        with channel.listening() as quick:
+            _hear_until(quick, quick.message()["seq"] + 3)
 
 
 @pytest.mark.usefixtures("room")
@@ -86,14 +89,16 @@ def test_so_is_one_whose_client_answers_no_ping(
     with _busy_channel(**options) as channel, _connected(channel, _deaf()) as deaf:
         _subscribe(channel, deaf)
         until(lambda: not channel.server.server_state.connections)
+        until(lambda: not channel.server.server_state.tasks)
     assert not caplog.records
 
 
 def _subscribe(channel: Channel, deaf: socket.socket) -> None:
     deaf.sendall(_handshake(channel.port))
     assert deaf.recv(1_024).startswith(b"HTTP/1.1 101")
-    assert channel.server.server_state.connections
-    deaf.sendall(_subscription())
+    # Pings may have been in vain already, before it came to say something.
+    with suppress(ConnectionError):
+        deaf.sendall(_subscription())
 
 
 def _handshake(port: int) -> bytes:

@@ -185,7 +185,7 @@ def test_ctrl_c_ends_a_real_process_with_130(tmp_path: Path) -> None:
     # Opening the other end returns once the command has begun to read the project.
     with (tmp_path / "instep.yaml").open("w"):
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (130, "stopped; run again to resume\n")
 
 

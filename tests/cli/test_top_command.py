@@ -151,8 +151,8 @@ def _ledger(folder: Path) -> Ledger:
 
 
 def _read_until(terminal: int, wanted: str) -> str:
-    said, deadline = "", time.monotonic() + PATIENCE
-    while wanted not in said:
+    said, deadline = b"", time.monotonic() + PATIENCE
+    while wanted.encode() not in said:
         assert time.monotonic() < deadline, said
-        said += os.read(terminal, 65_536).decode()
-    return said
+        said += os.read(terminal, 65_536)  # Which may end within a character.
+    return said.decode(errors="replace")

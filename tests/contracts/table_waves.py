@@ -45,7 +45,7 @@ ENTITY = GraphEntity(
 TABLES = graph_tables(ENTITY, node_keys([ENTITY]))
 ROWS = RowColumns(("id",))
 #: How long a test waits for something that has to happen, in seconds.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 #: Slices of which the last has no rows.
 BOUNDS = (None, 100, 600, 1_000_000, None)
@@ -140,7 +140,9 @@ class Meeting:
     writer: RowWriter
 
     def __call__(self, batches: Batches) -> Batches:
-        (self.folder / self.own).write_text(str(os.getpid()))
+        begun = self.folder / f"{self.own}.draft"
+        begun.write_text(str(os.getpid()))
+        begun.rename(self.folder / self.own)
         # Longer than the test: it must not end by itself what the test wants to see ended.
         until((self.folder / self.other).exists, 3 * PATIENCE)
         yield from self.writer.write(batches)

@@ -187,7 +187,7 @@ class TableWritersContract(OnTables):
         for each in workers:
             each.start()
         for each in workers:
-            each.join(120)
+            each.join(300)
         assert [each.exitcode for each in workers] == [0] * 3
         names = [f"w{worker}-{number}" for worker in range(3) for number in range(5)]
         assert target.committed(index, base, names) == {name: name.encode() for name in names}

@@ -311,7 +311,7 @@ class WritersContract(OnOneIndex):
         for each in workers:
             each.start()
         for each in workers:
-            each.join(60)
+            each.join(300)
         assert [each.exitcode for each in workers] == [0] * 4
         names = [f"w{worker}-{number}" for worker in range(4) for number in range(self.rounds)]
         documents = {f"doc-{name}": [f"text {name}"] for name in names}

@@ -151,6 +151,8 @@ class QdrantServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body in one packet: two would wait for each other.
+    wbufsize = -1
     owner: QdrantServer
 
     def log_message(self, format: str, *args: Any) -> None:

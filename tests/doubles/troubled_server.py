@@ -35,6 +35,8 @@ class TroubledServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one packet: two would wait for each other.
+            wbufsize = -1
 
             def handle_one_request(self) -> None:
                 self.raw_requestline = self.rfile.readline(65_537)
@@ -43,6 +45,7 @@ class TroubledServer:
                     return
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 door.answer(self, body)
+                self.wfile.flush()
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Silence."""
@@ -64,7 +67,7 @@ class TroubledServer:
             self._shut = 0
 
     def __enter__(self) -> TroubledServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

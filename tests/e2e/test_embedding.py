@@ -31,6 +31,8 @@ class Endpoint(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Endpoint
     protocol_version = "HTTP/1.1"
+    # Head and body in one packet: two would wait for each other.
+    wbufsize = -1
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
@@ -58,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield server
     close_connections()

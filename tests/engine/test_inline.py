@@ -50,7 +50,7 @@ class Endless:
 
     def read(self, changes: Batches) -> Batches:
         batch = next(changes)
-        self.barrier.wait(10)
+        self.barrier.wait(60)
         if 0 in batch.column("bucket").to_pylist():
             raise ValueError("the first bucket fails")
         rows = list(RowFiles(Path()).read(iter([batch])))
@@ -71,7 +71,7 @@ def test_a_failing_task_stops_the_others_before_their_next_batch() -> None:
     program = Endless(2)
     with pytest.raises(ValueError, match="first bucket"):
         InlineEngine(2).run(a_wave(work=10_000), program)
-    assert program.stopped.acquire(timeout=10)
+    assert program.stopped.acquire(timeout=60)
 
 
 class FailsInNativeCode(RowFiles):

@@ -58,6 +58,9 @@ def collecting() -> Iterator[Collector]:
     found = Collector()
 
     class Handler(BaseHTTPRequestHandler):
+        # Head and body in one packet: two would wait for each other.
+        wbufsize = -1
+
         def do_POST(self) -> None:
             found.take(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
@@ -68,7 +71,7 @@ def collecting() -> Iterator[Collector]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         found.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield found

@@ -15,7 +15,7 @@ import pytest
 import instep
 from instep.api.application import create_app
 from instep.telemetry.context import here, job_traceparent, within
-from tests.api.conftest import TOKEN, bearer, served
+from tests.api.conftest import PATIENCE, TOKEN, bearer, served
 from tests.e2e import corpus
 from tests.telemetry.collector import Collector, collecting
 
@@ -65,7 +65,8 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
     asked = {"entities": ["Document"], "useDistributedIndexing": True}
     # This server traces nothing, and passes on that its caller does.
     with served(create_app(project, token=TOKEN, loopback=True)) as address:
-        answer = httpx.post(f"{address}/api/jobs", json=asked, headers={"traceparent": CALLER, **bearer()})
+        headers = {"traceparent": CALLER, **bearer()}
+        answer = httpx.post(f"{address}/api/jobs", json=asked, headers=headers, timeout=PATIENCE)
     assert answer.status_code == 202, answer.text
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
     planner = python("-c", PLANNER, folder=folder, **traced)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Literal
 
 from instep.domain.jobs import JobPart, JobState, OpenPart
 from instep.domain.reasons import cleaned
@@ -27,6 +24,7 @@ from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
 from instep.service.question import PlanOptions
 from instep.service.recovery import fail_orphans, misfit, recover
+from instep.service.registration import Kind, Registration
 from instep.service.settings import as_job_says
 from instep.service.setup import EntitySetup
 from instep.service.tracing import trace_of
@@ -43,13 +41,13 @@ FENCED_IN_A_ROW = 10
 
 
 class Worker:
-    """One registration in the ledger, kept alive in the background.
+    """What this process has in hand under its registration, and what it does next.
 
     `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
     its writes were refused because others had taken over, `waiting` which parts wait for other partitions.
     """
 
-    def __init__(self, setups: Setups, context: Context, kind: Literal["run", "worker"]) -> None:
+    def __init__(self, setups: Setups, context: Context, kind: Kind) -> None:
         self._setups = setups
         self._context = context
         self._kind = kind
@@ -66,33 +64,33 @@ class Worker:
         self._register()
 
     def _register(self) -> None:
-        """Under a new id: the old one, if there was one, is buried. If that fails, the old one stays, and is lost."""
-        context, worker_id = self._context, self._context.ids.new()
+        """With nothing in hand, under a new id. If that fails, the old one stays, and is lost."""
         self._desks: dict[PartKey, Desk] = {}
         self._meanwhile: dict[PartKey, Meanwhile] = {}
         self._jobs: set[str] = set()
-        keeper = Keeper(context.ledger, worker_id, context.clock, context.timing)
-        context.ledger.register_worker(worker_id, kind=self._kind, host=socket.gethostname(), pid=os.getpid())
-        self.id, self.keeper = worker_id, keeper
-        self._end_proof = context.liveness.begin(self.id)
-        self._end_beats = context.background.every(
-            context.timing.heartbeat / 1000, self.keeper.beat, f"keeper-{self.id[:8]}"
-        )
+        self._registration = Registration(self._context, self._kind)
+
+    @property
+    def id(self) -> str:
+        return self._registration.id
+
+    @property
+    def keeper(self) -> Keeper:
+        return self._registration.keeper
 
     def end(self, *, stop: str | None = None) -> None:
         """Leave in good order: slices go back unspent. With `stop`, jobs in which nobody is left are STOPPED.
         In this order: who finds a lease must find it free, or its holder alive.
         """
-        self._end_beats()
+        self._registration.silence()
         try:
             with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
                 for job_id in sorted(self._jobs):
                     if self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
                         self._settle(job_id)
-                self._context.ledger.retire_worker(self.id)
-                self._context.liveness.forget(self.id)
+                self._registration.retire()
         finally:
-            self._end_proof()
+            self._registration.end()
 
     def _settle(self, job_id: str) -> None:
         """What was reserved for a job goes back if it was stopped; if not now, then when its time is over."""
@@ -388,10 +386,7 @@ class Worker:
     def _begin_anew(self) -> None:
         """Others have buried this worker: it goes on as a new one, with nothing in hand."""
         self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")
-        self._end_beats()
-        self._context.liveness.forget(self.id)
-        self._end_proof()
-        self._end_beats = self._end_proof = _nothing
+        self._registration.bury()
         self._register()
 
     def _outage(self, each: OpenPart, error: Outage) -> None:
@@ -438,10 +433,6 @@ class Worker:
         missing = done - self._shown.get((job_id, ref), 0)
         if missing > 0:
             self._progress((job_id, ref), missing)
-
-
-def _nothing() -> None:
-    """What ends something that has ended."""
 
 
 def serve(

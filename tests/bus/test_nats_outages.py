@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,14 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.bus.nats.bus import open_nats
+from instep.bus.nats.consumer import NatsConsumer
 from instep.bus.open import open_bus
 from instep.bus.port import Bus
 from instep.domain.deliveries import Policy
 from instep.domain.nats_address import nats_address
 from instep.domain.refs import PartitionRef
+from instep.domain.requests import Kind
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
 from instep.ledger.memory import MemoryLedger
-from tests.contracts.bus.fixtures import PATIENCE, ask, consumer, taken
+from tests.contracts.bus.fixtures import PATIENCE, PATIENT, ask, consumer, taken
 from tests.doubles.clock import VirtualClock
 from tests.servers.nats import NatsServer
 
@@ -105,11 +108,30 @@ def test_what_is_asked_while_it_is_down_is_answered_when_it_is_up(any_server: Na
     bus.close()
 
 
+def test_a_connection_that_led_nowhere_is_closed_before_the_next_is_tried(server: NatsServer) -> None:
+    bus = _open(server.url())
+    server.kill()
+    with socket.create_server(("127.0.0.1", server.port)) as impostor:
+        impostor.settimeout(PATIENCE)
+        first, _ = impostor.accept()
+        with first:
+            first.sendall(b"-ERR 'nobody is at home'\r\n")
+            second, _ = impostor.accept()
+            with second:
+                first.settimeout(PATIENCE)
+                assert first.recv(1) == b""
+                bus.close()
+
+
 def test_one_that_stays_away_is_said_so_without_secrets(server: NatsServer) -> None:
-    bus = open_nats(nats_address(server.url()), patience=0.2)
-    mine = consumer(bus)
-    bus.publish(ask(1))
-    delivery = taken(mine)
+    address = nats_address(server.url())
+    office = open_nats(address)
+    office.publish(ask(1))
+    delivery = taken(consumer(office))
+    office.close()
+    # Asks nothing while the server is up: it may be late, too.
+    bus = open_nats(address, patience=0.2)
+    mine = NatsConsumer("Issue", Kind.NAMESPACE, PATIENT, bus._connection, bus._slots)
     server.kill()
     for asking, expected in (
         (lambda: bus.publish(ask(2)), Unknown),
@@ -134,9 +156,9 @@ def test_a_wrong_password_or_token_is_said_so(any_server: NatsServer) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_one_that_is_not_there_is_away(any_server: NatsServer) -> None:
-    url = any_server.url()
-    any_server.kill()
+def test_one_that_is_not_there_is_away(server: NatsServer) -> None:
+    url = server.url()
+    server.kill()
     with pytest.raises(Away, match="the bus cannot be reached") as caught:
         _open(url)
     _demand_no_secrets(str(caught.value))

@@ -8,12 +8,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import UserError
+from instep.ledger.sql.ledger import SqlLedger
 
 from . import corpus
 from .conftest import Place
@@ -22,9 +24,46 @@ from .conftest import Place
 RUN = "import instep.service.setup as setup; setup.MOST_CLAIMS = 2; import instep; instep.load('.').run()"
 
 
-def start(place: Place, code: str = RUN) -> subprocess.Popen[bytes]:
+#: The same, which stands still before it commits the wave of this number, until it may go on.
+HELD = """
+import sys, time
+from pathlib import Path
+import instep
+import instep.service.setup as setup
+from instep.targets.lance import LanceTarget
+
+setup.MOST_CLAIMS = 2
+waves, commit = int(sys.argv[1]), LanceTarget.commit
+
+def held(*args, **kwargs):
+    global waves
+    waves -= 1
+    while waves < 0 and Path("hold").exists():
+        time.sleep(0.01)
+    return commit(*args, **kwargs)
+
+LanceTarget.commit = held
+instep.load(".").run()
+"""
+#: Nothing waits this long unless it is broken.
+PATIENCE = 240.0
+
+
+def start(place: Place, code: str = RUN, *arguments: str) -> subprocess.Popen[bytes]:
     with (place.root / "run.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-c", code], cwd=place.root, stdout=log, stderr=log)
+        return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=place.root, stdout=log, stderr=log)
+
+
+def start_held(place: Place, waves: int = 1) -> subprocess.Popen[bytes]:
+    """So many waves are done, and another is in work, until `release`."""
+    (place.root / "hold").touch()
+    process = start(place, HELD, str(waves))
+    wait_for_completed_slices(place, process, 2 * waves)
+    return process
+
+
+def release(place: Place) -> None:
+    (place.root / "hold").unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -38,16 +77,16 @@ def large(tmp_path: Path) -> Place:
 
 def slices(place: Place) -> dict[str, tuple[str, int, int | None]]:
     """State, fence and end of every slice, read from the ledger's file."""
-    with sqlite3.connect(place.root / ".instep" / "ledger.db") as connection:
+    with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as connection:
         rows = connection.execute("SELECT id, state, fence, finished_at FROM slices").fetchall()
     return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
 
-def wait_for_completed_slice(place: Place, process: subprocess.Popen[bytes], *, at_least: int = 1) -> None:
+def wait_for_completed_slices(place: Place, process: subprocess.Popen[bytes], number: int) -> None:
     ledger = place.root / ".instep" / "ledger.db"
     while process.poll() is None:
         try:
-            if ledger.exists() and sum(1 for s, _, _ in slices(place).values() if s == "COMPLETED") >= at_least:
+            if ledger.exists() and sum(1 for s, _, _ in slices(place).values() if s == "COMPLETED") >= number:
                 return
         except sqlite3.OperationalError:
             pass  # The schema is being made.
@@ -84,8 +123,7 @@ def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or
 
 
 def test_finished_slices_are_not_redone_after_a_kill(large: Place) -> None:
-    process = start(large)
-    wait_for_completed_slice(large, process, at_least=4)
+    process = start_held(large, waves=2)
     process.kill()
     process.wait()
     before = {key: value for key, value in slices(large).items() if value[0] == "COMPLETED"}
@@ -98,10 +136,10 @@ def test_finished_slices_are_not_redone_after_a_kill(large: Place) -> None:
 
 
 def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Place) -> None:
-    process = start(large)
-    wait_for_completed_slice(large, process)
+    process = start_held(large)
     process.send_signal(signal.SIGINT)
-    process.wait(20)
+    release(large)
+    process.wait(PATIENCE)
     assert process.returncode != 0
     (status,) = large.open().status()
     assert status.job is not None
@@ -114,11 +152,19 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Place) -> None:
     assert large.wrong() == ""
 
 
-def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(large: Place) -> None:
-    first = start(large)
-    wait_for_completed_slice(large, first)
+def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
+    large: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = SqlLedger.join_job
+
+    def joined(self: SqlLedger, job_id: str, worker_id: str) -> None:
+        join(self, job_id, worker_id)
+        release(large)
+
+    first = start_held(large)
+    monkeypatch.setattr(SqlLedger, "join_job", joined)
     second = large.run(wait=0)
-    assert first.wait(60) == 0
+    assert first.wait(PATIENCE) == 0
     assert second.state is JobState.COMPLETED
     assert second.counts.read == second.counts.written == 1500
     assert len(large.open().jobs()) == 1
@@ -126,20 +172,19 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(la
 
 
 def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Place) -> None:
-    first = start(large)
-    wait_for_completed_slice(large, first)
+    first = start_held(large)
     with pytest.raises(UserError, match=f"process {first.pid}"):
         large.run(wait=0, full_refresh=True)
-    second = large.run(wait=60, full_refresh=True)
-    assert first.wait(60) == 0
+    release(large)
+    second = large.run(wait=PATIENCE, full_refresh=True)
+    assert first.wait(PATIENCE) == 0
     assert second.state is JobState.COMPLETED
     assert len(large.open().jobs()) == 2
     assert large.wrong() == ""
 
 
 def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_anew(large: Place) -> None:
-    process = start(large)
-    wait_for_completed_slice(large, process)
+    process = start_held(large)
     process.kill()
     process.wait()
     large.declare(chunk=500, entity="slice_rows: 1000\nbuckets: 32")

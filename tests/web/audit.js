@@ -4,6 +4,19 @@ const CONTROLS = "a[href], button, input, select, textarea, summary, [tabindex='
 const shown = (element) => element.checkVisibility({ visibilityProperty: true }) && element.getClientRects().length > 0;
 const seen = new Set();
 
+/** What changes with the size or the address is drawn in a frame that follows on one that has seen it. */
+function drawn(frames = 3) {
+  return new Promise(requestAnimationFrame).then(() => (frames > 1 ? drawn(frames - 1) : null));
+}
+
+/** To a view, which is there when this ends; what it shows may still be read. */
+function visit(way) {
+  if (location.hash === `#${way}`) return drawn();
+  const left = new Promise((done) => addEventListener("hashchange", done, { once: true }));
+  location.hash = way;
+  return left.then(() => drawn());
+}
+
 /** How many controls can be seen. */
 function controls() {
   return [...document.querySelectorAll(CONTROLS)].filter((each) => shown(each) && each.tabIndex >= 0).length;
@@ -83,4 +96,4 @@ function luminance([red, green, blue]) {
   return 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
 }
 
-Object.assign(globalThis, { audit, controls, notice, seen });
+Object.assign(globalThis, { audit, controls, drawn, notice, seen, visit });

@@ -144,11 +144,12 @@ def test_every_view_is_for_everybody(watched: Watched, ledger: Ledger) -> None:
     page.add_init_script(path=Path(__file__).with_name("audit.js"))
     watched.go(WAYS[0])
     for way in WAYS:
-        page.evaluate("way => { location.hash = way }", way)
+        page.evaluate("way => visit(way)", way)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         expect(page.get_by_text("Reading…")).to_have_count(0)
         for width, height in ((1280, 800), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
+            page.evaluate("drawn()")
             for scheme in ("light", "dark"):
                 page.emulate_media(color_scheme=scheme)
                 found = page.evaluate("audit()")

@@ -66,26 +66,32 @@ def check(seeds: range, ledger: str, product: Product) -> Counter[str]:
     return counters
 
 
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(1_000, 5_000, 1_000))]
-)
+@pytest.mark.parametrize("first", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(500, 5_000, 500))])
 def test_schedules_on_the_ledger_in_memory(first: int) -> None:
-    counters = check(range(first, first + 1_000), "memory", Product())
+    counters = check(range(first, first + 500), "memory", Product())
     assert [each for each in SOMETIMES if not counters[each]] == []
 
 
-def test_schedules_on_sqlite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [0, pytest.param(25, marks=pytest.mark.long)])
+def test_schedules_on_sqlite(first: int, tmp_path: Path) -> None:
     kept = sqlite_kept(tmp_path)
-    counters = check(range(50), "sqlite", kept.product)
+    counters = check(range(first, first + 25), "sqlite", kept.product)
     kept.ledger.close()
     assert counters["takeovers"]
     assert counters["refused by ledger"]
 
 
-@pytest.mark.parametrize("name", ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)])
-def test_schedules_on_servers(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [
+        ("postgresql", range(12)),
+        pytest.param("postgresql", range(12, 25), marks=pytest.mark.long),
+        pytest.param("mariadb", range(25), marks=pytest.mark.long),
+    ],
+)
+def test_schedules_on_servers(name: str, seeds: range) -> None:
     kept = server_kept(name)
-    counters = check(range(25), name, kept.product)
+    counters = check(seeds, name, kept.product)
     kept.ledger.close()
     assert counters["takeovers"]
     assert counters["refused by ledger"]

@@ -38,6 +38,7 @@ from bench.report import show
 from bench.vector_sides import DIMENSIONS, Side
 from instep import Instep
 from instep.project import Project
+from instep.system import collect_garbage_seldom
 
 SIDES: dict[str, Callable[[], Side]] = {side.name: side for side in (Pgvector, Qdrant, Milvus)}
 EXTRAS = ("postgres", "qdrant", "milvus")
@@ -320,6 +321,7 @@ def main() -> None:
     parser.add_argument("--target", choices=list(SIDES), action="append")
     parser.add_argument("--no-neighbours", action="store_true", help="do without that index, which takes the longest")
     options = parser.parse_args()
+    collect_garbage_seldom()  # As `instep` does in its own process.
     print(", ".join(f"{name} {value}" for name, value in describe_machine().items()), end="\n\n")
     installed = virtual_environment(*EXTRAS)
     rows: list[list[str]] = []

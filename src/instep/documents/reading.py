@@ -70,7 +70,8 @@ class Reader:
 
     def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
-        return self._cut(document for batch in _together(changes) for document in self._documents(batch))
+        for batch in _together(changes):
+            yield from _tombstones(batch) if _all_deleted(batch) else self._cut(self._documents(batch))
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
         """The same of changes whose documents somebody else has read."""
@@ -141,6 +142,28 @@ class Reader:
 
 def _changes(batch: pa.RecordBatch) -> list[_Change]:
     return [_Change(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def _all_deleted(batch: pa.RecordBatch) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.equal(batch["action"], pa.scalar(Action.DELETE.value))).as_py())
+
+
+def _tombstones(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """End rows of documents that go, of which nothing is read: made of whole columns."""
+    told = {
+        "slice_id": batch["slice_id"],
+        "document_id": batch["document_id"],
+        "source_uri": batch["uri"],
+        "source_version": batch["version"],
+        "source_size": batch["size"],
+        "bucket": batch["bucket"],
+    }
+    flags = {"end_of_document": True, "deleted": True, "unchanged": False, "vanished": False}
+    told |= {name: pa.repeat(pa.scalar(flag), batch.num_rows) for name, flag in flags.items()}
+    columns = [told.get(each.name, pa.nulls(batch.num_rows, each.type)) for each in CHUNK_SCHEMA]
+    yield from _bounded(pa.RecordBatch.from_arrays(columns, schema=CHUNK_SCHEMA))
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.packing import pack, unpack
@@ -43,6 +43,9 @@ class Action(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     RETRY = "retry"
+
+
+_ACTIONS: Final = {each.value: each for each in Action}
 
 
 class DocumentChange(NamedTuple):
@@ -178,7 +181,7 @@ def encode_changes(changes: Sequence[DocumentChange]) -> bytes:
 
 
 def decode_changes(payload: bytes) -> list[DocumentChange]:
-    return [DocumentChange(Action(row[0]), *row[1:]) for row in unpack(payload)]
+    return [DocumentChange(_ACTIONS[row[0]], *row[1:]) for row in unpack(payload)]
 
 
 def by_bucket(changes: Iterable[DocumentChange]) -> Iterator[tuple[int, list[DocumentChange]]]:

@@ -14,13 +14,15 @@ from instep.service.wave import WaveRunner
 class Desk:
     """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed.
 
-    `fenced`: the target has seen the part's epoch, in the version that is its base. `traceparent` is the job's span.
+    `fenced`: the target has seen the part's epoch, in the version that is its base. `sound`: see
+    `EntitySetup.as_recorded`. `traceparent` is the job's span.
     """
 
     setup: EntitySetup
     part: JobPart
     lease: Lease
     fenced: bool = False
+    sound: bool = False
     ready: bool = False
     runner: WaveRunner | None = None
     traceparent: str = ""

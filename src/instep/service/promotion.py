@@ -29,9 +29,11 @@ def finish(
     worker_id: str,
     keeper: Keeper,
     meanwhile: Meanwhile,
+    sound: bool = False,
 ) -> list[str] | None:
     """End a part without open slices, and serve its instance if it may be served; None if another worker
     does, or if it got more slices, of what came meanwhile. Returns notes for the user. Safe to repeat after a crash.
+    `sound`: see `Desk`.
     """
     if not context.ledger.begin_finish(job_id, setup.ref, worker_id):
         return None
@@ -40,11 +42,19 @@ def finish(
         if taken := meanwhile.catch_up(part):
             context.progress.say(setup.ref.label, f"{amount(taken, 'change')} came while it was built")
             return None
-        return _end(setup, sealed, part, context, job_id=job_id, worker_id=worker_id, keeper=keeper)
+        return _end(setup, sealed, part, context, job_id=job_id, worker_id=worker_id, keeper=keeper, sound=sound)
 
 
 def _end(
-    setup: EntitySetup, lease: Lease, part: JobPart, context: Context, *, job_id: str, worker_id: str, keeper: Keeper
+    setup: EntitySetup,
+    lease: Lease,
+    part: JobPart,
+    context: Context,
+    *,
+    job_id: str,
+    worker_id: str,
+    keeper: Keeper,
+    sound: bool,
 ) -> list[str]:
     ledger, target = context.ledger, setup.target
     context.progress.say(setup.ref.label, "bringing indexes up to date")
@@ -60,7 +70,7 @@ def _end(
     if state is None:
         raise Conflict(f"job {job_id} still has {status.unfinished_slices} open slices")
     left = _left(ledger, part, job_id)
-    problem = left or setup.problem(part, ledger, job, state)
+    problem = left or (None if sound else setup.problem(part, ledger, job, state))
     keeper.require(part.ref)
     if problem is None:
         setup.remove_replaced(part)

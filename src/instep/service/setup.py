@@ -156,6 +156,13 @@ class EntitySetup(ABC):
         """Settle the last job, if its process died when it had ended it and not yet settled it."""
         return
 
+    def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
+        """Whether the target holds what is recorded of the part's instance. Asked before the part changes anything: if
+        commits say exactly what they change, it need not be asked again afterwards, when it may cost much. False where
+        that is not so.
+        """
+        return False
+
     @abstractmethod
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         """Why what a part has done must not be served, or None. `state` is what it ends in by itself."""

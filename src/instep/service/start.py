@@ -69,6 +69,7 @@ class Start:
         self._ledger = planner.context.ledger
         self._job_id = planner.context.ids.new()
         self._told: set[PartitionRef] = set()
+        self._sound: set[PartitionRef] = set()
         self._leases: dict[PartitionRef, Lease] = {}
         #: A job has one trace: that of the first who asked.
         self._made_in = next((plan.traceparent for plan in todo.values() if plan.traceparent), "")
@@ -253,7 +254,13 @@ class Start:
         self._ledger.start_job(self._job_id)
         for new in parts:
             # What is fresh may have an index of its own, which is not made yet.
-            self._worker.take(new.part, self._leases[new.part.ref], fenced=not new.part.fresh, leads=True)
+            self._worker.take(
+                new.part,
+                self._leases[new.part.ref],
+                fenced=not new.part.fresh,
+                sound=new.part.ref in self._sound,
+                leads=True,
+            )
             self._tell(new.part)
             self.taken[new.part.ref] = self._job_id
             self.created.add(new.part.ref)
@@ -297,6 +304,8 @@ class Start:
             generation=plan.generation,
             target=plan.found.target,
         )
+        sound = not part.fresh and setup.as_recorded(part, self._ledger)
+        self._sound = self._sound | {part.ref} if sound else self._sound - {part.ref}
         return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
 
     def _expire(self, setup: EntitySetup, generation: str) -> None:

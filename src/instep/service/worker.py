@@ -106,9 +106,11 @@ class Worker:
         """What it takes part in."""
         return frozenset(self._desks)
 
-    def take(self, part: JobPart, lease: Lease, *, fenced: bool = False, leads: bool = False) -> None:
-        """Work on a part whose lease this worker has got for its job. `fenced`: see `Desk`. `leads`: it made
-        the job (see `Meanwhile`).
+    def take(
+        self, part: JobPart, lease: Lease, *, fenced: bool = False, sound: bool = False, leads: bool = False
+    ) -> None:
+        """Work on a part whose lease this worker has got for its job. `fenced` and `sound`: see `Desk`. `leads`: it
+        made the job (see `Meanwhile`).
         """
         self._jobs.add(lease.job_id)
         setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
@@ -116,7 +118,7 @@ class Worker:
             setup.create(part.physical)
         trace = trace_of(lease.job_id, self._context.ledger)
         key = lease.job_id, part.ref
-        self._desks[key] = Desk(setup, part, lease, fenced, traceparent=trace)
+        self._desks[key] = Desk(setup, part, lease, fenced, sound, traceparent=trace)
         # It outlives the desk, which is another one under another epoch.
         known = {each: found for each, found in self._meanwhile.items() if each in self._desks}
         made = Meanwhile(setup, self._context, lease.job_id, self.keeper, part.epoch if leads else None)
@@ -298,6 +300,7 @@ class Worker:
             worker_id=self.id,
             keeper=self.keeper,
             meanwhile=self._meanwhile[each.key],
+            sound=desk.sound,
         )
         if notes is None:
             return False

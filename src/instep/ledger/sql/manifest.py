@@ -20,6 +20,9 @@ from instep.ledger.tables import checkpoints, documents, failures
 #: Up to so many known failures of a partition are simply read; of more, only those that are asked for.
 _FEW: Final = 1_000
 
+#: Entries that are fetched at once.
+_TOGETHER: Final = 5_000
+
 _SOME_FAILURES = (
     select(failures.c.document_id, failures.c.attempts)
     .where(failures.c.ref == bindparam("b_ref"), failures.c.generation == bindparam("b_generation"))
@@ -104,7 +107,8 @@ def move_checkpoint(tx: Transaction, part: JobPart, job_id: str, *, sequence: in
 def entries(tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
     columns = [documents.c[name] for name in ManifestEntry._fields]
     rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
-    return {row[1]: ManifestEntry._make(row) for row in rows}
+    # Fetched one by one they take twice as long.
+    return {row[1]: ManifestEntry._make(row) for some in rows.partitions(_TOGETHER) for row in some}
 
 
 def entry(tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
 
 
+def as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> bool:
+    """See `EntitySetup.as_recorded`."""
+    _, recorded, _ = ledger.totals(part.instance)
+    return setup.target.rows(part.physical) == recorded
+
+
 def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
     """See `EntitySetup.problem`."""
     _, recorded, _ = ledger.totals(part.instance)

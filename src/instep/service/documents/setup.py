@@ -64,6 +64,9 @@ class DocumentSetup(EntitySetup):
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
         return self.programs(part, wave.base, self.target)
 
+    def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
+        return self.target.kind == "transactional" and judgement.as_recorded(self, part, ledger)
+
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return judgement.problem(self, part, ledger, job, state)
 

@@ -129,8 +129,8 @@ def _stale(change: ChunkChanges) -> tuple[list[int], Mapping[str, int]]:
 
     whole: Any = pc.is_in(change.stale["document_id"], value_set=pa.array(change.removed, pa.string()))
     rows = change.stale.filter(pc.invert(whole))["locator"].to_numpy().tolist()
-    documents: Counter[Any] = Counter(change.stale["document_id"].filter(whole).to_pylist())
-    return rows, documents
+    counted: Any = pc.value_counts(change.stale["document_id"].filter(whole))
+    return rows, dict(zip(*(column.to_pylist() for column in counted.flatten()), strict=True))
 
 
 def _any_rows(session: Session, index: DocumentIndex) -> bool:
@@ -177,10 +177,10 @@ def _counted(session: Session, index: DocumentIndex, document_ids: Sequence[str]
         those=_of_documents(but),
     )
     ids, counts = zip(*found, strict=True) if found else ((), ())
-    owners = np.repeat(np.array(ids, object), counts)
+    owners = pa.array(ids, pa.string()).take(np.repeat(np.arange(len(ids)), counts))
     empty = pa.repeat(pa.scalar(""), len(owners))
     numbers = pa.repeat(pa.scalar(0, pa.uint64()), len(owners))
-    return pa.Table.from_arrays([pa.array(owners, pa.string()), empty, empty, numbers], schema=existing_schema())
+    return pa.Table.from_arrays([owners, empty, empty, numbers], schema=existing_schema())
 
 
 def _of_documents(but: Sequence[int]) -> sql.Composed:

@@ -13,8 +13,8 @@ from instep.system import SystemClock
 
 #: A partition that everybody wants. (What the contract has is not imported here: every process would have to.)
 _ALL = "Document@global"
-_PROCESSES = 8
-_BATCHES = 20
+_PROCESSES = 4
+_BATCHES = 40
 
 
 def _batch(writer: int, number: int) -> list[Event]:

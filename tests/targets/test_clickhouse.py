@@ -194,12 +194,12 @@ def test_staged_files_go_with_the_commit_and_with_upkeep(tmp_path: Path, target:
 
 def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHouseTarget) -> None:
     eager = ClickHouseTarget(target.uri, keep_seconds=0)
-    for number in range(40):
+    for number in range(20):
         put(eager, "Node__1", Node(number % 7, f"{number}", number), epoch=number + 1, attempt=f"{number}")
         eager.maintain("Node__1")
     assert parts(target) <= 14
     assert asked(target, "SELECT count() AS n FROM instep.Node__1__instep")[0]["n"] <= 3
-    assert nodes(target, "Node__1") == {n % 7: f"{n}" for n in range(33, 40)}
+    assert nodes(target, "Node__1") == {n % 7: f"{n}" for n in range(13, 20)}
 
 
 def test_large_parts_are_merged_in_one_go_and_not_along_the_way(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
 
-from instep.domain.server_address import ServerAddress, server_address
 from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
 from instep.errors import InstepError, Transient, Unknown, UserError
+from instep.postgres.place import Place
 from instep.postgres.pool import Connection, borrowed
-
-#: The name of what PostgreSQL names has at most so many bytes; it would cut off the rest.
-MAX_NAME: Final = 63
 
 #: Older ones are not maintained any more, and give moments as floating-point numbers.
 _VERSION: Final = 140_000
@@ -67,65 +64,40 @@ def names(each: Iterator[str] | list[str] | tuple[str, ...]) -> sql.Composed:
     return sql.SQL(", ").join(Name(name) for name in each)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A schema of a database. Shows no secrets."""
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[Session]:
+    """See `Place.session`."""
+    with borrowed(place.uri, partial(_connect, place)) as connection:
+        yield Session(connection, place)
 
-    uri: str = field(repr=False)
-    schema: str
 
-    @property
-    def address(self) -> ServerAddress:
-        return server_address(self.uri)
-
-    def demand_understood(self) -> None:
-        """Raises `UserError` for what cannot be an address or a schema."""
+def _connect(place: Place) -> Connection:
+    address = place.address
+    ours: dict[str, Any] = {
+        "host": address.host or None,
+        "port": address.port,
+        "user": address.user,
+        "password": address.password,
+        "dbname": address.database,
+    }
+    settings = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
+    with contextlib.ExitStack() as stack:
         try:
-            address = self.address
-        except ValueError as error:
-            raise UserError(f"the address of PostgreSQL {error}") from None
-        if address.kind != "postgresql":
-            raise UserError(f"{address.label} is no address of PostgreSQL", hint="It begins with postgresql://")
-        if not self.schema or "\0" in self.schema or len(self.schema.encode()) > MAX_NAME:
-            raise UserError(f"{self.schema!r} cannot name a schema", where=address.label)
-
-    @property
-    def shown(self) -> str:
-        return self.address.label
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
-        """A connection of its own. Not shared between threads."""
-        with borrowed(self.uri, self._connect) as connection:
-            yield Session(connection, self)
-
-    def _connect(self) -> Connection:
-        address = self.address
-        ours: dict[str, Any] = {
-            "host": address.host or None,
-            "port": address.port,
-            "user": address.user,
-            "password": address.password,
-            "dbname": address.database,
-        }
-        settings = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
-        with contextlib.ExitStack() as stack:
-            try:
-                connection = psycopg.connect(
-                    "", autocommit=True, prepare_threshold=None, **(_CONNECT | ours | dict(address.options))
+            connection = psycopg.connect(
+                "", autocommit=True, prepare_threshold=None, **(_CONNECT | ours | dict(address.options))
+            )
+            stack.callback(connection.close)
+            if connection.info.server_version < _VERSION:
+                raise UserError(
+                    f"PostgreSQL {connection.info.server_version // 10_000} is too old",
+                    where=place.shown,
+                    hint=f"Use {_VERSION // 10_000} or newer.",
                 )
-                stack.callback(connection.close)
-                if connection.info.server_version < _VERSION:
-                    raise UserError(
-                        f"PostgreSQL {connection.info.server_version // 10_000} is too old",
-                        where=self.shown,
-                        hint=f"Use {_VERSION // 10_000} or newer.",
-                    )
-                connection.execute(f"SELECT {settings}", [part for pair in _SESSION.items() for part in pair])
-            except psycopg.Error as error:
-                raise explained(error, self.shown) from None
-            stack.pop_all()
-            return connection
+            connection.execute(f"SELECT {settings}", [part for pair in _SESSION.items() for part in pair])
+        except psycopg.Error as error:
+            raise explained(error, place.shown) from None
+        stack.pop_all()
+        return connection
 
 
 class Session:

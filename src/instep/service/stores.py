@@ -59,7 +59,7 @@ def table_target(project: Project, name: str) -> TableTarget:
 
         return ClickHouse(declared.uri, staging=declared.staging or "")
     assert isinstance(declared, PostgresTarget), "others take no tables, which the project has been checked for"
-    from instep.targets.postgres import PostgresTarget as Postgres
+    from instep.targets.postgres.target import PostgresTarget as Postgres
 
     return Postgres(declared.uri, schema=declared.schema_)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from instep.targets.postgres import PostgresTarget
+from instep.targets.postgres.target import PostgresTarget
 from tests.servers.postgres import PostgresServer, running_postgres
 
 DATABASE = "tables"

@@ -16,8 +16,9 @@ from psycopg import sql
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.targets.port import ChunkChanges, DocumentTarget, row_schema
-from instep.targets.postgres import PostgresTarget, chunk_upkeep, pgvector
+from instep.targets.postgres import chunk_upkeep, pgvector
 from instep.targets.postgres.documents import PostgresDocuments
+from instep.targets.postgres.target import PostgresTarget
 from tests.contracts.table_rows import SPECS
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, put, replaced, rows_of

@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.columns import INT64, STRING, Column
 from instep.errors import UserError
-from instep.targets.postgres import PostgresTarget
+from instep.targets.postgres.target import PostgresTarget
 from instep.targets.tables import OWN, TableChange, TableSpec
 from tests.contracts.table_rows import NODES, SPECS, Node, batch, nodes, put
 from tests.servers.postgres import PostgresServer

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import Conflict, Transient
-from instep.targets.postgres import PostgresTarget
+from instep.targets.postgres.target import PostgresTarget
 from instep.targets.tables import TableChange
 from tests.contracts.table_rows import SPECS, Edge, Node, change, nodes, put, staged
 from tests.servers.postgres import PostgresServer

@@ -26,7 +26,8 @@ from instep.domain.columns import (
     decimal_type,
 )
 from instep.errors import UserError
-from instep.targets.postgres import PostgresTarget, encoding, staging
+from instep.targets.postgres import encoding, staging
+from instep.targets.postgres.target import PostgresTarget
 from instep.targets.tables import OWN, TableChange, TableSpec, arrow_schema
 
 INF = float("inf")

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from instep.domain.pending import KeyRange, QueueCover, QueueSpec
 from instep.errors import UserError
-from instep.postgres.connection import MAX_NAME
+from instep.postgres.place import MAX_NAME
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,8 @@ from instep.pending.postgres import asking, capture, changing
 from instep.pending.postgres.checking import demand_usable
 from instep.pending.postgres.layout import Layout, literal
 from instep.pending.postgres.observing import observations
-from instep.postgres.connection import Place, Session
+from instep.postgres.connection import Session
+from instep.postgres.place import Place
 
 #: So many offers are looked at in one statement.
 _PAGE: Final = 10_000

@@ -6,9 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-from instep.postgres.connection import Missing, Place
-from instep.targets.postgres import serving, upkeep
-from instep.targets.postgres.registry import fitting
+from instep.postgres.place import Place
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,18 @@ class AliasedIndexes:
         return self.place.shown
 
     def served(self, alias: str) -> str | None:
+        from instep.targets.postgres import serving
+        from instep.targets.postgres.registry import fitting
+
         fitting(alias)
         with self.place.session() as session:
             return serving.served(session, alias)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        from instep.postgres.connection import Missing
+        from instep.targets.postgres import serving, upkeep
+        from instep.targets.postgres.registry import fitting
+
         fitting(alias)
         with self.place.session() as session, contextlib.suppress(Missing):
             return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)

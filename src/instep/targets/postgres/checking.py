@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from instep.errors import Away, Transient, UserError
-from instep.postgres.connection import Place, Session
+from instep.postgres.connection import Session
+from instep.postgres.place import Place
 from instep.targets.postgres import registry
 
 

@@ -14,7 +14,8 @@ from psycopg import sql
 
 from instep.domain.columns import STRING
 from instep.errors import Conflict
-from instep.postgres.connection import Name, Place, Session, names
+from instep.postgres.connection import Name, Session, names
+from instep.postgres.place import Place
 from instep.targets.port import ChunkChanges, existing_schema, row_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, kinds, staged_definition

@@ -1,4 +1,7 @@
-"""`PostgresDocuments`: the port for documents, method by method; the work is in the modules beside it."""
+"""`PostgresDocuments`: the port for documents, method by method; the work is in the modules beside it.
+
+They are imported on first use: they bring the driver and Arrow, which a run that finds nothing to do can spare.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.domain.waves import Mark
-from instep.postgres.connection import Session
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
-from instep.targets.postgres import (
-    chunk_upkeep,
-    chunk_writing,
-    chunks,
-    committing,
-    pgvector,
-    registry,
-    searching,
-    serving,
-    staging,
-)
 from instep.targets.postgres.aliased import AliasedIndexes
-from instep.targets.postgres.checking import checked
-from instep.targets.postgres.chunks import DocumentIndex
-from instep.targets.postgres.journal import Journal
-from instep.targets.postgres.registry import fitting
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from instep.postgres.connection import Session
+    from instep.targets.postgres.chunks import DocumentIndex
 
 
 @dataclass(frozen=True)
@@ -36,33 +26,48 @@ class PostgresDocuments(AliasedIndexes):
     """Chunks of documents, with pgvector."""
 
     def check(self) -> None:
+        from instep.targets.postgres import pgvector, registry
+        from instep.targets.postgres.checking import checked
+
         with checked(self.place) as session, session.transaction():
             registry.lock(session)
             pgvector.make(session)
 
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
         """All buckets lie in one table: nothing is looked for by them."""
+        from instep.targets.postgres import chunks, registry
+        from instep.targets.postgres.registry import fitting
+
         fitting(physical)
         with self.place.session() as session:
             registry.prepare(session)
             chunks.create(session, physical, dimensions)
 
     def exists(self, physical: str) -> bool:
+        from instep.targets.postgres import chunks
+        from instep.targets.postgres.registry import fitting
+
         fitting(physical)
         with self.place.session() as session:
             return chunks.exists(session, physical)
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
+        from instep.targets.postgres.journal import Journal
+
         with self._index(physical) as (session, index):
             return Journal(session, index).fence("", epoch, marks)
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
+        from instep.targets.postgres import chunk_writing
+
         with self._index(physical) as (_, index):
             return chunk_writing.PostgresChunkWriter(self.place, index, base)
 
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:
+        from instep.targets.postgres import chunk_writing, committing
+
         with self._index(physical) as (session, index):
             return committing.commit(
                 session,
@@ -75,20 +80,30 @@ class PostgresDocuments(AliasedIndexes):
             )
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
+        from instep.targets.postgres.journal import Journal
+
         with self._index(physical) as (session, index):
             return Journal(session, index).committed(since, slice_ids)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
+        from instep.targets.postgres import chunk_upkeep, staging
+        from instep.targets.postgres.journal import Journal
+
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
             chunk_upkeep.maintain(session, index, full=full)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        from instep.targets.postgres import chunk_upkeep
+
         with self._index(physical) as (session, index):
             chunk_upkeep.refine(session, index, begin)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
+        from instep.targets.postgres import chunks, serving
+        from instep.targets.postgres.registry import fitting
+
         fitting(alias)
         with self.place.session() as session:
             views = []
@@ -97,15 +112,21 @@ class PostgresDocuments(AliasedIndexes):
             serving.promote(session, alias, physical, views, epoch=epoch)
 
     def rows(self, physical: str) -> int:
+        from instep.targets.postgres import searching
+
         with self._index(physical) as (session, index):
             return searching.count(session, index)
 
     def row(self, physical: str, id: str) -> StoredRow | None:
+        from instep.targets.postgres import searching
+
         with self._index(physical) as (session, index):
             return searching.row(session, index, id)
 
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         """Portion by portion: no connection waits, and no transaction stays open, while one is looked at."""
+        from instep.targets.postgres import searching
+
         last = 0
         while True:
             with self._index(physical) as (session, index):
@@ -116,6 +137,9 @@ class PostgresDocuments(AliasedIndexes):
             yield batch
 
     def drop(self, physical: str) -> None:
+        from instep.targets.postgres import chunks, registry, staging
+        from instep.targets.postgres.registry import fitting
+
         fitting(physical)
         with self.place.session() as session:
             index = chunks.find(session, physical)
@@ -126,11 +150,16 @@ class PostgresDocuments(AliasedIndexes):
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
     ) -> list[Hit]:
+        from instep.targets.postgres import searching
+
         with self._index(physical) as (session, index):
             return searching.search(session, index, entity=entity, text=text, vector=vector, mode=mode, limit=limit)
 
     @contextlib.contextmanager
     def _index(self, physical: str) -> Iterator[tuple[Session, DocumentIndex]]:
+        from instep.targets.postgres import chunks
+        from instep.targets.postgres.registry import fitting
+
         fitting(physical)
         with self.place.session() as session:
             yield session, chunks.known(session, physical)

@@ -10,7 +10,8 @@ from psycopg import sql
 
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
-from instep.postgres.connection import MAX_NAME, Name, Session, names
+from instep.postgres.connection import Name, Session, names
+from instep.postgres.place import MAX_NAME
 from instep.targets.postgres import registry
 from instep.targets.postgres.registry import Index, Record, columns_of, fitting
 from instep.targets.tables import BOOKKEEPING, Drift, TableSpec, checked_specs, decode_specs, encode_specs

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from psycopg import sql
 
 from instep.errors import UserError
-from instep.postgres.connection import MAX_NAME, Missing, Name, Session
+from instep.postgres.connection import Missing, Name, Session
+from instep.postgres.place import MAX_NAME
 from instep.targets.names import checked_name
 
 #: What every table of Instep's own begins with, so that no index may.

@@ -18,7 +18,8 @@ from psycopg import sql
 
 from instep.domain.columns import TypeName
 from instep.errors import Conflict, Transient
-from instep.postgres.connection import Missing, Name, Place, Session
+from instep.postgres.connection import Missing, Name, Session
+from instep.postgres.place import Place
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
 from instep.targets.postgres.layout import TableIndex, declared_type
 from instep.targets.postgres.registry import STAGED, Index, lock

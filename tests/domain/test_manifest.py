@@ -16,6 +16,8 @@ from instep.domain.manifest import (
     decode_changes,
     difference,
     encode_changes,
+    same,
+    unchanged,
 )
 
 URIS = [f"file:///docs/{n}.md" for n in range(8)]
@@ -71,6 +73,22 @@ def test_every_document_gets_exactly_the_action_the_model_gives_it(
         assert change.bucket == bucket_of(change.document_id, 4)
         assert change.previous_hash == ("hash" if change.uri in recorded else "")
     assert decode_changes(encode_changes(found.changes)) == list(found.changes)
+
+
+@given(listings, listings, st.booleans())
+def test_a_listing_is_the_same_exactly_when_there_is_no_difference(
+    listed: dict[str, tuple[int, str]], recorded: dict[str, tuple[int, str]], equal: bool
+) -> None:
+    if equal:
+        recorded = dict(reversed(listed.items()))
+    documents = [SourceDocument(uri, *of_it) for uri, of_it in listed.items()]
+    entries = {uri: entry(uri, *of_it) for uri, of_it in recorded.items()}
+    found = difference(documents, entries, {}, complete=True, buckets=4)
+    assert same(documents, recorded) == (not found.changes)
+    if not found.changes:
+        found = Difference((), found.unchanged, found.known_failures, found.recorded, found.gone)
+        assert unchanged(len(documents)) == found
+    assert not same([*documents, *documents[:1]], recorded) or not documents
 
 
 def test_a_uri_listed_twice_counts_once() -> None:

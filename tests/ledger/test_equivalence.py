@@ -380,7 +380,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: (ledger.count_failures(ref), ledger.failed_versions(ref)))
 
     def _instance_is_the_same(self, instance: str) -> None:
-        self.both(lambda ledger: (ledger.manifest(instance), ledger.totals(instance)))
+        self.both(lambda ledger: (ledger.manifest(instance), ledger.versions(instance), ledger.totals(instance)))
 
     @invariant()
     def logs_are_the_same(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -126,6 +126,18 @@ def difference(
         missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
         gone = _deletions(missing, recorded, failed, buckets, "no longer in the source")
     return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone))
+
+
+def same(listed: Collection[SourceDocument], indexed: Mapping[str, tuple[int, str]]) -> bool:
+    """Whether a listing has what is indexed (sizes and versions by URI), and nothing else: then `difference` finds
+    nothing, in several times the time.
+    """
+    return len(listed) == len(indexed) and indexed == {uri: (size, version) for uri, size, version, _ in listed}
+
+
+def unchanged(documents: int) -> Difference:
+    """What `difference` finds where nothing has changed or failed."""
+    return Difference((), documents, 0, documents)
 
 
 def _resized(document: SourceDocument, entry: ManifestEntry) -> bool:

@@ -413,6 +413,11 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         """All entries of an instance, by URI."""
 
+    def versions(self, instance: str) -> dict[str, tuple[int, str]]:
+        """Size and version of all entries of an instance, by URI: enough to see that nothing has changed, and half as
+        much to read.
+        """
+
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         """One entry of an instance, however many there are."""
 

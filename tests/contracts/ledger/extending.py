@@ -64,7 +64,9 @@ class Extending(Fixtures):
         for _ in range(2):
             ledger.absorb(served, [outcome(claim, fail=[1])], job_id="job")
         assert [each.document_id for each in ledger.manifest("served").values()] == ["doc_0000"]
-        assert ledger.manifest(part.instance) == {}
+        sizes = {uri: (each.size, each.version) for uri, each in ledger.manifest("served").items()}
+        assert ledger.versions("served") == sizes
+        assert (ledger.manifest(part.instance), ledger.versions(part.instance)) == ({}, {})
         assert ledger.failed_versions(REF, "v1") == {change(1).uri: "v1"}
         assert (ledger.failed_versions(REF), job_of(ledger).counts) == ({}, Counts())
         ledger.absorb(served, [SliceOutcome("", 0, Counts(), removed=["doc_0000", "doc_0001"])], job_id="job")

@@ -66,6 +66,10 @@ def manifest(tables: Tables, instance: str) -> dict[str, ManifestEntry]:
     return {entry.uri: entry for entry in tables.documents.get(instance, {}).values()}
 
 
+def versions(tables: Tables, instance: str) -> dict[str, tuple[int, str]]:
+    return {entry.uri: (entry.size, entry.version) for entry in tables.documents.get(instance, {}).values()}
+
+
 def sampled(tables: Tables, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
     entries = tables.documents.get(instance, {})
     known = sorted(entries)

@@ -297,6 +297,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return documents.manifest(self._tables, instance)
 
+    def versions(self, instance: str) -> dict[str, tuple[int, str]]:
+        with self._lock:
+            return documents.versions(self._tables, instance)
+
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         with self._lock:
             return self._tables.documents.get(instance, {}).get(document_id)

@@ -279,6 +279,9 @@ class SqlLedger(HoldingLedger):
     def manifest(self, instance: str) -> dict[str, ManifestEntry]:
         return self._read(lambda tx: manifest.entries(tx, instance))
 
+    def versions(self, instance: str) -> dict[str, tuple[int, str]]:
+        return self._read(lambda tx: manifest.versions(tx, instance))
+
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         return self._read(lambda tx: manifest.entry(tx, instance, document_id))
 

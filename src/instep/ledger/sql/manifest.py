@@ -111,6 +111,12 @@ def entries(tx: Transaction, instance: str) -> dict[str, ManifestEntry]:
     return {row[1]: ManifestEntry._make(row) for some in rows.partitions(_TOGETHER) for row in some}
 
 
+def versions(tx: Transaction, instance: str) -> dict[str, tuple[int, str]]:
+    columns = (documents.c.uri, documents.c.size, documents.c.version)
+    rows = tx.connection.execute(select(*columns).where(documents.c.instance == instance))
+    return {uri: (size, version) for uri, size, version in rows.fetchall()}
+
+
 def entry(tx: Transaction, instance: str, document_id: str) -> ManifestEntry | None:
     columns = [documents.c[name] for name in ManifestEntry._fields]
     one = select(*columns).where(documents.c.instance == instance, documents.c.document_id == document_id)

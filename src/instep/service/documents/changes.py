@@ -11,7 +11,7 @@ from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import SlicePlan
-from instep.domain.manifest import Action, Difference, difference
+from instep.domain.manifest import Action, Difference, difference, same, unchanged
 from instep.domain.planning import cut_documents
 from instep.domain.replacement import judged
 from instep.ledger.port import Checkpoint, Ledger
@@ -30,15 +30,18 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
     base, failed = _base(setup, question), ledger.failed_versions(setup.ref, question.generation)
     # A rebuild starts from nothing: what failed under the old transform may pass under the new.
     retry = options.retry_failures or kind is Kind.REBUILD or bool(failed and question.settings().retry_failures)
-    changes = difference(
-        found.documents,
-        ledger.manifest(base) if base else {},
-        failed,
-        complete=found.complete and found.exhaustive,
-        buckets=setup.buckets,
-        deleted=found.deleted,
-        retry_failures=retry,
-    )
+    if base and not failed and not found.deleted and same(found.documents, ledger.versions(base)):
+        changes = unchanged(len(found.documents))
+    else:
+        changes = difference(
+            found.documents,
+            ledger.manifest(base) if base else {},
+            failed,
+            complete=found.complete and found.exhaustive,
+            buckets=setup.buckets,
+            deleted=found.deleted,
+            retry_failures=retry,
+        )
     if kind is Kind.REFRESH and not changes.changes:
         why = wanted_as_of_now(question, setup.ref, now=ledger.now())
         kind = Kind.REFRESH if why else Kind.NOTHING
@@ -110,7 +113,7 @@ def _would_fail_again(
     failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
     if not failing:
         return None
-    served = {uri: entry.version for uri, entry in ledger.manifest(checkpoint.instance).items()}
+    served = {uri: version for uri, (_, version) in ledger.versions(checkpoint.instance).items()}
     verdict = judged(served, listed, failing, setup.needed)
     if verdict.enough:
         return None

@@ -60,10 +60,10 @@ def not_better(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, ser
 
 
 def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
-    built = {uri: entry.version for uri, entry in ledger.manifest(instance).items()}
+    built = _versions(ledger, instance)
     versions = ledger.failed_versions(setup.ref, generation)
     failed = {uri: version for uri, version in versions.items() if uri not in built}
-    before = {uri: entry.version for uri, entry in ledger.manifest(served.instance).items()}
+    before = _versions(ledger, served.instance)
     return judged(before, built | failed, failed, setup.needed)
 
 
@@ -73,3 +73,7 @@ def _changed(stored: int, recorded: int) -> str:
         "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
         "`instep diff --repair`, or run with --full-refresh"
     )
+
+
+def _versions(ledger: Ledger, instance: str) -> dict[str, str]:
+    return {uri: version for uri, (_, version) in ledger.versions(instance).items()}

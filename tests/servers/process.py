@@ -112,10 +112,16 @@ class Server(ABC):
     def kill(self) -> None:
         """kill -9 for it and all its processes: connections break in the middle of anything."""
         assert self._process is not None, "it is not running"
-        for process in self._family():
+        family = self._family()
+        for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
+        # As long as one of them has its shared memory, PostgreSQL does not start again.
+        deadline = time.monotonic() + START_SECONDS
+        while not all(map(_has_ended, family)):
+            assert time.monotonic() < deadline, f"{self.kind} does not end"
+            time.sleep(0.005)
         self._process = None
         self._watch([])
 
@@ -166,8 +172,11 @@ class Server(ABC):
 
     def _family(self) -> list[psutil.Process]:
         assert self._process is not None, "it is not running"
-        parent = psutil.Process(self._process.pid)
-        return [parent, *parent.children(recursive=True)]
+        try:
+            parent = psutil.Process(self._process.pid)
+            return [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []  # It ended by itself.
 
     def _launch(self) -> bool:
         """Start and wait until it answers; False if it ended instead."""
@@ -201,6 +210,14 @@ class Server(ABC):
         assert self._watcher.stdin is not None
         self._watcher.stdin.write(f"{' '.join(map(str, pids))}\n".encode())
         self._watcher.stdin.flush()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also if nobody has asked how: whoever has a parent that is gone may wait for that for ever."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _free_port() -> int:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.identity import canonical_uri, document_id
+from instep.domain.identity import canonical_uri, document_id, file_uri
 from instep.domain.manifest import difference
 from instep.errors import UserError
 from instep.sources.files import FilesSource
@@ -127,6 +127,7 @@ class TestNames:
         Path(os.fsdecode(path)).write_bytes(name)
         source = FilesSource((str(tmp_path),), ("*.md",))
         (found,) = source.list().documents
+        assert found.uri == file_uri(path)
         assert unquote_to_bytes(found.uri.removeprefix("file://")) == path
         assert canonical_uri(found.uri) == found.uri
         assert source.read(found.uri, max_bytes=BIG).data == name
@@ -139,8 +140,6 @@ class TestNames:
 
     @given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda b: not set(b) & {0, 47}), min_size=2, unique=True))
     def test_different_names_have_different_uris(self, found: list[bytes]) -> None:
-        from instep.domain.identity import file_uri
-
         assert len({canonical_uri(file_uri(b"/" + name)) for name in found}) == len(found)
 
 

@@ -11,7 +11,8 @@ import re
 from urllib.parse import quote, urlsplit, urlunsplit
 
 _SAFE = "/-._~!$&'()*+,;=:@"
-_PLAIN = re.compile(rb"[A-Za-z0-9/\-._~!$&'()*+,;=:@]*\Z")
+#: Matches a part of a path that stands in a URI as it is: nearly each does, and this is asked of all in a listing.
+plain = re.compile(r"[A-Za-z0-9/\-._~!$&'()*+,;=:@]*\Z").match
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -48,8 +49,12 @@ def canonical_uri(uri: str) -> str:
 
 def file_uri(path: bytes) -> str:
     """`file://` URI of an absolute path, given as the bytes the system uses for it."""
-    # Nearly every path is plain, and this is done for each file of a listing.
-    return "file://" + (path.decode("ascii") if _PLAIN.match(path) else quote(path, safe=_SAFE))
+    return "file://" + quoted(path)
+
+
+def quoted(path: bytes) -> str:
+    """A path, or a part of one, as it stands in a URI."""
+    return quote(path, safe=_SAFE)
 
 
 def document_id(canonical: str) -> str:

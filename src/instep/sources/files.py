@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -43,7 +44,7 @@ class FilesSource:
                 documents.append(found)
                 if progress and len(documents) % _PROGRESS_EVERY == 0:
                     progress(len(documents))
-        documents.sort()
+        documents.sort(key=itemgetter(0))
         documents = [each for place, each in enumerate(documents) if not place or each[0] != documents[place - 1][0]]
         if progress:
             progress(len(documents))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from instep.domain.identity import file_uri
+from instep.domain.identity import file_uri, plain, quoted
 from instep.domain.manifest import SourceDocument
 from instep.sources.patterns import Globs
 from instep.sources.port import Content, TooLarge, Unreadable, Vanished
@@ -24,36 +24,43 @@ def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], N
     """Regular files under a directory, in no order. Links to files are followed, links to directories are not."""
     folders = [root]
     prefix = len(root.rstrip(b"/")) + 1
+    # Asked of each file: of no patterns nothing is.
+    wanted, unwanted = include.matches if include else None, exclude.matches if exclude else None
     # A pattern that takes back may do so deep inside a directory that another one leaves out.
-    prune = bool(exclude) and not exclude.negated
+    prunes = None if exclude.negated else unwanted
     while folders:
         folder = folders.pop()
+        within = folder if folder.endswith(b"/") else folder + b"/"
+        under, uri = os.fsdecode(within[prefix:]), file_uri(within)
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(os.fsdecode(folder)) as entries:
                 for entry in entries:
-                    relative = os.fsdecode(entry.path[prefix:])
+                    name = entry.name
+                    relative = under + name
                     if entry.is_dir(follow_symlinks=False):
-                        if not (prune and exclude.matches(relative + "/")):
-                            folders.append(entry.path)
+                        if not (prunes and prunes(relative + "/")):
+                            folders.append(os.fsencode(entry.path))
                         continue
-                    if (include and not include.matches(relative)) or (exclude and exclude.matches(relative)):
+                    if (wanted and not wanted(relative)) or (unwanted and unwanted(relative)):
                         continue
-                    found = _document(entry, problem)
-                    if found is not None:
-                        yield found
+                    status = _status(entry, problem)
+                    if status is not None:
+                        in_uri = name if plain(name) else quoted(os.fsencode(name))
+                        yield SourceDocument(uri + in_uri, status.st_size, str(status.st_mtime_ns))
         except OSError as error:
             problem(f"{shown(folder)}: {reason(error)}")
 
 
-def _document(entry: os.DirEntry[bytes], problem: Callable[[str], None]) -> SourceDocument | None:
+def _status(entry: os.DirEntry[str], problem: Callable[[str], None]) -> os.stat_result | None:
+    """Of a regular file; None for what is none."""
     try:
         status = entry.stat()
     except OSError as error:
         # Gone since, or a link that leads nowhere or round in a circle: there is no such file.
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            problem(f"{shown(entry.path)}: {reason(error)}")
+            problem(f"{shown(os.fsencode(entry.path))}: {reason(error)}")
         return None
-    return document(entry.path, status) if stat.S_ISREG(status.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def document(path: bytes, status: os.stat_result) -> SourceDocument:

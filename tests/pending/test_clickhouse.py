@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from instep.pending.clickhouse import cleaning
 from instep.pending.clickhouse.store import ClickHousePending
 from instep.pending.port import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
+from tests.contracts.pending_events import EVENTS, expected, happen
 from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
 
 
@@ -103,6 +105,34 @@ def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTab
     store.backfill(KEYS)
     demand_equal(store)
     assert len(read(store)) > 100
+
+
+def test_what_is_covered_for_good_needs_nothing_else_of_its_history(tables: ClickHouseTables) -> None:
+    """With a backfill that ended between its statements, and live events behind it, before it is repeated."""
+    both = tables.spec().covers
+    spec = tables.spec(covers=(both[0], replace(both[1], uncovered=None)))
+    early, late = [each for each in EVENTS[:5] if each != "-players"], [each for each in EVENTS if each != "-players"]
+    orders: dict[int, tuple[str, ...]] = dict(enumerate(itertools.product(early, early, late), start=1))
+    store = tables.open(spec)
+    happen(tables, store, orders, 0)
+    happen(tables, store, orders, 1)
+    store.create()
+    tables.run(store.backfill_statements(KEYS)[0])
+    happen(tables, store, orders, 2)
+    wanted = sorted((key for key, order in orders.items() if expected(order)), reverse=True)
+    for _ in range(2):
+        done = store.backfill(KEYS)
+        assert (done.keys, done.pending) == (
+            sum("seen" in order or "+players" in order for order in orders.values()),
+            len(wanted),
+        )
+        assert read(store) == wanted
+        demand_equal(store)
+    store.acknowledge(wanted)
+    tables.played([*wanted, *(key for key, order in orders.items() if "+players" in order)])
+    assert read(store) == []
+    store.reopen(wanted)
+    assert read(store) == wanted
 
 
 def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(tables: ClickHouseTables) -> None:

@@ -34,7 +34,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """One range: how many keys of the source it has, and how many of them are pending."""
+    """One range: how many keys of the source it has (and maybe others, if they are covered for good), and how many of
+    them are pending.
+    """
 
     keys: int
     pending: int

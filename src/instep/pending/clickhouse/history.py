@@ -19,8 +19,8 @@ from instep.pending.port import Ask
 
 #: What the keys of one range may take in memory before they are put on disk.
 _SPILL_BYTES = 2_000_000_000
-#: And so many of them are one part of the truth.
-_BLOCK_ROWS = 4_000_000
+#: And so many of them are one part of the truth: while one is sorted and written, the next is collected.
+_BLOCK_ROWS = 1_000_000
 #: Of each kind, so many keys are named.
 _NAMED = 1_000
 
@@ -49,36 +49,60 @@ def _declared(tables: Tables) -> tuple[QueueCover, ...]:
 
 
 def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
-    """The truth takes them all; what of it is pending goes on to the offers as with any insert.
+    """What is covered for good first: no event opens such a key again, so nothing else is asked of it. Of the others
+    the truth takes everything; what of it is pending goes on to the offers as with any insert.
 
     A cover's register is lower than that of any event, and that of a key that was offered meanwhile is above it: both
     arrive in any order and any number of times.
     """
-    return _backfill(tables, tables.within(keys))
+    return _backfill(tables, tables.within(keys), _range("key", tables, keys))
 
 
 def backfill_keys_sql(tables: Tables) -> list[str]:
     """For the parameter `keys`."""
-    return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} IN {{keys:Array(Int64)}}"))
+    named = "IN {keys:Array(Int64)}"
+    return _backfill(tables, conditions(tables.within(), f"{tables.key_sql()} {named}"), f"key {named}")
 
 
-def _backfill(tables: Tables, within: str) -> list[str]:
-    parts = [f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed_sql(tables, within)})"]
-    parts += [
+def _backfill(tables: Tables, within: str, known: str) -> list[str]:
+    """`within` is a condition for the rows of the user, and `known` the same one for those of the truth."""
+    covers = list(zip(tables.registers, tables.covers, strict=True))
+    lasting, others = ([each for each in covers if (each[1].uncovered is None) is kind] for kind in (True, False))
+    made = []
+    if tables.spec.participants:
+        made.append(f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
+    if lasting:
+        made.append(_into_truth(tables, [_covered_sql(tables, *each, within) for each in lasting]))
+        closed = f"SELECT key FROM {quoted(tables.truth)} WHERE {known} AND {_for_good(tables)}"
+        within = conditions(within, f"{tables.key_sql()} NOT IN ({closed})")
+    seen = f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed_sql(tables, within)})"
+    made.append(_into_truth(tables, [seen, *(_covered_sql(tables, *each, within) for each in others)]))
+    return made
+
+
+def _for_good(tables: Tables) -> str:
+    """Of a row of the truth: a cover that nothing takes back."""
+    lasting = [
+        f"{name} > 0" for name, cover in zip(tables.registers, tables.covers, strict=True) if cover.uncovered is None
+    ]
+    return f"({' OR '.join(lasting) or '0'})"
+
+
+def _covered_sql(tables: Tables, name: str, cover: QueueCover, within: str) -> str:
+    return (
         f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
         f" FROM ({distinct_sql(tables, cover, within)})"
-        for name, cover in zip(tables.registers, tables.covers, strict=True)
-    ]
+    )
+
+
+def _into_truth(tables: Tables, parts: list[str]) -> str:
     registers = ", ".join(f"toUInt64(max({name}))" for name in tables.registers)
     latest = " OR ".join(f"max({name}) > 0" for name in tables.registers)
-    made = [
+    return (
         f"INSERT INTO {quoted(tables.truth)} (key, event, latest, {', '.join(tables.registers)})"
         f" SELECT instep_key, min(event), toUInt64({latest}), {registers}"
         f" FROM ({' UNION ALL '.join(parts)}) GROUP BY instep_key"
-    ]
-    if tables.spec.participants:
-        made.insert(0, f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
-    return made
+    )
 
 
 def offer_sql(tables: Tables) -> str:
@@ -92,25 +116,28 @@ def offer_sql(tables: Tables) -> str:
     )
 
 
-#: Tables that are sorted by the key are collapsed as they are read, and a range has each key once. Parts as large as
-#: can be leave less to be merged.
+#: Tables that are sorted by the key are collapsed as they are read, and a range has each key once. Behind a table with
+#: a view ClickHouse has one thread for everything unless told otherwise. Keys that are covered are millions, which no
+#: index of the user's tables is asked for one by one.
 BACKFILL_SETTINGS: dict[str, int] = {
     "optimize_aggregation_in_order": 1,
     "optimize_on_insert": 0,
     "min_insert_block_size_rows": _BLOCK_ROWS,
     "max_bytes_before_external_group_by": _SPILL_BYTES,
+    "parallel_view_processing": 1,
+    "use_index_for_in_with_subqueries": 0,
 }
 
 
 def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
-    """How many keys of a range were seen, and are pending. Those are few, and their latest event uncovers, or there was
-    none: only such rows are merged to find them.
+    """How many keys of a range were seen or are covered for good, and are pending. Those are few, and their latest
+    event uncovers, or there was none: only such rows are merged to find them.
     """
     truth, within = quoted(tables.truth), _range("key", tables, keys)
-    seen = f"SELECT DISTINCT key FROM {truth} WHERE {within} AND event < {NO_EVENT:d}"
+    known = f"SELECT DISTINCT key FROM {truth} WHERE {within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})"
     uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd(latest, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
-    return f"SELECT (SELECT count() FROM ({seen})) AS keys, (SELECT count() FROM ({pending})) AS pending"
+    return f"SELECT (SELECT count() FROM ({known})) AS keys, (SELECT count() FROM ({pending})) AS pending"
 
 
 def truth_sql(tables: Tables, where: str) -> str:

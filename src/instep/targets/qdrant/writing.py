@@ -46,21 +46,23 @@ class QdrantChunkWriter:
         self._epoch = self._journal.epoch(base)
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
-        wanted = list(dict.fromkeys(document_ids))
-        found: list[Mapping[str, Any]] = []
-        for at in range(0, len(wanted), _LOOKUP):
-            where = Where(any_of={"document_id": wanted[at : at + _LOOKUP]})
-            after = None
-            while True:
-                page = self._collections.page(self._physical, where, fields=_FIELDS, limit=_PAGE, after=after)
-                found += page.payloads
-                after = page.next
-                if after is None:
-                    break
-        columns: dict[str, Any] = {name: [each[name] for each in found] for name in _FIELDS}
+        wanted, going = list(dict.fromkeys(document_ids)), frozenset(removed)
+        compared, counted = [each for each in wanted if each not in going], [each for each in wanted if each in going]
+        found = [*self._found(compared, _FIELDS), *self._found(counted, _FIELDS[:1])]
+        columns: dict[str, Any] = {name: [each.get(name, "") for each in found] for name in _FIELDS}
         # A point is found again by its chunk_id.
         columns["locator"] = [0] * len(found)
         return pa.table(columns, schema=existing_schema())
+
+    def _found(self, document_ids: Sequence[str], fields: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        for portion in _portions(document_ids, _LOOKUP):
+            where, after = Where(any_of={"document_id": portion}), None
+            while True:
+                page = self._collections.page(self._physical, where, fields=fields, limit=_PAGE, after=after)
+                yield from page.payloads
+                after = page.next
+                if after is None:
+                    break
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
         import numpy as np

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ _POLL_SECONDS = 0.02
 _LINGER_SECONDS = 1.0
 _TURN_SECONDS = 2.0
 
+#: Text comes as bytes.
+_ALWAYS: dict[str, str | int] = {"output_format_arrow_string_as_string": 0}
+
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "'": "\\'"})
 
 
@@ -46,8 +50,8 @@ class _Engine:
     users: int = 0
     lock: IO[bytes] | None = None
     keeper: Any = None
-    #: Connections that nobody uses just now: to open one takes as long as a short answer.
-    idle: list[Any] = field(default_factory=list)
+    #: Connections that nobody uses just now, by what was SET: to open one takes as long as a short answer.
+    idle: dict[str, list[Any]] = field(default_factory=dict)
     since: float = 0.0
     uses: int = 0
     watched: bool = False
@@ -64,8 +68,9 @@ class _Engine:
     def close(self) -> None:
         if self.folder is not None:
             assert self.lock is not None
-            while self.idle:
-                self.idle.pop().close()
+            for connection in chain.from_iterable(self.idle.values()):
+                connection.close()
+            self.idle.clear()
             self.keeper.close()
             self.lock.close()
             self.lock = self.folder = self.keeper = None
@@ -96,31 +101,36 @@ _WRITING = threading.RLock()
 
 
 @contextlib.contextmanager
-def session(folder: Path, *, alone: bool) -> Iterator[EmbeddedSession]:
-    """`alone`: no other session of this kind runs meanwhile, anywhere."""
+def session(folder: Path, *, alone: bool, settings: Mapping[str, str | int] | None = None) -> Iterator[EmbeddedSession]:
+    """`alone`: no other session of this kind runs meanwhile, anywhere. All of it runs under the `settings`: said once
+    for many sessions, where those of `under` are read again with each statement.
+    """
     with _WRITING if alone else contextlib.nullcontext():
         _enter(folder)
         try:
-            with _connection(folder) as connection:
+            with _connection(folder, _said(_ALWAYS | dict(settings or {}))) as connection:
                 yield EmbeddedSession(connection, folder)
         finally:
             _leave()
 
 
 @contextlib.contextmanager
-def _connection(folder: Path) -> Iterator[Any]:
+def _connection(folder: Path, settings: str) -> Iterator[Any]:
     """Used again by the next, unless something failed: nobody knows what it is in the middle of then."""
     with _ENGINE.turn:
-        connection = _ENGINE.idle.pop() if _ENGINE.idle else None
-    if connection is None:
-        connection = _connect(folder)
+        idle = _ENGINE.idle.setdefault(settings, [])
+        connection = idle.pop() if idle else None
+    fresh = connection is None
+    connection = connection or _connect(folder)
     try:
+        if fresh:
+            connection.query(f"SET {settings}")
         yield connection
     except BaseException:
         connection.close()
         raise
     with _ENGINE.turn:
-        _ENGINE.idle.append(connection)
+        _ENGINE.idle.setdefault(settings, []).append(connection)
 
 
 def _connect(folder: Path) -> Any:
@@ -235,8 +245,7 @@ class EmbeddedSession:
         self._settings = settings
 
     def under(self, settings: Mapping[str, str | int]) -> EmbeddedSession:
-        said = [f"{name} = {value if isinstance(value, int) else literal(value)}" for name, value in settings.items()]
-        return EmbeddedSession(self._connection, self._folder, ", ".join(said))
+        return EmbeddedSession(self._connection, self._folder, _said(settings))
 
     def command(self, sql: str, **parameters: Any) -> None:
         self._query(f"{sql} SETTINGS {self._settings}" if self._settings else sql, parameters)
@@ -244,14 +253,13 @@ class EmbeddedSession:
     def arrow(self, sql: str, **parameters: Any) -> pa.Table:
         import pyarrow as pa
 
-        also = f", {self._settings}" if self._settings else ""
-        sql += f" SETTINGS output_format_arrow_string_as_string = 0{also}"
+        sql += f" SETTINGS {self._settings}" if self._settings else ""
         # Without the footer that a file has: short answers are quicker.
         answer = self._query(sql, parameters, "ArrowStream").bytes()
         return pa.ipc.open_stream(pa.py_buffer(answer)).read_all()
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
-        sql += f" SETTINGS output_format_arrow_string_as_string = 0, max_block_size = {block_rows:d}"
+        sql += f" SETTINGS max_block_size = {block_rows:d}"
         values = _all_bound(parameters)
         with self._explained(), contextlib.closing(self._connection.send_query(sql, "ArrowStream", values)) as chunks:
             # Every chunk is a stream of its own.
@@ -289,6 +297,12 @@ class EmbeddedSession:
             yield
         except (ChdbError, RuntimeError) as error:
             raise explained(str(error), str(self._folder)) from None
+
+
+def _said(settings: Mapping[str, str | int]) -> str:
+    return ", ".join(
+        f"{name} = {value if isinstance(value, int) else literal(value)}" for name, value in settings.items()
+    )
 
 
 def _all_bound(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -50,12 +50,14 @@ class Place:
         return ServerAddress.parse(self.uri, database=_DATABASE)
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
-        """In a folder: as soon as no other process works there. Nothing is made where there is nothing."""
+    def session(self, settings: Mapping[str, str | int] | None = None) -> Iterator[Session]:
+        """In a folder: as soon as no other process works there. Nothing is made where there is nothing. All of it runs
+        under the `settings`; those of its `under` come on top in a folder, and stand in their place on a server.
+        """
         if self.remote:
-            yield server.session(self._address, database=self.database)
+            yield server.session(self._address, database=self.database).under(settings or {})
             return
         if not Path(self.uri).is_dir():
             raise UserError("there is no such folder", where=self.uri, hint="chdb keeps its tables in one.")
-        with embedded.session(Path(self.uri), alone=False) as local:
+        with embedded.session(Path(self.uri), alone=False, settings=settings) as local:
             yield local

@@ -70,12 +70,13 @@ class ClickHousePending:
         return tuple(history.backfill_sql(self._tables, keys))
 
     def read(self, ask: Ask) -> list[Offer]:
-        with self._place.session() as session:
-            known = {} if self._place.remote else reading.IN_PROCESS
-            asked = session.under({**reading.SETTINGS, **known, **self._comment()})
-            found, passed_over = reading.read(asked, self._tables, ask)
-            if cleaning.pays(session, self._tables, passed_over):
-                cleaning.clean(session, self._tables)
+        known = {} if self._place.remote else reading.IN_PROCESS
+        with self._place.session({**reading.SETTINGS, **known, **self._comment()}) as session:
+            found, passed_over = reading.read(session, self._tables, ask)
+        if passed_over:
+            with self._place.session() as session:
+                if cleaning.pays(session, self._tables, passed_over):
+                    cleaning.clean(session, self._tables)
         return found
 
     def anti_join(self, ask: Ask) -> list[int]:
@@ -85,7 +86,7 @@ class ClickHousePending:
         return [row["key"] for row in found]
 
     def read_statement(self, ask: Ask) -> str:
-        page = reading.page_sql(self._tables, ask, limit=f"{ask.limit:d}")
+        page = reading.page_sql(self._tables, ask, ask.limit)
         return f"{self._commented(page)};\n{self._commented(reading.touched_sql(self._tables))}"
 
     def anti_join_statement(self, ask: Ask) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import resource
 import shutil
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from instep.clickhouse.session import records
 from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.pending.clickhouse import reading
 from instep.pending.clickhouse.store import ClickHousePending
+from instep.pending.clickhouse.tables import Tables
 from instep.pending.port import Ask, PendingStore
 
 #: The first match, when it began, and what is out of the range of keys.
@@ -59,11 +60,12 @@ _SALTS = (
 
 @dataclass
 class Reads:
-    """Seconds of each, and rows that were read by all."""
+    """Seconds of each, and rows that were read by all. `bare`: of the same keys by statements written by hand."""
 
     seconds: list[float] = field(default_factory=list)
     cpu: float = 0.0
     rows: int = 0
+    bare: list[float] = field(default_factory=list)
 
     @property
     def p50(self) -> float:
@@ -71,7 +73,19 @@ class Reads:
 
     @property
     def p99(self) -> float:
-        return sorted(self.seconds)[max(0, -(-len(self.seconds) * 99 // 100) - 1)]
+        return _p99(self.seconds)
+
+    @property
+    def bare_p50(self) -> float:
+        return statistics.median(self.bare)
+
+    @property
+    def bare_p99(self) -> float:
+        return _p99(self.bare)
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[max(0, -(-len(seconds) * 99 // 100) - 1)]
 
 
 def cpu() -> float:
@@ -150,7 +164,8 @@ class Matches:
         self._wait()
         done, ask = Reads(), self.ask()
         # From anywhere in the queue, so that nothing is remembered of the keys that were read just before.
-        starts = [offer.key for offer in store.read(replace(ask, limit=5_000))][:-100]
+        offered = [offer.key for offer in store.read(replace(ask, limit=5_000))]
+        starts = offered[:-100]
         with _limited():
             for _ in range(5):
                 store.read(ask)
@@ -161,7 +176,30 @@ class Matches:
                 store.read(chosen)
                 done.seconds.append(time.perf_counter() - began)
             done.cpu, done.rows = (cpu() - used) / times, (self._rows_read() - before) // times
+        done.bare = self._bare(offered, times)
         return done
+
+    def _bare(self, offered: list[int], times: int) -> list[float]:
+        """What chdb itself takes for as little as tells the next 100 in order, and confirms them: the same statements
+        with everything written out, and the answers left as they came.
+        """
+        from chdb.state.sqlitelike import connect
+
+        tables = Tables(self.spec)
+        seconds = []
+        with self.place.session(), contextlib.closing(connect(str(self.folder / "clickhouse"))) as connection:
+            for name, value in {**reading.SETTINGS, **reading.IN_PROCESS}.items():
+                connection.query(f"SET {name} = {value!r}")
+            for number in range(-5, times):
+                at = number * 7919 % max(1, len(offered) - 100)
+                keys = offered[at + 1 : at + 101]
+                page = reading.page_sql(tables, Ask(100, after=offered[at]), 256)
+                began = time.perf_counter()
+                connection.query(page, "ArrowStream").bytes()
+                sql = f"SELECT key, latest FROM {tables.truth} WHERE key IN ({', '.join(map(str, keys))})"
+                connection.query(sql, "ArrowStream").bytes()
+                seconds.append(time.perf_counter() - began)
+        return seconds[5:]
 
     def anti_joins(self, store: PendingStore, times: int) -> Reads:
         done = Reads()
@@ -183,7 +221,7 @@ class Matches:
         return self.asked("SELECT value FROM system.events WHERE event = 'SelectedRows'")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _limited() -> Iterator[None]:
     reading.SETTINGS["max_memory_usage"] = MEMORY
     try:

@@ -35,6 +35,11 @@ class Layout:
     buckets: int
     prefix: str
 
+    @property
+    def first(self) -> str:
+        """One of its partitions."""
+        return names.partition(self.prefix, 0)
+
     def partition(self, document_id: str) -> str:
         return names.partition(self.prefix, bucket_of(document_id, self.buckets))
 

@@ -106,6 +106,12 @@ def rows(place: Place, physical: str) -> int:
     return int(found[0]["count(*)"])
 
 
+def any_rows(place: Place, physical: str, partition: str) -> bool:
+    """Whether there are some. Milvus Lite walks over all that it counts: in a large index one partition is enough."""
+    some = place.call("get_partition_stats", names.collection(physical), partition)
+    return int(some["row_count"]) > 0 or rows(place, physical) > 0
+
+
 def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
     """See `DocumentTarget.contents`."""
     import pyarrow as pa

@@ -60,7 +60,7 @@ class MilvusChunkWriter:
         """Whether nothing was there when it was first asked: all that is there since came after the base version. Only
         Milvus Lite takes so long to look for rows that this pays.
         """
-        return self.place.is_lite and searching.rows(self.place, self.physical) == 0
+        return self.place.is_lite and not searching.any_rows(self.place, self.physical, self._layout.first)
 
     @property
     def _journal(self) -> Journal:

@@ -133,7 +133,8 @@ class RunningJob:
         ledger.begin_job(job_id, WORKERS[0], {"entities": ["Letter@global"], "full_refresh": True})
         lease = ledger.acquire_lease(PartitionRef("Letter"), job_id, WORKERS[0])
         assert isinstance(lease, Lease)
-        instance = ledger.new_instance(lease, Reason.FIRST)
+        reason = Reason.FIRST if ledger.canonical(lease.ref) is None else Reason.REBUILD
+        instance = ledger.new_instance(lease, reason)
         self.part = JobPart(
             lease.ref, instance, f"Letter__{instance[:8]}", {"chunker": "c1"}, 16, lease.epoch, ledger.now(), True
         )

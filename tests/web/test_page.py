@@ -16,7 +16,6 @@ from tests.web import scene
 from tests.web.conftest import Watched
 from tests.web.serving import TOKEN, Site
 
-
 #: Tests come in any order: each has a job of its own, and ends it.
 OTHER_JOB: Final = "2e1d8b3f-6d1b-4c53-9a37-5f2d8e7b4c10"
 

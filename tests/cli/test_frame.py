@@ -18,10 +18,11 @@ import typer
 from rich.console import Console
 
 from instep.cli import app, main
+from instep.cli.bars import Bars
 from instep.cli.exits import ExitCode
 from instep.cli.options import JsonOption
 from instep.cli.output import Output, cell_text, seconds_text, visible
-from instep.cli.progress import Bars, Lines
+from instep.cli.progress import Lines
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 
 Act = Callable[[], None]

@@ -358,8 +358,14 @@ class TestUrls:
 
 class TestGlobs:
     @given(
-        st.lists(st.sampled_from(["*.md", "**/*.txt", "a/", "/b/*", "!a/x.md", "c", "**/d/**"]), min_size=1),
-        st.lists(st.sampled_from(["a", "b", "c", "d", "x.md", "y.txt"]), min_size=1, max_size=4),
+        st.lists(
+            st.sampled_from(["*.md", "**/*.txt", "*.c++", "a/", "c.++/", "/b/*", "!a/x.md", "c", "**/d/**"]), min_size=1
+        ),
+        st.lists(
+            st.sampled_from(["a", "b", "c", "d", "x.md", "y.txt", "z.c++", "z.ccc", "c.++", "c.cc"]),
+            min_size=1,
+            max_size=4,
+        ),
     )
     def test_decides_as_pathspec_does(self, patterns: list[str], parts: list[str]) -> None:
         from pathspec import GitIgnoreSpec
@@ -368,6 +374,20 @@ class TestGlobs:
         by_pattern = GitIgnoreSpec.from_lines(patterns)
         last = next((p.include for p in reversed(list(by_pattern.patterns)) if p.match_file(path) is not None), False)
         assert Globs(patterns).matches(path) == bool(last)
+
+    @pytest.mark.parametrize(
+        "exclude", [[".git/"], [".git/", "c/"], ["a/c/"], ["/a/"], ["a/**/"], [".git/", "*.txt"], ["c/", "!a/c/"]]
+    )
+    def test_what_is_left_out_is_what_pathspec_leaves_out(self, tmp_path: Path, exclude: list[str]) -> None:
+        from pathspec import GitIgnoreSpec
+
+        names = [".git", "x.md", "b/.git/x.md", "a/x.md", "a/c/x.md", "a/c/.git/c/x.md", "c/y.txt", "d/a/c", "d/c/x.md"]
+        for name in names:
+            put(tmp_path / name, name)
+        listed = FilesSource((str(tmp_path),), exclude=tuple(exclude)).list().documents
+        spec = GitIgnoreSpec.from_lines(exclude)
+        found = {each.uri.removeprefix(f"file://{tmp_path}/") for each in listed}
+        assert found == {name for name in names if not spec.match_file(name)}
 
 
 def test_io_is_not_needed_to_pickle(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class Output:
         if self.as_json or self.quiet:
             yield Silent()
         elif sys.stderr.isatty():
-            from instep.cli.progress import Bars
+            from instep.cli.bars import Bars
 
             with Bars() as bars:
                 yield bars

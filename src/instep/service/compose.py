@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from instep.bus.open import open_bus
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of
@@ -90,6 +89,8 @@ class Workshop:
 
     def bus(self, ledger: Ledger) -> Bus:
         """What carries requests and status; closed with the workshop. Raises `UserError` when it is out of reach."""
+        from instep.bus.open import open_bus
+
         with self._opening:
             if self._bus is None:
                 self._bus = open_bus(self.project.bus, ledger, clock=self.clock, timing=self.timing)

@@ -28,6 +28,8 @@ def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], N
     wanted, unwanted = include.matches if include else None, exclude.matches if exclude else None
     # A pattern that takes back may do so deep inside a directory that another one leaves out.
     prunes = None if exclude.negated else unwanted
+    if exclude.of_folders:
+        unwanted = None  # No file is met in a folder that is left out.
     while folders:
         folder = folders.pop()
         within = folder if folder.endswith(b"/") else folder + b"/"

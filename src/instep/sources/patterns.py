@@ -12,6 +12,11 @@ from itertools import groupby
 from instep.errors import UserError
 
 _SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
+_FOLDER = re.compile(r"([A-Za-z0-9_.+-]+)/\Z")
+
+#: What `pathspec` makes of them: most projects have no other patterns, and need not import it.
+_WITH_SUFFIX = "^(?:.+/)?[^/]*{}(?:(?:/)|$)"
+_IN_FOLDER = "^(?:.+/)?{}(?:/)"
 
 
 class Globs:
@@ -24,6 +29,8 @@ class Globs:
     def __init__(self, patterns: Sequence[str]) -> None:
         rules = [rule for rule in map(_rule, patterns) if rule]
         self.negated = not all(wanted for _, wanted in rules)
+        #: They only match what is in a folder whose path, with a slash behind it, they match as well.
+        self.of_folders = not self.negated and all(expression.endswith("(?:/)") for expression, _ in rules)
         suffixes = [found[1] for found in map(_SUFFIX.match, patterns) if found]
         self._suffixes = () if self.negated else tuple(suffixes)
         groups: list[tuple[bool, Callable[[str], object]]] = [
@@ -47,6 +54,10 @@ class Globs:
 
 def _rule(pattern: str) -> tuple[str, bool] | None:
     """The pattern as a regular expression, and whether it adds or takes back; None for a comment."""
+    for kind, simple in ((_SUFFIX, _WITH_SUFFIX), (_FOLDER, _IN_FOLDER)):
+        if found := kind.match(pattern):
+            return simple.format(re.escape(found[1])), True
+
     from pathspec.patterns.gitignore.base import GitIgnorePatternError
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 

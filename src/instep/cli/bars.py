@@ -1,0 +1,93 @@
+"""Progress of a run on a terminal, as bars. Implements `service.progress.Progress`."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
+from rich.text import Text
+
+from instep.cli.output import seconds_text, visible
+
+
+class _Pace(ProgressColumn):
+    """Documents or rows per second, and the time left."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished:
+            return Text(seconds_text(task.finished_time or 0.0))
+        if not task.speed:
+            return Text("")
+        left = "" if task.time_remaining is None else f", {seconds_text(task.time_remaining)} left"
+        return Text(f"{task.speed:,.0f}/s{left}")
+
+
+class Bars:
+    """A bar per entity on standard error. Safe to call from several threads."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._bars = Progress(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            _Pace(),
+            TextColumn("{task.fields[note]}", markup=False, style="dim"),
+            console=console or Console(stderr=True, markup=False, highlight=False),
+            speed_estimate_period=20.0,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def listing(self, entity: str, found: int) -> None:
+        self._bars.update(self._task(entity), note=f"listing: {found:,} found")
+
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
+        task = self._task(entity)
+        self._bars.reset(task, total=total)
+        self._bars.update(task, note="")
+
+    def advance(self, entity: str, units: int) -> None:
+        self._bars.advance(self._task(entity), units)
+
+    def say(self, entity: str, message: str) -> None:
+        if entity in self._tasks:
+            self._bars.update(self._task(entity), note=visible(message))
+        else:
+            self._bars.console.print(f"{entity}: {visible(message)}")
+
+    def end(self, entity: str) -> None:
+        task = self._task(entity)
+        bar = next(each for each in self._bars.tasks if each.id == task)
+        if bar.total is None:
+            # If nothing to do was found, an empty bar would look like a failure.
+            self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
+        self._bars.update(task, note="")
+        self._bars.stop_task(task)
+
+    def _task(self, entity: str) -> TaskID:
+        with self._lock:
+            if entity not in self._tasks:
+                self._tasks[entity] = self._bars.add_task(entity, total=None, note="")
+            return self._tasks[entity]

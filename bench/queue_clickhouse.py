@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import resource
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from instep.clickhouse.place import Place
-from instep.clickhouse.session import records
+from instep.clickhouse.session import quoted, records
 from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.pending.clickhouse import reading
 from instep.pending.clickhouse.store import ClickHousePending
@@ -77,11 +78,11 @@ class Reads:
 
     @property
     def bare_p50(self) -> float:
-        return statistics.median(self.bare)
+        return statistics.median(self.bare or [math.nan])
 
     @property
     def bare_p99(self) -> float:
-        return _p99(self.bare)
+        return _p99(self.bare or [math.nan])
 
 
 def _p99(seconds: list[float]) -> float:
@@ -166,40 +167,44 @@ class Matches:
         # From anywhere in the queue, so that nothing is remembered of the keys that were read just before.
         offered = [offer.key for offer in store.read(replace(ask, limit=5_000))]
         starts = offered[:-100]
-        with _limited():
+        with _limited(), self._by_hand(offered) as bare:
             for _ in range(5):
                 store.read(ask)
-            before, used = self._rows_read(), cpu()
+            before = self._rows_read()
             for number in range(times):
                 chosen = replace(ask, after=starts[number * 7919 % len(starts)] if starts else None)
-                began = time.perf_counter()
+                began, used = time.perf_counter(), cpu()
                 store.read(chosen)
                 done.seconds.append(time.perf_counter() - began)
-            done.cpu, done.rows = (cpu() - used) / times, (self._rows_read() - before) // times
-        done.bare = self._bare(offered, times)
+                done.cpu += (cpu() - used) / times
+                # After it and of the same keys, so that it makes nothing easier for a read.
+                if starts:
+                    done.bare.append(bare(number * 7919 % len(starts)))
+            # The two read the same.
+            done.rows = (self._rows_read() - before) // (times + len(done.bare))
         return done
 
-    def _bare(self, offered: list[int], times: int) -> list[float]:
+    @contextlib.contextmanager
+    def _by_hand(self, offered: list[int]) -> Iterator[Callable[[int], float]]:
         """What chdb itself takes for as little as tells the next 100 in order, and confirms them: the same statements
-        with everything written out, and the answers left as they came.
+        with everything written out, and the answers left as they came. Seconds, by the place of the key before them.
         """
         from chdb.state.sqlitelike import connect
 
-        tables = Tables(self.spec)
-        seconds = []
+        truth = quoted(Tables(self.spec).truth)
+
+        def bare(at: int) -> float:
+            page = reading.page_sql(Tables(self.spec), Ask(100, after=offered[at]), 256)
+            keys = ", ".join(map(str, offered[at + 1 : at + 101]))
+            began = time.perf_counter()
+            for sql in (page, f"SELECT key, latest FROM {truth} WHERE key IN ({keys})"):
+                connection.query(sql, "ArrowStream").bytes()
+            return time.perf_counter() - began
+
         with self.place.session(), contextlib.closing(connect(str(self.folder / "clickhouse"))) as connection:
             for name, value in {**reading.SETTINGS, **reading.IN_PROCESS}.items():
                 connection.query(f"SET {name} = {value!r}")
-            for number in range(-5, times):
-                at = number * 7919 % max(1, len(offered) - 100)
-                keys = offered[at + 1 : at + 101]
-                page = reading.page_sql(tables, Ask(100, after=offered[at]), 256)
-                began = time.perf_counter()
-                connection.query(page, "ArrowStream").bytes()
-                sql = f"SELECT key, latest FROM {tables.truth} WHERE key IN ({', '.join(map(str, keys))})"
-                connection.query(sql, "ArrowStream").bytes()
-                seconds.append(time.perf_counter() - began)
-        return seconds[5:]
+            yield bare
 
     def anti_joins(self, store: PendingStore, times: int) -> Reads:
         done = Reads()

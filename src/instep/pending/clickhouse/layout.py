@@ -124,10 +124,11 @@ def participants_sql(tables: Tables, within: str) -> str:
 
 
 def _from_source(tables: Tables) -> str:
+    """Sorted while it is two columns: the truth and the offers, of six and more, are sorted by the key then."""
     registers = ", ".join(f"toUInt64(0) AS {name}" for name in tables.registers)
     return (
         f"SELECT instep_key AS key, instep_event AS event, toUInt64(0) AS latest, {registers}"
-        f" FROM ({collapsed_sql(tables, tables.within())})"
+        f" FROM ({collapsed_sql(tables, tables.within())}) ORDER BY key"
     )
 
 
@@ -135,9 +136,10 @@ def _from_cover(tables: Tables, name: str, cover: QueueCover) -> str:
     registers = ", ".join(
         f"instep_register AS {each}" if each == name else f"toUInt64(0) AS {each}" for each in tables.registers
     )
+    grouped = "" if cover.uncovered is None else " ORDER BY key"
     return (
         f"SELECT instep_key AS key, toInt64({NO_EVENT:d}) AS event, instep_register AS latest,"
-        f" {registers} FROM ({_events(tables, cover)})"
+        f" {registers} FROM ({_events(tables, cover)}){grouped}"
     )
 
 
@@ -150,8 +152,9 @@ def _events(tables: Tables, cover: QueueCover) -> str:
         return f"SELECT {key} AS instep_key, max({register}) AS instep_register FROM {table} WHERE {within} GROUP BY 1"
     register = f"bitShiftLeft(toUInt64({VERSION}), 1)"
     if cover.uncovered is None:
-        rows = f"SELECT {key} AS instep_key FROM {table} WHERE {conditions(within, cover.where)}"
-        return f"SELECT instep_key, {register} + 1 AS instep_register FROM ({rows}) GROUP BY instep_key"
+        # In their order, which is mostly that of the key already: what is written is sorted by it.
+        rows = f"SELECT DISTINCT {key} AS instep_key FROM {table} WHERE {conditions(within, cover.where)}"
+        return f"SELECT instep_key, {register} + 1 AS instep_register FROM ({rows})"
     # Of several rows of a key in one block, the last one is the latest.
     covers = conditions(cover.where or "1")
     either = f"{covers} OR {conditions(cover.uncovered)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +68,16 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         pools = ElementTree.parse(options["spark.scheduler.allocation.file"].removeprefix("file://"))
         shares = {pool.get("name"): int(pool.findtext("minShare", "")) for pool in pools.getroot()}
         assert shares["short"] > shares["long"] == 0
+
+    def test_ctrl_c_does_not_reach_the_jvm_and_no_python_ran_in_it(self, spark: LazySpark) -> None:
+        """What Python runs between fork and exec may hang: then SIGINT would be ignored from there."""
+        from pyspark import SparkContext
+
+        spark.get()
+        jvm = SparkContext._gateway.proc.pid
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{jvm}/status").read_text().splitlines())
+        assert os.getpgid(jvm) == jvm
+        assert not int(status["SigIgn"], 16) & 1 << signal.SIGINT - 1
 
     def test_names_of_columns_may_be_anything(self, spark: LazySpark) -> None:
         frame = spark.get().range(3).toDF("a.b`c d")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from instep.domain.jobs import SliceState
@@ -53,8 +54,12 @@ def test_a_run_on_spark_that_is_killed_in_mid_wave_is_finished_by_a_worker(tmp_p
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
     finally:
-        # Python, the JVM and its Python workers.
-        os.killpg(run.pid, signal.SIGKILL)
+        # Python first, before it sees what becomes of the others; then the JVM and its Python workers.
+        others = psutil.Process(run.pid).children(recursive=True)
+        run.kill()
+        for each in others:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         run.wait()
         hold.unlink()
     records = Records(site.engine)

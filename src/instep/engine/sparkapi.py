@@ -21,13 +21,25 @@ def is_connect(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
+class _Spawned(dict[str, Any]):
+    """How the JVM is started, but for what PySpark wants run in the child between fork and exec, to keep Ctrl-C away
+    from it: where other libraries have threads, a child that runs Python may hang for ever. In a process group of its
+    own it hears no Ctrl-C either; it ends when its standard input does.
+    """
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name != "preexec_fn":
+            super().__setitem__(name, value)
+
+
 def launch_jvm(conf: SparkConf, log: BinaryIO) -> None:
     """Start the JVM of this process with its words going to `log`, unless there is one already."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": log, "stderr": log}))
+        how = _Spawned(stdout=log, stderr=log, process_group=0)
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))
 
 
 def stop(session: SparkSession) -> None:

@@ -10,10 +10,11 @@ from tests.e2e import corpus, truth
 from tests.e2e.conftest import Place
 
 
+@pytest.mark.parametrize(("documents", "wrong"), [(5, 1), (60, 60)], ids=["of few one", "of more than are read all"])
 def test_a_build_whose_rows_are_not_those_that_were_recorded_is_not_served(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, documents: int, wrong: int
 ) -> None:
-    for number in range(5, 60):
+    for number in range(documents, 60):
         corpus.path(place.docs, number).unlink()
     place.declare(extra="engine: inline")
     place.run()
@@ -21,10 +22,11 @@ def test_a_build_whose_rows_are_not_those_that_were_recorded_is_not_served(
     maintain = LanceTarget.maintain
 
     def tampering(self: LanceTarget, physical: str, *, full: bool = False) -> None:
-        """As many rows as there were, in another document."""
+        """As many rows as there were, in other documents."""
         dataset = self._place.open(physical)
-        (one, *_) = dataset.to_table(columns=["document_id"])["document_id"].to_pylist()
-        dataset.update({"chunk_hash": "'of another text'"}, where=f"document_id = '{one}'")
+        ids = dict.fromkeys(dataset.to_table(columns=["document_id"])["document_id"].to_pylist())
+        some = ", ".join(f"'{each}'" for each in [*ids][:wrong])
+        dataset.update({"chunk_hash": "'of another text'"}, where=f"document_id IN ({some})")
         maintain(self, physical, full=full)
 
     monkeypatch.setattr(LanceTarget, "maintain", tampering)

@@ -1,4 +1,6 @@
-"""Some documents of a new index, read back before it is served: each has all of its chunks, and no others."""
+"""Some documents of a new index, or all of a small one, read back before it is served: each has all of its chunks, and
+no others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from instep.domain.identity import content_hash
 from instep.domain.jobs import JobPart
+from instep.domain.manifest import ManifestEntry
 from instep.ledger.port import Ledger
 
 if TYPE_CHECKING:
@@ -18,12 +21,8 @@ SAMPLES: Final = 20
 
 
 def not_as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> str | None:
-    """Which of some documents is in the target in another way than the ledger says, or None. They are others for each
-    instance, and the same however often this is asked.
-    """
-    # Ids are hashes: any text of the same form leads to one that is as likely as others.
-    ends = [f"doc_{content_hash(f'{part.instance} {number}'.encode())}" for number in range(setup.samples)]
-    entries = ledger.sampled(part.instance, ends)
+    """Which of some documents is in the target in another way than the ledger says, or None."""
+    entries = _entries(setup.samples, part.instance, ledger)
     if not entries:
         return None
     import numpy as np
@@ -43,3 +42,13 @@ def not_as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> str 
         if entry.digest is not None and digest != entry.digest:
             return f"the target holds other chunks of {entry.uri} than were recorded; not served"
     return None
+
+
+def _entries(samples: int, instance: str, ledger: Ledger) -> list[ManifestEntry]:
+    """Others for each instance, and the same however often they are asked for."""
+    documents, _, _ = ledger.totals(instance)
+    if documents <= samples:
+        return [*ledger.manifest(instance).values()]
+    # Ids are hashes: any text of the same form leads to one that is as likely as others.
+    ends = [f"doc_{content_hash(f'{instance} {number}'.encode())}" for number in range(samples)]
+    return ledger.sampled(instance, ends)

@@ -57,8 +57,9 @@ class Watched:
         self.requests.append(request.url)
 
     def go(self, way: str) -> Page:
-        """To a view of the page."""
+        """To a view of the page, which has been drawn then."""
         self.page.goto(f"{self.site.address}/#{way}")
+        expect(self.page.locator("#search")).to_be_attached()
         return self.page
 
     def check(self) -> None:

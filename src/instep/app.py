@@ -135,7 +135,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
                 upstream=workshop.upstream(names),
             )
 
-    def promote(self, ref: str, generation: str, *, by: str = "") -> Promotion:
+    def promote(self, ref: str, generation: str, *, allow_deletes: bool = False, by: str = "") -> Promotion:
         """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
         is not good enough.
         """
@@ -147,7 +147,8 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
             built(ledger, found, name or "")  # No ledger is made just to find that it is empty.
         (setup,) = workshop.setups([found.entity])
         with closing(workshop), closing(workshop.ledger()) as ledger:
-            return promote(setup, name or "", workshop.context(ledger, Silent()), by=by)
+            context = workshop.context(ledger, Silent())
+            return promote(setup, name or "", context, allow_deletes=allow_deletes, by=by)
 
     def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
         """State, size and freshness of each entity, in the promoted generation or another."""

@@ -228,6 +228,27 @@ def test_an_index_that_lost_rows_is_not_promoted(site: Site) -> None:
     assert served(site) == physical(site, "")
 
 
+@pytest.mark.parametrize("documents", [12, 60], ids=["all are read back", "some are"])
+def test_an_index_that_holds_other_chunks_than_were_recorded_is_not_promoted(site: Site, documents: int) -> None:
+    """As many as there were: what is counted tells nothing."""
+    import lance
+
+    corpus.write(site.place.docs, range(12, documents))
+    site.run()
+    redeclare(site)
+    site.run(options=V2)
+    table = lance.dataset(site.place.index / f"{physical(site, 'v2')}.lance")
+    table.update({"chunk_hash": "'of another text'"})
+    events = site.ledger.events()
+    with pytest.raises(UserError, match=r"not promoted: the target holds other chunks of file://.* not served") as said:
+        promoted(site, "v2")
+    assert said.value.exit_code == 1
+    assert served(site) == physical(site, "")
+    assert [each for each in site.ledger.events() if each not in events] == []
+    site.run(options=PlanOptions(generation="v2", full_refresh=True))
+    assert promoted(site, "v2").changed
+
+
 def test_a_partition_in_work_is_not_promoted(site: Site) -> None:
     site.run()
     redeclare(site)

@@ -19,14 +19,18 @@ def promote(
             "--generation", metavar="NAME", help="Which one; '' is the one without a name.", show_default=False
         ),
     ],
+    allow_deletes: Annotated[
+        bool, typer.Option("--allow-deletes", help="However many rows are gone from it.", show_default=False)
+    ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have everybody read another generation, from one moment to the next.
 
     `instep run --generation NAME` builds it first, beside what is read now. It is looked at as at the end of every
-    build: what is empty, tainted or lacks too many documents is refused. The generation that was read before stays, so
-    that this can be taken back. Exits with 75 while a job works on the entity.
+    build, some documents being read back: what is empty, tainted, lacks too many documents or is not what was recorded
+    is refused. The generation that was read before stays, so that this can be taken back. Exits with 75 while a job
+    works on the entity.
 
     \b
     Examples:
@@ -35,7 +39,7 @@ def promote(
     """
     from instep.app import load
 
-    done = load(project).promote(ref, generation, by=user_text())
+    done = load(project).promote(ref, generation, allow_deletes=allow_deletes, by=user_text())
     out = Output(as_json=as_json)
 
     def show() -> None:

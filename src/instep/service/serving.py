@@ -48,8 +48,11 @@ class Promotion:
         }
 
 
-def promote(setup: EntitySetup, generation: str, context: Context, *, by: str = "") -> Promotion:
+def promote(
+    setup: EntitySetup, generation: str, context: Context, *, allow_deletes: bool = False, by: str = ""
+) -> Promotion:
     """Have those who ask for no generation read this one from now on: the alias moves, and then the ledger records it.
+    `allow_deletes`: however many rows are gone from it.
 
     Raises `UserError` when nothing is built of it, or what is built is not good enough; `Busy` while a job works on the
     partition. Again it changes nothing; after a crash in between it does the rest.
@@ -58,7 +61,7 @@ def promote(setup: EntitySetup, generation: str, context: Context, *, by: str = 
     checkpoint = built(ledger, setup.ref, generation)
     before = ledger.promoted(setup.ref) or ""
     if before != generation or setup.target.served(setup.alias) != checkpoint.physical:
-        checkpoint = _Promotion(setup, generation, context, by).run()
+        checkpoint = _Promotion(setup, generation, context, by).run(allow_deletes=allow_deletes)
     return Promotion(setup.ref, generation, before, checkpoint.instance, checkpoint.physical)
 
 
@@ -90,12 +93,12 @@ class _Promotion:
         self._context = context
         self._by = by
 
-    def run(self, *, moved: bool = False) -> Checkpoint:
+    def run(self, *, moved: bool = False, allow_deletes: bool = False) -> Checkpoint:
         """`moved`: only record what was verified and served before, if it still is."""
         with self._leased() as (lease, worker):
             checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
             if not moved:
-                self._check(checkpoint)
+                self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes)
                 worker.keeper.require(self._setup.ref)
                 self._setup.target.promote(self._setup.alias, checkpoint.physical, lease.epoch)
             if self._setup.target.served(self._setup.alias) == checkpoint.physical:
@@ -132,7 +135,7 @@ class _Promotion:
         finally:
             worker.end()
 
-    def _check(self, checkpoint: Checkpoint) -> None:
+    def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool) -> None:
         """Raises `UserError` when what is built may not be served in place of what is."""
         setup, ledger = self._setup, self._context.ledger
         promoted = ledger.promoted(setup.ref)
@@ -143,7 +146,7 @@ class _Promotion:
         if instance is not None and instance.state is InstanceState.TAINTED:
             problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
         elif served is not None:
-            problem = setup.not_better(ledger, checkpoint, served)
+            problem = setup.not_better(ledger, checkpoint, served, epoch=epoch, allow_deletes=allow_deletes)
         if problem:
             name = generation_text(setup.ref, self._generation)
             raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(setup.ref, self._generation))

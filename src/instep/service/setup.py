@@ -172,8 +172,12 @@ class EntitySetup(ABC):
         """What was built is to be served: remove what it replaces, if that is in the same index. Safe to repeat."""
 
     @abstractmethod
-    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
-        """Why what is built of one generation must not be served in place of what is served of another, or None."""
+    def not_better(
+        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+    ) -> str | None:
+        """Why what is built of one generation must not be served in place of what is served of another, or None.
+        `epoch` is that of the partition's lease. `allow_deletes`: however many rows less it has.
+        """
 
     @abstractmethod
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:

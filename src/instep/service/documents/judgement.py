@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.replacement import Judged, judged
@@ -12,27 +12,28 @@ from instep.service.documents import sampling
 if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
 
+_EMPTY: Final = "the rebuild is empty; what was served stays"
+
 
 def as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> bool:
     """See `EntitySetup.as_recorded`."""
-    _, recorded, _ = ledger.totals(part.instance)
-    return setup.target.rows(part.physical) == recorded
+    recorded, stored = _rows(setup, ledger, part.instance, part.physical)
+    return stored == recorded
 
 
 def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
     """See `EntitySetup.problem`."""
-    _, recorded, _ = ledger.totals(part.instance)
-    stored = setup.target.rows(part.physical)
+    recorded, stored = _rows(setup, ledger, part.instance, part.physical)
     if stored != recorded:
         return _changed(stored, recorded)
-    unlike = sampling.not_as_recorded(setup, part, ledger) if part.fresh else None
+    unlike = sampling.not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
     if unlike or not part.fresh:
         return unlike
     checkpoint = ledger.checkpoint(part.ref, part.generation)
     if checkpoint is None:
         return None
     if stored == 0:
-        return "the rebuild is empty; what was served stays"
+        return _EMPTY
     if state is JobState.FAILED:
         return "every document failed; what was served stays"
     verdict = _judged(setup, part, checkpoint, ledger, job.part(part.ref))
@@ -47,14 +48,17 @@ def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger:
     return _compared(setup, ledger, part.generation, part.instance, checkpoint)
 
 
-def not_better(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+def not_better(
+    setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, epoch: int
+) -> str | None:
     """See `EntitySetup.not_better`."""
-    _, recorded, _ = ledger.totals(checkpoint.instance)
-    stored = setup.target.rows(checkpoint.physical)
+    recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
     if stored != recorded:
         return _changed(stored, recorded)
+    if unlike := sampling.not_as_recorded(setup, ledger, checkpoint.instance, checkpoint.physical, epoch):
+        return unlike
     if stored == 0:
-        return "it is empty; what was served stays"
+        return _EMPTY
     verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)
     return None if verdict.enough else f"{verdict}; what was served stays"
 
@@ -65,6 +69,12 @@ def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: s
     failed = {uri: version for uri, version in versions.items() if uri not in built}
     before = _versions(ledger, served.instance)
     return judged(before, built | failed, failed, setup.needed)
+
+
+def _rows(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
+    """As recorded, and as the target counts them."""
+    _, recorded, _ = ledger.totals(instance)
+    return recorded, setup.target.rows(physical)
 
 
 def _changed(stored: int, recorded: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from instep.domain.identity import content_hash
-from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.ledger.port import Ledger
 
@@ -20,17 +19,19 @@ if TYPE_CHECKING:
 SAMPLES: Final = 20
 
 
-def not_as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> str | None:
-    """Which of some documents is in the target in another way than the ledger says, or None."""
-    entries = _entries(setup.samples, part.instance, ledger)
+def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str, epoch: int) -> str | None:
+    """Which of some documents is in the target in another way than the ledger says, or None. `epoch` is that of the
+    partition's lease.
+    """
+    entries = _entries(setup.samples, instance, ledger)
     if not entries:
         return None
     import numpy as np
 
     from instep.documents.digest import chunk_digests, document_digests
 
-    base = setup.target.fence(part.physical, part.epoch)
-    found = setup.target.writer(part.physical, base).existing([each.document_id for each in entries])
+    base = setup.target.fence(physical, epoch)
+    found = setup.target.writer(physical, base).existing([each.document_id for each in entries])
     places = {each.document_id: place for place, each in enumerate(entries)}
     owner = np.array([places[str(each)] for each in found["document_id"].to_pylist()], np.int64)
     ids, hashes = (cast("pa.StringArray", found[name].combine_chunks()) for name in ("chunk_id", "chunk_hash"))

@@ -70,8 +70,10 @@ class DocumentSetup(EntitySetup):
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return judgement.problem(self, part, ledger, job, state)
 
-    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
-        return judgement.not_better(self, ledger, checkpoint, served)
+    def not_better(
+        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+    ) -> str | None:
+        return judgement.not_better(self, ledger, checkpoint, served, epoch)
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))

@@ -90,6 +90,6 @@ def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool) -> str 
     )
 
 
-def not_better(setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
+def not_better(setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool) -> str | None:
     """See `EntitySetup.not_better`."""
-    return _lost(setup, _served(setup, served), setup.target.rows(checkpoint.physical), allowed=False)
+    return _lost(setup, _served(setup, served), setup.target.rows(checkpoint.physical), allowed=allowed)

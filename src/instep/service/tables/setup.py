@@ -166,8 +166,10 @@ class TableSetup(EntitySetup):
             path = self.ref.scope.path
             self.target.tables.sweep(part.physical, part.instance, epoch=part.epoch, prefix=path, scope=path)
 
-    def not_better(self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint) -> str | None:
-        return judgement.not_better(self, checkpoint, served)
+    def not_better(
+        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+    ) -> str | None:
+        return judgement.not_better(self, checkpoint, served, allowed=allow_deletes)
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(None, None, 0)

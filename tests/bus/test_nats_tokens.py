@@ -17,13 +17,29 @@ from instep.domain import deliveries
 from instep.domain.deliveries import Policy
 from instep.domain.nats_address import nats_address
 from instep.domain.refs import PartitionRef
-from instep.domain.requests import Kind, NamespaceRequest
+from instep.domain.requests import Kind, NamespaceRequest, encode
 from instep.errors import Fenced
+from instep.telemetry.context import within
 from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, consumer, taken
 from tests.servers.nats import running_nats
 
 _numbers = itertools.count(1)
 REF = PartitionRef("Issue", NAMESPACE)
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+NONSENSE = [
+    b"NATS/1.0",
+    b"NATS/1.0\r\n\r\n",
+    b"nonsense\r\n\r\n",
+    b"NATS/1.0 404 No Messages\r\n\r\n",
+    b"NATS/1.0 \xff\xff\r\n\r\n",
+    b"NATS/1.0\r\nStatus: 404\r\n\r\n",
+    b"NATS/1.0\r\nNats-Sequence: x\r\nNats-Subject: y\r\nNats-Time-Stamp: z\r\n\r\n",
+    b"NATS/1.0\r\ntraceparent\r\n\r\n",
+    b"NATS/1.0\r\ntraceparent: \xff\xfe\r\n\r\n",
+    b"NATS/1.0\r\ntraceparent: " + CALLER.upper().encode() + b"\r\n\r\n",
+    b"NATS/1.0\r\ntraceparent: " + b"x" * 3_000 + b"\r\n\r\n",
+    b"NATS/1.0\r\ntracestate: a=1\r\n\r\n",
+]
 
 
 @pytest.fixture
@@ -52,6 +68,18 @@ def bus(opened: Callable[[], NatsBus]) -> NatsBus:
 def _send(bus: NatsBus, subject: str, data: bytes) -> None:
     """As somebody else does it."""
     bus._connection.run(bus._jetstream.publish(subject, data))
+
+
+def _send_raw(bus: NatsBus, subject: bytes, headers: bytes, watermark: int | None) -> None:
+    """With headers as no library would write them; without a watermark there is nothing else."""
+    data = b"" if watermark is None else encode(ask(watermark))
+
+    async def send() -> None:
+        sizes = b"%d %d" % (len(headers), len(headers) + len(data))
+        await bus._connection.client._send_command(b"HPUB %s  %s\r\n%s%s\r\n" % (subject, sizes, headers, data))
+        await bus._connection.client.flush()
+
+    bus._connection.run(send())
 
 
 def _messages(bus: NatsBus) -> int:
@@ -94,6 +122,49 @@ def test_what_is_no_request_becomes_a_dead_letter_and_the_subject_goes_on(
     assert delivery.request == ask(3)
     mine.ack(delivery)
     assert bus.dead_letters() == []
+
+
+def test_a_trace_is_found_however_its_headers_are_written(bus: NatsBus, prefix: str) -> None:
+    mine, subject = consumer(bus), f"{prefix}.request.namespace.42.9970".encode()
+    for watermark, (parent, state) in enumerate(
+        [("traceparent", "tracestate"), ("Traceparent", "Tracestate"), ("TRACEPARENT", "TraceState")], start=1
+    ):
+        _send_raw(bus, subject, f"NATS/1.0\r\n{parent}: {CALLER}\r\n{state}:a=1\r\n\r\n".encode(), watermark)
+        delivery = taken(mine)
+        assert (delivery.request, delivery.trace) == (ask(watermark), f"{CALLER} a=1")
+        mine.ack(delivery)
+
+
+def test_no_request_fails_for_its_headers_nor_the_next_one(bus: NatsBus, prefix: str) -> None:
+    """Whatever the server takes. (One of these would end the library's reading for good.)"""
+    mine, subject = consumer(bus), f"{prefix}.request.namespace.42.9970".encode()
+    for watermark, headers in enumerate(NONSENSE, start=1):
+        _send_raw(bus, subject, headers, 2 * watermark)
+        delivery = taken(mine)
+        assert (delivery.request, delivery.trace) == (ask(2 * watermark), ""), headers
+        mine.ack(delivery)
+        bus.publish(ask(2 * watermark + 1))
+        delivery = taken(mine)
+        assert delivery.request == ask(2 * watermark + 1), headers
+        mine.ack(delivery)
+    for watermark, headers in enumerate(NONSENSE, start=1_000):  # and no request at all
+        _send_raw(bus, subject, headers, None)
+        bus.publish(ask(watermark))
+        delivery = taken(mine)
+        assert delivery.request == ask(watermark), headers
+        mine.ack(delivery)
+
+
+def test_what_is_published_carries_the_trace_for_others(bus: NatsBus, prefix: str) -> None:
+    with within(f"{CALLER} a=1"):
+        bus.publish(ask(1))
+    bus.publish(ask(1, "1/"))
+    stream = bus._connection.requests
+    subjects = [f"{prefix}.request.namespace.{each}" for each in ("42.9970", "1")]
+    found = [bus._connection.run(bus._jetstream.get_last_msg(stream, each)) for each in subjects]
+    carried, alone = [each.headers or {} for each in found]
+    assert (carried["traceparent"], carried["tracestate"]) == (CALLER, "a=1")
+    assert not any(name.startswith("trace") for name in alone)
 
 
 def test_a_subject_that_names_no_scope_asks_nothing_of_anybody(bus: NatsBus, prefix: str) -> None:

@@ -40,7 +40,7 @@ class TestSqliteBus(LedgerBusContract):
         store = LedgerStore(SqlLedger(engine, SqliteDialect(clock, "here")))
         policy = Policy(group="source", limit=3)
         store.register("Issue", Kind.NAMESPACE, policy)
-        store.publish([ask(1), ask(1, "1/")])
+        store.publish([ask(1), ask(1, "1/")], "")
         sent: list[tuple[str, Any]] = []
         with watching(engine, lambda statement, parameters: sent.append((statement, parameters))):
             assert store.take("Issue", policy) is not None

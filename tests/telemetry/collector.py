@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 @dataclass(frozen=True)
 class Got:
-    """A span as it came: ids are hexadecimal, `process` is the id of the process that sent it."""
+    """A span as it came: ids are hexadecimal, `process` is that of the process that sent it, `state` the tracestate."""
 
     name: str
     trace: str
@@ -25,6 +25,7 @@ class Got:
     why: str
     seconds: float
     facts: dict[str, Any]
+    state: str
 
 
 @dataclass
@@ -45,7 +46,16 @@ class Collector:
                     ids = (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex())
                     facts, status = _values(span.attributes), span.status
                     self.spans.append(
-                        Got(span.name, *ids, process["process.pid"], status.code == 2, status.message, seconds, facts)
+                        Got(
+                            span.name,
+                            *ids,
+                            process["process.pid"],
+                            status.code == 2,
+                            status.message,
+                            seconds,
+                            facts,
+                            span.trace_state,
+                        )
                     )
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import nats
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import instep
 from instep.api.application import create_app
-from instep.telemetry.context import here, job_traceparent, within
+from instep.telemetry.context import LONGEST, here, is_traceparent, job_traceparent, received, sent, within
 from tests.api.conftest import PATIENCE, TOKEN, bearer, served
 from tests.e2e import corpus
+from tests.servers.nats import running_nats
 from tests.telemetry.collector import Collector, collecting
 
 #: Plans, and is stopped before its first wave.
@@ -32,6 +38,7 @@ WaveRunner.run = stop
 sys.exit(main(["worker", "--until-idle", "--engine", "inline", "--json"]))
 """
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+STATE = "vendor=1,other=2"
 
 
 @pytest.fixture
@@ -65,7 +72,7 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
     asked = {"entities": ["Document"], "useDistributedIndexing": True}
     # This server traces nothing, and passes on that its caller does.
     with served(create_app(project, token=TOKEN, loopback=True)) as address:
-        headers = {"traceparent": CALLER, **bearer()}
+        headers = {"traceparent": CALLER, "tracestate": STATE, **bearer()}
         answer = httpx.post(f"{address}/api/jobs", json=asked, headers=headers, timeout=PATIENCE)
     assert answer.status_code == 202, answer.text
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
@@ -78,7 +85,7 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
 
     (view,) = project.jobs()
     (_, trace, caller, _) = CALLER.split("-")
-    assert {each.trace for each in collector.spans} == {trace}
+    assert {(each.trace, each.state) for each in collector.spans} == {(trace, STATE)}
     (plan,), (job,), (promotion,) = map(collector.named, ("plan", "job", "promotion"))
     waves = collector.named("wave")
     assert (plan.parent, job.parent) == (caller, caller)
@@ -100,6 +107,33 @@ def test_a_request_its_plan_on_one_server_and_its_waves_on_another_are_one_trace
         assert each["instance"] == view.parts[0].instance
         assert each["wave"]
         assert ("slices" in each) != ("slice" in each)
+
+
+def test_a_request_over_the_bus_is_in_the_trace_of_who_published_it(folder: Path, collector: Collector) -> None:
+    url = running_nats().url("traces")
+    corpus.project(folder, folder / "docs", extra=f"bus: {url}\n")
+    asyncio.run(_publish(url, {"Traceparent": CALLER, "Tracestate": STATE}))
+    handlers = ("-m", "instep", "serve-handlers", "--until-idle", "--engine", "inline", "--json")
+    done = python(*handlers, folder=folder, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    assert done.returncode == 0, done.stderr
+    (_, trace, caller, _) = CALLER.split("-")
+    assert {(each.trace, each.state) for each in collector.spans} == {(trace, STATE)}
+    (request,), (job,) = map(collector.named, ("request", "job"))
+    assert (request.parent, job.facts["instep.written"]) == (caller, 20)
+    assert {each.parent for each in collector.named("wave")} == {job.id}
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["trace"] for each in told if each["entity"] == "Document"} == {trace}
+
+
+async def _publish(url: str, headers: dict[str, str]) -> None:
+    """As a program does that knows nothing of us."""
+    server, _, prefix = url.rpartition("/")
+    client = await nats.connect(server)
+    stream = client.jetstream()
+    await stream.add_stream(name=f"{prefix}_requests", subjects=[f"{prefix}.request.>", f"{prefix}.again.>"])
+    request = b'{"type":"global","watermark":%d}' % (time.time_ns() // 1_000)
+    await stream.publish(f"{prefix}.request.global", request, headers=headers)
+    await client.close()
 
 
 def test_an_error_is_told_with_its_span_and_without_secrets(folder: Path, collector: Collector) -> None:
@@ -145,6 +179,27 @@ def test_the_span_of_a_job_is_named_alike_by_everybody() -> None:
     alone = job_traceparent("job-1", "")
     with within(alone):
         assert here().traceparent == alone
+    assert job_traceparent("job-1", f"{CALLER} {STATE}") == f"{ours} {STATE}"
     for nonsense in ("", "00-x", CALLER.upper(), CALLER + "-1", f"00-{'0' * 32}-b7ad6b7169203331-01"):
         with within(nonsense):
             assert here().trace_id == ""
+
+
+def test_headers_that_are_none_say_no_trace_or_leave_out_the_state() -> None:
+    assert received({"traceparent": f" {CALLER} ", "tracestate": f"\t{STATE} "}) == f"{CALLER} {STATE}"
+    for state in ("", " ", "x" * 513, "a=é", "a=1\r\nb: 2", "a=\x00"):
+        assert received({"traceparent": CALLER, "tracestate": state}) == CALLER
+    assert received({"tracestate": STATE}) == received({"traceparent": f"{CALLER} {STATE}"}) == ""
+    with within(f"{CALLER} {STATE}"):
+        assert received(sent()) == here().traceparent == f"{CALLER} {STATE}"
+    assert sent() == {}
+
+
+@given(st.text() | st.just(CALLER) | st.text("0123456789abcdef-", max_size=60), st.text() | st.text("a1=, \t"))
+@example(CALLER, "x" * 512)
+@example(CALLER, "x" * 513)
+def test_whatever_headers_say_is_a_trace_of_bounded_length_or_none(parent: str, state: str) -> None:
+    found = received({"traceparent": parent, "tracestate": state})
+    assert found == "" or (is_traceparent(found) and len(found) <= LONGEST and found.isascii() and found.isprintable())
+    with within(found):
+        assert received(sent()) == here().traceparent == found

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep.api.server import Server
 from instep.telemetry import traces
-from instep.telemetry.context import within
+from instep.telemetry.context import received, within
 
 
 class Traced:
@@ -21,7 +21,9 @@ class Traced:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with within(Headers(scope=scope).get("traceparent", "")):
+        headers = Headers(scope=scope)
+        said = {"traceparent": headers.get("traceparent", ""), "tracestate": ",".join(headers.getlist("tracestate"))}
+        with within(received(said)):
             await self._app(scope, receive, send)
 
 

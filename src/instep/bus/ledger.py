@@ -26,8 +26,8 @@ class LedgerStore:
     def close(self) -> None:
         """The ledger is its owner's to close."""
 
-    def publish(self, requests: Sequence[Request]) -> None:
-        self._ledger.change(lambda tx: slots.publish(tx, requests))
+    def publish(self, requests: Sequence[Request], trace: str) -> None:
+        self._ledger.change(lambda tx: slots.publish(tx, requests, trace))
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
         return self._ledger.change(lambda tx: slots.forget(tx, namespace))

@@ -22,7 +22,8 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._lock = RLock()
-        self._asked: dict[Scope, Request] = {}
+        #: The newest of each scope, and its trace.
+        self._asked: dict[Scope, tuple[Request, str]] = {}
         self._consumers: dict[str, tuple[Kind, Policy]] = {}
         self._slots: dict[PartitionRef, Slot] = {}
         self.status = MemoryStatusKeys(self._lock)
@@ -30,15 +31,15 @@ class MemoryStore:
     def close(self) -> None:
         """What is in it stays: others may use it."""
 
-    def publish(self, requests: Sequence[Request]) -> None:
+    def publish(self, requests: Sequence[Request], trace: str) -> None:
         with self._lock:
             for request in requests:
                 before = self._asked.get(request.scope)
-                if before is None or before.watermark < request.watermark:
-                    self._asked[request.scope] = request
+                if before is None or before[0].watermark < request.watermark:
+                    self._asked[request.scope] = (request, trace)
                     for name, (kind, _) in self._consumers.items():
                         if kind is request.kind:
-                            self._request(name, request)
+                            self._request(name, request, trace)
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
         with self._lock:
@@ -53,14 +54,14 @@ class MemoryStore:
             self._consumers[name] = (kind, policy)
             for ref in [ref for ref in self._slots if ref.entity == name and Kind.of(ref.scope) is not kind]:
                 del self._slots[ref]
-            for request in self._asked.values():
+            for request, trace in self._asked.values():
                 if request.kind is kind:
-                    self._request(name, request)
+                    self._request(name, request, trace)
 
-    def _request(self, name: str, request: Request) -> None:
+    def _request(self, name: str, request: Request, trace: str) -> None:
         ref = PartitionRef(name, request.scope)
         before = self._slots.get(ref, Slot())
-        self._slots[ref] = deliveries.request(before, request.watermark, self.clock.now())
+        self._slots[ref] = deliveries.request(before, request.watermark, self.clock.now(), trace)
 
     def take(self, name: str, policy: Policy) -> tuple[PartitionRef, Slot] | None:
         with self._lock:

@@ -28,6 +28,8 @@ class Delivery:
     request: Request
     attempt: int
     fence: int
+    #: In which it was asked for, if in one: see `telemetry.context`.
+    trace: str = field(default="", compare=False)
     #: How the bus itself finds the message again.
     token: str = field(default="", repr=False, compare=False)
 
@@ -128,8 +130,8 @@ class Bus(Protocol):
     def status(self) -> StatusKeys: ...
 
     def publish(self, *requests: Request) -> None:
-        """Ask all handlers of their kinds for these. One that is not newer than what was last asked in its scope
-        changes nothing. Handlers that are new get the last request of every scope.
+        """Ask all handlers of their kinds for these, in the trace of this thread. One that is not newer than what was
+        last asked in its scope changes nothing. Handlers that are new get the last request of every scope.
         """
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
@@ -150,8 +152,8 @@ class Bus(Protocol):
         """Of one consumer, or of all, by name and scope."""
 
     def requeue(self, name: str, scope: Scope) -> None:
-        """Try a dead letter again, with all its attempts; it is dropped when a newer request of the scope waits or
-        is in work. Raises `Conflict` when there is none.
+        """Try a dead letter again, with all its attempts, in the trace of this thread; it is dropped when a newer
+        request of the scope waits or is in work. Raises `Conflict` when there is none.
         """
 
     def drop(self, name: str, scope: Scope) -> None:

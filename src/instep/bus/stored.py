@@ -14,6 +14,7 @@ from instep.domain.refs import PartitionRef, Scope, is_entity_name
 from instep.domain.requests import Kind, Request, request_of
 from instep.domain.timing import TIMING, Timing
 from instep.errors import Conflict
+from instep.telemetry.context import here
 
 #: The slot after a change, which is given the slot before it and the time.
 Change = Callable[[Slot, int], Slot]
@@ -27,7 +28,7 @@ class Store(Protocol):
 
     def close(self) -> None: ...
 
-    def publish(self, requests: Sequence[Request]) -> None:
+    def publish(self, requests: Sequence[Request], trace: str) -> None:
         """In the slots of all consumers of their kinds."""
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
@@ -67,7 +68,7 @@ class StoredBus:
 
     def publish(self, *requests: Request) -> None:
         if requests:
-            self._store.publish(newest(requests))
+            self._store.publish(newest(requests), here().traceparent)
 
     def forget(self, namespace: Scope) -> list[PartitionRef]:
         return self._store.forget(namespace)
@@ -84,7 +85,8 @@ class StoredBus:
         return letters(self._store.buried(name))
 
     def requeue(self, name: str, scope: Scope) -> None:
-        self._store.change(PartitionRef(name, scope), deliveries.requeue)
+        trace = here().traceparent
+        self._store.change(PartitionRef(name, scope), lambda slot, now: deliveries.requeue(slot, now, trace))
 
     def drop(self, name: str, scope: Scope) -> None:
         self._store.change(PartitionRef(name, scope), lambda slot, _: deliveries.drop(slot))
@@ -151,7 +153,7 @@ def newest(requests: Sequence[Request]) -> list[Request]:
 
 def delivery_of(ref: PartitionRef, slot: Slot, token: str = "") -> Delivery:
     assert slot.working is not None
-    return Delivery(ref.entity, request_of(ref.scope, slot.working), slot.attempts, slot.fence, token)
+    return Delivery(ref.entity, request_of(ref.scope, slot.working), slot.attempts, slot.fence, slot.trace, token)
 
 
 def is_buried(slot: Slot, delivery: Delivery) -> bool:

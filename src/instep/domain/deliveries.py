@@ -56,7 +56,8 @@ class Buried:
 class Slot:
     """`seen`: newest watermark that was asked for. `done`: newest that was acknowledged. `waiting`, `working`: the
     watermarks that wait and are in work, None for none. `due`: when the one in work is given up, else when the
-    waiting one may be taken. `last`: the attempt in work is the last one. `fence` grows with every attempt.
+    waiting one may be taken. `last`: the attempt in work is the last one. `fence` grows with every attempt. `trace` is
+    that of who asked last, as `telemetry.context` has it: what is taken is always the newest.
     """
 
     seen: int = -1
@@ -68,19 +69,20 @@ class Slot:
     fence: int = 0
     due: int = 0
     buried: Buried | None = None
+    trace: str = ""
 
     @property
     def idle(self) -> bool:
         return self.waiting is None and self.working is None
 
 
-def request(slot: Slot, watermark: int, now: int) -> Slot:
+def request(slot: Slot, watermark: int, now: int, trace: str = "") -> Slot:
     """What waits is replaced by what is newer, and keeps its pause and its attempts: it is the scope that failed."""
     if watermark <= slot.seen:
         return slot
     if slot.idle:
-        return replace(slot, seen=watermark, waiting=watermark, attempts=0, due=now)
-    return replace(slot, seen=watermark, waiting=watermark)
+        return replace(slot, seen=watermark, waiting=watermark, attempts=0, due=now, trace=trace)
+    return replace(slot, seen=watermark, waiting=watermark, trace=trace)
 
 
 def reconcile(slot: Slot, now: int) -> Slot:
@@ -162,12 +164,12 @@ def refuse(slot: Slot, reason: str, now: int) -> Slot:
     return slot if slot.buried is not None else replace(slot, buried=Buried(0, 0, reason[:MAX_REASON], now))
 
 
-def requeue(slot: Slot, now: int) -> Slot:
+def requeue(slot: Slot, now: int, trace: str = "") -> Slot:
     """Try a dead letter again, with attempts anew; merely forget it when what is newer waits or is in work."""
     letter = _demand_buried(slot)
     if not slot.idle:
         return replace(slot, buried=None)
-    return replace(slot, buried=None, waiting=letter.watermark, attempts=0, due=now)
+    return replace(slot, buried=None, waiting=letter.watermark, attempts=0, due=now, trace=trace)
 
 
 def forget(slot: Slot, watermark: int = -1) -> Slot:

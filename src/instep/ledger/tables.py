@@ -28,9 +28,10 @@ from sqlalchemy import (
 
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
+from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 
 metadata = MetaData(
     naming_convention={
@@ -52,6 +53,7 @@ _UUID = String(36)
 _GENERATION = String(100)
 _NAME = String(100)
 _KIND = String(16)
+_TRACE = String(LONGEST)
 
 
 def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
@@ -369,6 +371,7 @@ bus_requests = Table(
     Column("kind", _KIND, nullable=False),
     Column("watermark", BigInteger, nullable=False),
     Column("published_at", BigInteger, nullable=False),
+    Column("trace", _TRACE),
 )
 
 bus_consumers = Table(
@@ -402,6 +405,7 @@ bus_slots = Table(
     Column("buried_attempts", Integer),
     Column("buried_reason", Text),
     Column("buried_at", BigInteger),
+    Column("trace", _TRACE),
     Index("bus_slots_due", "consumer", "due_at", "ref"),
     Index("bus_slots_last", "is_last", "due_at"),
     Index("bus_slots_group", "working_group", "due_at"),

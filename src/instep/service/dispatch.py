@@ -10,6 +10,7 @@ from instep.bus.port import Bus
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.requests import Kind, Request, RequestError, request_of
 from instep.errors import UserError
+from instep.telemetry import traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def dispatch(
     """
     if watermark > now:
         raise UserError("the watermark is in the future", hint="Leave --watermark out to ask for everything up to now.")
-    bus.publish(*[_request(scope, watermark) for scope in scopes])
+    with traces.span("request", scopes=", ".join(map(str, scopes[:20]))):
+        bus.publish(*[_request(scope, watermark) for scope in scopes])
     return [
         Dispatched(scope, watermark, [name for name, kind in kinds.items() if kind is Kind.of(scope)])
         for scope in scopes

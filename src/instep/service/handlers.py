@@ -30,6 +30,7 @@ from instep.service.context import Context
 from instep.service.idleness import Idleness
 from instep.service.patience import backoff
 from instep.service.start import Busy
+from instep.telemetry.context import within
 
 #: How many polls' time a question for the next request is held open: so long a handler takes to see that it is to stop.
 _LISTEN = 2
@@ -117,7 +118,7 @@ class Loop:
                 self._stopping.set()
             return
         self._hand = (consumer, delivery)
-        with idleness.work(self.entity) if idleness else nullcontext():
+        with idleness.work(self.entity) if idleness else nullcontext(), within(delivery.trace):
             self._handle(consumer, delivery)
         self._hand = None
 

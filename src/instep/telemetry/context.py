@@ -1,7 +1,8 @@
 """Where a piece of work belongs: in which trace, and what it is about.
 
-Both go with the thread that works. Between processes the trace goes through the ledger, with wants and jobs, in the
-form of W3C's `traceparent`; it is passed on by processes that trace nothing themselves.
+Both go with the thread that works. Between processes the trace goes through the ledger and the bus, with wants, jobs
+and requests, as W3C has it: the `traceparent`, and after a space the `tracestate` if there is one. It is passed on by
+processes that trace nothing themselves.
 """
 
 from __future__ import annotations
@@ -12,15 +13,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 Fact = str | int
 
-_TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+_PARENT = r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+#: So long are tracestates that have to be passed on; with a longer one the trace goes on without.
+_STATE = r"[!-~](?:[ -~]{0,510}[!-~])?"
+_TRACEPARENT = re.compile(rf"{_PARENT}((?: {_STATE})?)")
+#: So long is the longest of them.
+LONGEST: Final = 55 + 1 + 512
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`facts` are what log lines and spans say besides: the job, the instance, the wave."""
+    """`traceparent` has the tracestate with it. `facts` are what log lines and spans say besides: the job, the
+    instance, the wave.
+    """
 
     traceparent: str = ""
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -60,8 +69,25 @@ def within(traceparent: str) -> AbstractContextManager[None]:
 
 
 def is_traceparent(text: str) -> bool:
-    """Whether it names a trace. It may come from anywhere."""
+    """Whether it names a trace, with or without a tracestate. It may come from anywhere."""
     return _TRACEPARENT.fullmatch(text) is not None
+
+
+def received(headers: Mapping[str, str]) -> str:
+    """The trace that headers with names in lower case say, for `within`. Empty when they say none, or nonsense: nothing
+    that is asked for fails for that.
+    """
+    parent, state = (headers.get(name, "").strip() for name in ("traceparent", "tracestate"))
+    if not is_traceparent(parent) or " " in parent:
+        return ""
+    whole = f"{parent} {state}"
+    return whole if is_traceparent(whole) else parent
+
+
+def sent() -> dict[str, str]:
+    """The trace of this thread as headers; none outside of any."""
+    parent, _, state = here().traceparent.partition(" ")
+    return {name: value for name, value in (("traceparent", parent), ("tracestate", state)) if value}
 
 
 def job_traceparent(job_id: str, made_in: str) -> str:
@@ -71,5 +97,5 @@ def job_traceparent(job_id: str, made_in: str) -> str:
     """
     digest = hashlib.sha256(job_id.encode()).hexdigest()
     known = _TRACEPARENT.fullmatch(made_in)
-    trace, flags = (known[1], known[3]) if known else (digest[16:48], "01")
-    return f"00-{trace}-{digest[:16]}-{flags}"
+    trace, flags, state = (known[1], known[3], known[4]) if known else (digest[16:48], "01", "")
+    return f"00-{trace}-{digest[:16]}-{flags}{state}"

@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, TraceState
 
 from instep.domain.reasons import cleaned
 from instep.telemetry.context import Fact, at, here
@@ -152,13 +152,17 @@ def _parent(traceparent: str) -> Context | None:
 
 
 def _context_of(traceparent: str) -> SpanContext:
-    _, trace_id, span_id, flags = traceparent.split("-")
-    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+    parent, _, state = traceparent.partition(" ")
+    _, trace_id, span_id, flags = parent.split("-")
+    return SpanContext(
+        int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)), TraceState.from_header([state])
+    )
 
 
 def _traceparent(span: Span) -> str:
     found = span.get_span_context()
-    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
+    state = found.trace_state.to_header()
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x} {state}".rstrip()
 
 
 def _resource() -> Resource:

@@ -6,7 +6,8 @@ from tests.contracts.bus.crowds import Crowds
 from tests.contracts.bus.requests import Requests
 from tests.contracts.bus.retries import Retries
 from tests.contracts.bus.status import Status
+from tests.contracts.bus.traces import Traces
 
 
-class BusContract(Requests, Retries, Status, Crowds):
+class BusContract(Requests, Retries, Status, Traces, Crowds):
     """All of it."""

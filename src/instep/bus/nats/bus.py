@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,7 @@ from instep.domain.requests import (
     subject_of,
     subjects_of,
 )
+from instep.telemetry.context import here, sent
 
 #: So many requests are on their way at once.
 _AT_ONCE: Final = 32
@@ -61,14 +62,14 @@ class NatsBus:
     # Requests.
 
     def publish(self, *requests: Request) -> None:
-        self._connection.run(self._publish_all(newest(requests)))
+        self._connection.run(self._publish_all(newest(requests), sent()))
 
-    async def _publish_all(self, requests: Sequence[Request]) -> None:
+    async def _publish_all(self, requests: Sequence[Request], trace: Mapping[str, str]) -> None:
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def one(request: Request) -> None:
             async with room:
-                await self._connection.patiently(lambda: self._publish(request), writes=True)
+                await self._connection.patiently(lambda: self._publish(request, trace), writes=True)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -77,7 +78,7 @@ class NatsBus:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from failed
 
-    async def _publish(self, request: Request) -> None:
+    async def _publish(self, request: Request, trace: Mapping[str, str]) -> None:
         """Unless what was last asked in the scope is as new."""
         subject = f"{self._prefix}.{subject_of(request.scope)}"
         while True:
@@ -86,7 +87,7 @@ class NatsBus:
                 return
             headers = {Header.MSG_ID.value: message_id(request), Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(last)}
             try:
-                await self._jetstream.publish(subject, encode(request), headers=headers)
+                await self._jetstream.publish(subject, encode(request), headers={**trace, **headers})
             except APIError as error:
                 if not is_wrong_revision(error):
                     raise
@@ -94,9 +95,11 @@ class NatsBus:
                 return
 
     async def _last(self, subject: str) -> tuple[int, int]:
-        """Sequence and watermark of the last request on a subject; one that cannot be read is older than any."""
+        """Sequence and watermark of the last request on a subject; one that cannot be read is older than any. (A direct
+        question would be answered among the headers that somebody has given the message, and mixed up with them.)
+        """
         try:
-            message = await self._jetstream.get_last_msg(self._connection.requests, subject, direct=True)
+            message = await self._jetstream.get_last_msg(self._connection.requests, subject)
         except NotFoundError:
             return 0, -1
         try:
@@ -219,10 +222,10 @@ class NatsBus:
         return letters(self._connection.run(self._slots.every(name)))
 
     def requeue(self, name: str, scope: Scope) -> None:
-        self._connection.run(self._requeue(PartitionRef(name, scope)))
+        self._connection.run(self._requeue(PartitionRef(name, scope), here().traceparent))
 
-    async def _requeue(self, ref: PartitionRef) -> None:
-        after = await self._slots.change(ref, deliveries.requeue)
+    async def _requeue(self, ref: PartitionRef, trace: str) -> None:
+        after = await self._slots.change(ref, lambda slot, now: deliveries.requeue(slot, now, trace))
         # If this is not reached, the next reconciliation does it.
         await self._connection.patiently(lambda: self._send_token(ref, after), writes=True)
 

@@ -19,6 +19,7 @@ from instep.domain.deliveries import Policy, Slot
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.requests import Kind, RequestError, decode, scope_of_dotted
 from instep.errors import Fenced
+from instep.telemetry.context import received
 
 #: How long the server holds a question open; when it goes down meanwhile, nobody answers it.
 _SLICE_SECONDS: Final = 2.0
@@ -128,7 +129,8 @@ class NatsConsumer:
             message = await subscription.next_msg(timeout=wait + self._connection.timeout)
         finally:
             await subscription.unsubscribe()
-        status = (message.headers or {}).get("Status")
+        # Somebody's message may have such a header too; the server's word has nobody to answer to.
+        status = None if message.reply else (message.headers or {}).get("Status")
         if status == "503":
             raise ConnectionError("nobody answers for the stream")
         return None if status else message
@@ -195,4 +197,9 @@ def _requested(slot: Slot, message: Msg, scope: Scope, now: int) -> Slot:
         return deliveries.refuse(slot, f"the request cannot be read: {error}", now)
     if request.scope != scope:
         return deliveries.refuse(slot, f"the request is for {request.scope}, its subject for {scope}", now)
-    return deliveries.request(slot, request.watermark, now)
+    return deliveries.request(slot, request.watermark, now, _trace(message))
+
+
+def _trace(message: Msg) -> str:
+    """Names of headers count here, and programs write them in every way."""
+    return received({name.lower(): value for name, value in (message.headers or {}).items()})

@@ -21,15 +21,15 @@ Found = list[tuple[PartitionRef, Slot]]
 # Asking.
 
 
-def publish(tx: Transaction, requests: Sequence[Request]) -> None:
+def publish(tx: Transaction, requests: Sequence[Request], trace: str) -> None:
     """In the order of their scopes: two that publish the same wait for each other, not collide."""
     for kind in Kind:
         new = [each for each in requests if each.kind is kind]
         if new:
             _lock_kind(tx, kind, alone=False)
-            new = _remember(tx, new)
+            new = _remember(tx, new, trace)
             names = tx.connection.scalars(select(bus_consumers.c.name).where(bus_consumers.c.kind == kind.value)).all()
-            _request(tx, {PartitionRef(name, each.scope): each.watermark for each in new for name in names})
+            _request(tx, {PartitionRef(name, each.scope): (each.watermark, trace) for each in new for name in names})
 
 
 def forget(tx: Transaction, namespace: Scope) -> list[PartitionRef]:
@@ -63,9 +63,9 @@ def register(tx: Transaction, name: str, kind: Kind, policy: Policy) -> None:
     tx.connection.execute(delete(bus_slots).where(bus_slots.c.consumer == name))
     tx.connection.execute(delete(bus_consumers).where(bus_consumers.c.name == name))
     tx.connection.execute(insert(bus_consumers).values(name=name, kind=kind.value))
-    asked = select(bus_requests.c.scope, bus_requests.c.watermark).where(bus_requests.c.kind == kind.value)
-    rows = tx.connection.execute(asked.order_by(bus_requests.c.scope)).all()
-    _request(tx, {PartitionRef(name, Scope.parse(row.scope)): row.watermark for row in rows})
+    asked = select(bus_requests).where(bus_requests.c.kind == kind.value).order_by(bus_requests.c.scope)
+    rows = tx.connection.execute(asked).all()
+    _request(tx, {PartitionRef(name, Scope.parse(row.scope)): (row.watermark, row.trace or "") for row in rows})
 
 
 def _lock_kind(tx: Transaction, kind: Kind, *, alone: bool) -> None:
@@ -74,7 +74,7 @@ def _lock_kind(tx: Transaction, kind: Kind, *, alone: bool) -> None:
         tx.connection.execute(insert(bus_kinds).values(kind=kind.value))
 
 
-def _remember(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
+def _remember(tx: Transaction, requests: Sequence[Request], trace: str) -> list[Request]:
     """Those that are newer than what was asked before."""
     before: dict[str, int] = {}
     for some in batches(str(each.scope) for each in requests):
@@ -83,7 +83,7 @@ def _remember(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
         before |= {row.scope: row.watermark for row in rows}
     newer = [each for each in requests if before.get(str(each.scope), -1) < each.watermark]
     for each in newer:
-        values = {"watermark": each.watermark, "published_at": tx.now()}
+        values = {"watermark": each.watermark, "published_at": tx.now(), "trace": trace or None}
         if str(each.scope) in before:
             here = bus_requests.c.scope == str(each.scope)
             tx.connection.execute(update(bus_requests).where(here).values(values))
@@ -92,15 +92,21 @@ def _remember(tx: Transaction, requests: Sequence[Request]) -> list[Request]:
     return newer
 
 
-def _request(tx: Transaction, watermarks: Mapping[PartitionRef, int]) -> None:
+def _request(tx: Transaction, asked: Mapping[PartitionRef, tuple[int, str]]) -> None:
+    """By partition a watermark, and in which trace it was asked for."""
     now = tx.now()
-    for some in batches(sorted(watermarks)):
+
+    def requested(ref: PartitionRef, slot: Slot) -> Slot:
+        watermark, trace = asked[ref]
+        return deliveries.request(slot, watermark, now, trace)
+
+    for some in batches(sorted(asked)):
         before = dict(_locked(tx, bus_slots.c.ref.in_(list(map(str, some)))))
-        new = [_row(ref, deliveries.request(Slot(), watermarks[ref], now)) for ref in some if ref not in before]
+        new = [_row(ref, requested(ref, Slot())) for ref in some if ref not in before]
         if new:
             tx.connection.execute(insert(bus_slots), new)
         for ref, slot in before.items():
-            _store(tx, ref, slot, deliveries.request(slot, watermarks[ref], now))
+            _store(tx, ref, slot, requested(ref, slot))
 
 
 # Taking.
@@ -201,6 +207,7 @@ def _row(ref: PartitionRef, slot: Slot) -> dict[str, Any]:
         "buried_attempts": letter and letter.attempts,
         "buried_reason": letter and letter.reason,
         "buried_at": letter and letter.at,
+        "trace": slot.trace or None,
     }
 
 
@@ -218,5 +225,6 @@ def _slot(row: Row[Any]) -> tuple[PartitionRef, Slot]:
         fence=row.fence,
         due=row.due_at or 0,
         buried=letter,
+        trace=row.trace or "",
     )
     return PartitionRef.parse(row.ref), slot

@@ -25,6 +25,7 @@ from instep.service.compose import Workshop
 from instep.service.question import PlanOptions
 from instep.service.serving import Promotion, promote
 from instep.service.start import Busy
+from instep.targets.lance.target import LanceTarget
 
 from . import corpus, truth
 from .conftest import Place
@@ -162,6 +163,29 @@ def test_a_promotion_that_died_before_it_was_recorded_is_completed_by_the_next_r
         redeclare(site)
     assert promoted(site, "v2").generation == "v2"
     assert served(site) == physical(site, "v2")
+
+
+def test_a_promotion_that_was_decided_is_made_again_before_it_is_recorded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target may have recorded only that it is to be: with many of them readers see it a moment later."""
+    site.run()
+    redeclare(site)
+    site.run(options=V2)
+    frozen = Through(site.ledger, append=_gone, discard_job=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        promoted(site, "v2", ledger=frozen, background=Still())
+    site.clock.sleep(site.clock.now() / 1000)
+    made, promote = [], LanceTarget.promote
+
+    def noted(target: LanceTarget, alias: str, index: str | None, epoch: int) -> None:
+        made.append((alias, index, site.ledger.promoted(REF)))
+        promote(target, alias, index, epoch)
+
+    monkeypatch.setattr(LanceTarget, "promote", noted)
+    site.run()
+    assert made == [("Document", physical(site, "v2"), "")]
+    assert site.ledger.promoted(REF) == "v2"
 
 
 @pytest.mark.parametrize("again", ["as it was", "otherwise"])

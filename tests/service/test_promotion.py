@@ -89,6 +89,29 @@ def test_nor_is_it_served_when_that_happens_after_a_crash(before: bool, fit: boo
     world.sound()
 
 
+def test_what_is_done_though_it_is_given_up_is_shown_to_readers_before_the_ledger_says_so() -> None:
+    """The target may have recorded only that it is to be: with many of them readers see it a moment later."""
+    world = built()
+    before, promote = world.served, world.target.promote
+    world.taint()
+    world.after(world.target, "promote", world.kill)
+    world.crashes()
+    done, said = world.current.uuid, list[tuple[str | None, str | None]]()
+
+    def saying(alias: str, physical: str | None, epoch: int) -> None:
+        checkpoint = world.ledger.checkpoint(REF)
+        said.append((physical, checkpoint.instance if checkpoint else None))
+        promote(alias, physical, epoch)
+
+    world.target.promote = saying  # type: ignore[method-assign]  # of this one only
+    world.transform(2)
+    world.before(world.target, "maintain", world.kill)
+    world.crashes()
+    assert said == [(world.target.served("Document"), before)]
+    assert world.served == done
+    world.sound()
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["nothing was served", "something was served"])
 @pytest.mark.parametrize("call", ["finish_part", "transfer_lease", "checkpoint", "promote", "drop"])
 def test_a_crash_while_the_alias_is_put_back_is_made_good(call: str, before: bool) -> None:

@@ -265,8 +265,9 @@ def test_a_promotion_that_broke_off_is_mended_by_the_next(
         patch.setattr(serving, "_show", lambda *_: (_ for _ in ()).throw(Transient("killed")))
         with pytest.raises(Transient):
             target.promote("Node", "Node__1", 1)
-    assert target.served("Node") == "Node__1"
+    assert target.served("Node") is None, "readers find nothing yet"
     target.promote("Node", "Node__1", 1)
+    assert target.served("Node") == "Node__1"
     assert asked(target, "SELECT count() AS n FROM instep.Node") == [{"n": 1}]
 
 

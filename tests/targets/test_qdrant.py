@@ -74,6 +74,21 @@ def test_an_index_that_was_dropped_in_part_is_swept(target: QdrantTarget, monkey
     assert target.leftovers("D", idle_seconds=3600) == []
 
 
+def test_what_was_killed_in_the_middle_leaves_nothing_for_good(target: QdrantTarget, quick_path: Path) -> None:
+    def leave() -> None:
+        for name in (".new-1", ".gone-1"):
+            (quick_path / name / "segments").mkdir(parents=True)
+        (quick_path / ".alias-1").symlink_to("D__1", target_is_directory=True)
+
+    there = {each.name for each in quick_path.iterdir()}
+    leave()
+    target.create("D__2", DIMENSIONS, BUCKETS)
+    leave()
+    target.drop("D__2")
+    assert {each.name for each in quick_path.iterdir()} == there
+    assert target.exists("D__1")
+
+
 def test_ids_never_change() -> None:
     """Whoever changes them stores every chunk a second time."""
     assert point_id("") == "8fd6a1b8-dce9-5cb1-a0cf-4aeaba5e802f"

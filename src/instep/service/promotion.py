@@ -204,6 +204,7 @@ def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, w
         status = _job(ledger, job_id).part(part.ref)
         state = end_of_part(status.slices, status.counts)
         if state and _left(ledger, part, job_id) is None:
+            _serve(setup, part, ledger)  # Again: readers may not see yet what was decided.
             ledger.start_job(job_id)
             whole = setup.reads_all(part)
             ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)

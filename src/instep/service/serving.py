@@ -94,14 +94,18 @@ class _Promotion:
         self._by = by
 
     def run(self, *, moved: bool = False, allow_deletes: bool = False) -> Checkpoint:
-        """`moved`: only record what was verified and served before, if it still is."""
+        """`moved`: only end what was verified before, if that is still served."""
+        target, alias = self._setup.target, self._setup.alias
         with self._leased() as (lease, worker):
             checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
+            if moved and target.served(alias) != checkpoint.physical:
+                return checkpoint
             if not moved:
                 self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes)
-                worker.keeper.require(self._setup.ref)
-                self._setup.target.promote(self._setup.alias, checkpoint.physical, lease.epoch)
-            if self._setup.target.served(self._setup.alias) == checkpoint.physical:
+            worker.keeper.require(self._setup.ref)
+            # Also what is moved: its process may have died when that was decided, and readers did not see it yet.
+            target.promote(alias, checkpoint.physical, lease.epoch)
+            if target.served(alias) == checkpoint.physical:
                 self._record()
             return checkpoint
 

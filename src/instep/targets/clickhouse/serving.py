@@ -1,6 +1,7 @@
 """Aliases: a record of who was promoted when (`instep_aliases`), and views for readers.
 
-The record decides. A view is replaced in one step; those of one alias follow one after another, edges first.
+The record decides. A view is replaced in one step; those of one alias follow one after another, the own one last. It
+says of which index it is, so that a promotion that broke off can be told from one that is done.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from instep.clickhouse.session import Absent, Session, quoted, records
+from instep.clickhouse.session import Absent, Session, literal, quoted, records
 from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.journal import Journal
@@ -82,7 +83,17 @@ def _refuse_superseded(
 
 
 def served(session: Session, database: str, alias: str) -> str | None:
-    known = _known(session, database, alias, "")
+    """What readers find: not what was recorded by somebody who died before the own view was there."""
+    found = records(
+        session,
+        "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {alias:String} "
+        "AND engine = 'View'",
+        database=database,
+        alias=alias,
+    )
+    if not found or found[0]["comment"]:
+        return found[0]["comment"] if found else None
+    known = _known(session, database, alias, "")  # The view was made when they said nothing.
     return known.newest.physical if known and known.newest else None
 
 
@@ -142,19 +153,21 @@ def _record(
 
 
 def _show(session: Session, database: str, alias: str, physical: str | None, specs: Sequence[TableSpec]) -> None:
-    specs = specs if physical else ()
-    for spec in sorted(specs, key=lambda each: each.kind == OWN):
-        view = quoted(database, spec.table(alias))
-        session.command(f"CREATE OR REPLACE VIEW {view} AS {reading.select(database, str(physical), spec)}")
-    for kind in _once_shown(session, database, alias, [each.kind for each in specs]):
-        session.command(f"DROP VIEW IF EXISTS {quoted(database, f'{alias}__{kind}' if kind else alias)}")
+    now = {spec.kind: spec for spec in specs} if physical else {}
+    for kind in sorted(now.keys() | _once_shown(session, database, alias), key=lambda each: (each == OWN, each)):
+        view = quoted(database, f"{alias}__{kind}" if kind else alias)
+        if kind in now:
+            rows = reading.select(database, str(physical), now[kind])
+            session.command(f"CREATE OR REPLACE VIEW {view} AS {rows} COMMENT {literal(str(physical))}")
+        else:
+            session.command(f"DROP VIEW IF EXISTS {view}")
 
 
-def _once_shown(session: Session, database: str, alias: str, now: Sequence[str]) -> list[str]:
-    """Kinds that an earlier promotion showed and this one does not have."""
+def _once_shown(session: Session, database: str, alias: str) -> set[str]:
+    """Kinds that any promotion showed."""
     found = records(
         session,
         f"SELECT DISTINCT arrayJoin(kinds) AS kind FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}}",
         alias=alias,
     )
-    return sorted({each["kind"] for each in found} - set(now))
+    return {each["kind"] for each in found}

@@ -25,6 +25,10 @@ _CONFIG = "edge_config.json"
 #: A collection without vectors has to have a place for some all the same.
 _NO_VECTORS = "none"
 
+#: What is made beside its place, and what is moved there to be removed.
+_NEW, _GONE, _ALIAS = ".new-", ".gone-", ".alias-"
+_UNFINISHED = (_NEW, _GONE, _ALIAS)
+
 #: Below this a search that looks at every vector is quick enough.
 ANN_ROWS = 250_000
 #: Kilobytes of vectors from which Qdrant builds an index for them when told to optimize: never, and its own choice.
@@ -91,7 +95,8 @@ class EdgeCollections:
         with self._folder.alone():
             if self.dimensions(name) is not None:
                 return
-            made = self.path / f".new-{uuid.uuid4().hex}"
+            self._clear()
+            made = self.path / f"{_NEW}{uuid.uuid4().hex}"
             with self._understood(name):
                 made.mkdir()
                 shard = edge.EdgeShard.create(str(made), _config(dimensions, _NEVER))
@@ -103,14 +108,26 @@ class EdgeCollections:
 
     def drop(self, name: str) -> None:
         with self._folder.alone() as place:
+            self._clear()
             if self.dimensions(name) is None:
                 return
             shard = place.shards.pop(name, None)
             if shard is not None:
                 shard.close()
-            gone = self.path / f".gone-{uuid.uuid4().hex}"
+            gone = self.path / f"{_GONE}{uuid.uuid4().hex}"
             (self.path / name).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+    def _clear(self) -> None:
+        """What died in the middle of making or dropping a collection, or of moving an alias, has left. The folder is
+        this thread's alone: nobody else is in the middle of it.
+        """
+        for left in self.path.iterdir():
+            if left.name.startswith(_UNFINISHED):
+                if left.is_symlink():
+                    left.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(left, ignore_errors=True)
 
     # -- points --------------------------------------------------------------------------------
 
@@ -203,7 +220,7 @@ class EdgeCollections:
             if name is None:
                 link.unlink(missing_ok=True)
                 return
-            made = self.path / f".alias-{uuid.uuid4().hex}"
+            made = self.path / f"{_ALIAS}{uuid.uuid4().hex}"
             made.symlink_to(name, target_is_directory=True)
             os.replace(made, link)  # noqa: PTH105 - Path.replace would do the same; this says that it is atomic
 

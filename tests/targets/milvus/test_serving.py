@@ -22,7 +22,7 @@ from tests.contracts.target_rows import BUCKETS, DIMENSIONS, expected, put, vect
 from tests.servers.milvus import running_milvus
 from tests.servers.process import START_SECONDS
 from tests.targets.milvus.reading import content
-from tests.targets.milvus.test_staging import watch
+from tests.targets.milvus.watching import watch
 
 TOKEN = "ann:hunter2-s3cret"
 

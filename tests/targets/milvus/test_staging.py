@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,34 +18,15 @@ from instep.targets.milvus.target import MilvusTarget
 from instep.targets.port import ChunkChanges
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
 from tests.targets.milvus.reading import content
+from tests.targets.milvus.watching import watch
 
 DOCUMENTS = {f"d{number}": [f"text {number}", f"more {number}"] for number in range(40)}
-
-#: Before a call of pymilvus: its name, and its arguments by name.
-Before = Callable[[str, dict[str, Any]], None]
 
 
 @pytest.fixture
 def target(embedded: MilvusTarget) -> MilvusTarget:
     embedded.create("D", DIMENSIONS, BUCKETS)
     return embedded
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, before: Before) -> None:
-    """Every call goes by `before`, save those that it makes itself."""
-    call = Place._call
-    within: list[str] = []
-
-    def watched(place: Place, method: str, *args: Any, **kwargs: Any) -> Any:
-        if not within:
-            within.append(method)
-            try:
-                before(method, {"collection": args[0] if args else None, "data": args[1:], **kwargs})
-            finally:
-                within.clear()
-        return call(place, method, *args, **kwargs)
-
-    monkeypatch.setattr(Place, "_call", watched)
 
 
 def test_rows_are_in_the_partition_of_their_route_bucket(target: MilvusTarget) -> None:

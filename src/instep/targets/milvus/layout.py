@@ -70,7 +70,7 @@ def create(place: Place, physical: str, wanted: Layout) -> None:
     collection = names.collection(physical)
     if not exists(place, physical):
         properties = {_BUCKETS: str(wanted.buckets), _PREFIX: wanted.prefix}
-        _make(place, collection, _schema(wanted.dimensions), properties=properties)
+        make(place, collection, _schema(wanted.dimensions), properties=properties)
     layout = found(place, physical)
     if layout.dimensions != wanted.dimensions:
         raise UserError(
@@ -91,7 +91,7 @@ def create(place: Place, physical: str, wanted: Layout) -> None:
 
 def create_state(place: Place) -> None:
     """The collection of Instep's own. It has a vector because every collection must."""
-    _make(place, names.STATE, _state_schema())
+    make(place, names.STATE, _state_schema())
     _index(place, names.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
 
 
@@ -105,8 +105,8 @@ def drop(place: Place, physical: str) -> None:
     place.call("drop_collection", collection)
 
 
-def _make(place: Place, collection: str, schema: Any, **more: Any) -> None:
-    """One shard: what one request writes is seen at once."""
+def make(place: Place, collection: str, schema: Any, **more: Any) -> None:
+    """A collection that may be there already. One shard: what one request writes is seen at once."""
     try:
         place.call("create_collection", collection, schema=schema, num_shards=1, **more)
     except Refused:

@@ -5,13 +5,14 @@ Milvus takes letters, digits and underscores in names: other characters of an in
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 
 from instep.errors import UserError
 from instep.targets.names import checked_name
 
-#: Holds what Instep knows of its indexes. No index has a name that begins like this.
+#: Holds what Instep knows of its indexes. No index has a name that begins like this, and all others of Instep do.
 STATE = "_instep"
 
 _LONGEST = 255
@@ -28,6 +29,11 @@ def collection(name: str) -> str:
     if len(coded) > _LONGEST:
         raise UserError(f"{name!r} is too long for a collection of Milvus", hint="Use a shorter name.")
     return coded
+
+
+def directory(name: str) -> str:
+    """The collection that lists the chunks of this index (see `directory`). Its name has room for any index's."""
+    return f"{STATE}_{hashlib.sha256(checked_name(name).encode()).hexdigest()}"
 
 
 def index(coded: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from instep.targets import ranking
-from instep.targets.milvus import layout, names
+from instep.targets.milvus import directory, layout, names
 from instep.targets.milvus.place import Place
 from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema
 
@@ -130,4 +130,6 @@ def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
                 page = pages.next()
             if not page:
                 return
-            yield pa.RecordBatch.from_pylist(page, schema=schema)
+            batch = pa.RecordBatch.from_pylist(page, schema=schema)
+            directory.check(place, physical, batch)
+            yield batch

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
-from instep.targets.milvus import layout, names, searching
+from instep.targets.milvus import directory, layout, names, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.place import Place, TooLarge
@@ -60,7 +60,11 @@ class MilvusChunkWriter:
         """Whether nothing was there when it was first asked: all that is there since came after the base version. Only
         Milvus Lite takes so long to look for rows that this pays.
         """
-        return self.place.is_lite and not searching.any_rows(self.place, self.physical, self._layout.first)
+        return self._is_lite and not searching.any_rows(self.place, self.physical, self._layout.first)
+
+    @cached_property
+    def _is_lite(self) -> bool:
+        return self.place.is_lite
 
     @property
     def _journal(self) -> Journal:
@@ -72,25 +76,35 @@ class MilvusChunkWriter:
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = [] if self._empty else list(dict.fromkeys(document_ids))
-        found = [self._rows(wanted[at : at + _FILTER_IDS]) for at in range(0, len(wanted), _FILTER_IDS)]
-        return pa.concat_tables([existing_schema().empty_table(), *found])
+        with self.place.alone():
+            listed = directory.read(self.place, self.physical, wanted) or {}
+        walked = [each for each in wanted if listed.get(each) is None]
+        chunks = sorted(frozenset().union(*(each for each in listed.values() if each)))
+        found = [*self._where("document_id", walked), *self._where("chunk_id", chunks)]
+        rows = pa.concat_tables([existing_schema().empty_table(), *found])
+        # A transform may have given a chunk of one document to another.
+        mine: Any = pc.is_in(rows["document_id"], value_set=pa.array(wanted, pa.string()))
+        return rows.filter(mine)
 
-    def _rows(self, document_ids: Sequence[str]) -> pa.Table:
+    def _where(self, field: str, values: Sequence[str]) -> Iterator[pa.Table]:
+        return (self._rows(field, values[at : at + _FILTER_IDS]) for at in range(0, len(values), _FILTER_IDS))
+
+    def _rows(self, field: str, values: Sequence[str]) -> pa.Table:
         fields = ["document_id", "chunk_id", "chunk_hash", "_version"]
         try:
             found = self.place.call(
                 "query",
                 self._collection,
-                filter=f"document_id in {names.texts(document_ids)}",
+                filter=f"{field} in {names.texts(values)}",
                 output_fields=fields,
-                partition_names=self._layout.partitions(document_ids),
+                partition_names=self._layout.partitions(values) if field == "document_id" else None,
                 consistency_level="Strong",
             )
         except TooLarge:
-            if len(document_ids) == 1:
+            if len(values) == 1:
                 raise
-            middle = len(document_ids) // 2
-            return pa.concat_tables([self._rows(document_ids[:middle]), self._rows(document_ids[middle:])])
+            middle = len(values) // 2
+            return pa.concat_tables([self._rows(field, values[:middle]), self._rows(field, values[middle:])])
         columns = [[each[name] for each in found] for name in fields]
         return pa.Table.from_arrays(
             [pa.array(values, type) for values, type in zip(columns, existing_schema().types, strict=True)],
@@ -110,11 +124,21 @@ class MilvusChunkWriter:
 
     def stage(self, changes: Iterator[ChunkChanges]) -> bytes:
         for change in changes:
+            self._list(change.rows)
             for partition, rows in self._by_partition(change.rows):
                 for request in requests(rows):
                     self._upsert(partition, request)
             self._delete(change)
         return b""
+
+    def _list(self, rows: pa.RecordBatch) -> None:
+        """In the directory, before they are written. A server has none, and one that it finds is no use from now on."""
+        with self.place.alone():
+            self._journal.refuse(self._epoch)
+            if not self.place.remote:
+                directory.add(self.place, self.physical, rows)
+            elif self._is_lite:
+                directory.forget(self.place, self.physical)
 
     def _upsert(self, partition: str, rows: pa.RecordBatch) -> None:
         with self.place.alone():
@@ -132,10 +156,16 @@ class MilvusChunkWriter:
     def _delete(self, change: ChunkChanges) -> None:
         """Rows that were not written again under the same id, and that nobody newer has written since."""
         stale = change.stale
-        whole: Any = pc.is_in(stale["document_id"], value_set=pa.array(change.removed, pa.string()))
-        self._delete_by("document_id", pc.unique(stale["document_id"].filter(whole)))
         written: Any = pc.is_in(stale["chunk_id"], value_set=change.rows["chunk_id"])
-        self._delete_by("chunk_id", stale["chunk_id"].filter(pc.invert(pc.or_(whole, written))))
+        if self.place.remote:
+            whole: Any = pc.is_in(stale["document_id"], value_set=pa.array(change.removed, pa.string()))
+            self._delete_by("document_id", pc.unique(stale["document_id"].filter(whole)))
+            written = pc.or_(whole, written)
+        self._delete_by("chunk_id", stale["chunk_id"].filter(pc.invert(written)))
+        if change.removed:
+            with self.place.alone():
+                self._journal.refuse(self._epoch)
+                directory.remove(self.place, self.physical, change.removed)
 
     def _delete_by(self, field: str, values: Any) -> None:
         """In few requests, so of all partitions: Milvus looks for what it deletes, each time."""

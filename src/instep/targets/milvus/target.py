@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.milvus import journal, layout, names, serving
+from instep.targets.milvus import directory, journal, layout, names, serving
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.place import Place
 from instep.targets.names import checked_name
@@ -69,6 +69,7 @@ class MilvusTarget:
             if not layout.exists(self._place, physical):
                 # Before the collection: an index without one could be taken for a leftover.
                 self._journal(physical).begin()
+                directory.create(self._place, physical)
             layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix))
 
     def exists(self, physical: str) -> bool:
@@ -105,6 +106,7 @@ class MilvusTarget:
         """
         with self._place.alone():
             if full or self._place.is_lite:
+                directory.flush(self._place, physical)
                 self._place.call("flush", names.collection(physical))
             if full:
                 self._place.call("compact", names.collection(physical))
@@ -148,6 +150,7 @@ class MilvusTarget:
         """What is known of it goes first: an index of that name that is made anew has nothing of it."""
         with self._place.alone():
             self._journal(physical).drop()
+            directory.forget(self._place, physical)
             layout.drop(self._place, physical)
 
     def search(

@@ -1,0 +1,147 @@
+"""Which chunks each document of an index may have: a collection beside it, in Milvus Lite in this process.
+
+Milvus Lite finds rows at once by their primary keys, and walks over all of them for anything else. Here a document's
+chunk_ids are found by its own id. Of each document all are listed that were ever written, before they are: one that is
+not there any more does no harm. Nobody else writes meanwhile (`Place.alone`), else a row could be there that is not
+listed: so a server has no directory, and neither has an index that was ever written on one, or in which a row was
+found that is not listed. Such an index is searched by a filter, as it is on a server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from instep.targets.milvus import layout, names
+from instep.targets.milvus.place import Missing, Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Documents in one request: the longest of their lists are some megabytes together.
+_DOCUMENTS = 500
+
+#: Bytes of a list. Who has more chunks (some 950 of Instep's own ids) is looked for by a filter.
+_LIST_BYTES = layout.MAX_TEXT_BYTES
+
+#: Of this document there are more chunks than a list holds.
+_MANY = ""
+
+#: chunk_ids by document_id. None: any may be there.
+Listed = Mapping[str, frozenset[str] | None]
+
+_Each = TypeVar("_Each")
+
+
+def create(place: Place, physical: str) -> None:
+    """Of an index that is still to be made. What is left of an earlier one of that name lists too much: no harm."""
+    if not place.remote:
+        layout.make(place, names.directory(physical), _schema())
+
+
+def forget(place: Place, physical: str) -> None:
+    """From now on the index is searched by a filter."""
+    if (collection := names.directory(physical)) in place.call("list_collections"):
+        place.call("drop_collection", collection)
+
+
+def read(place: Place, physical: str, document_ids: Sequence[str]) -> Listed | None:
+    """What may be there of these documents; None if there is no directory."""
+    if place.remote:
+        return None
+    found: dict[str, frozenset[str] | None] = {}
+    for some in _portions(document_ids):
+        try:
+            records = place.call(
+                "query",
+                names.directory(physical),
+                filter=f"document_id in {names.texts(some)}",
+                output_fields=["document_id", "chunks"],
+                consistency_level="Strong",
+            )
+        except Missing:
+            return None
+        found |= dict.fromkeys(some, frozenset())
+        found |= {each["document_id"]: _parsed(each["chunks"]) for each in records}
+    return found
+
+
+def add(place: Place, physical: str, rows: pa.RecordBatch) -> None:
+    """To be called before these rows are written, and alone. Documents that list them already cost no request."""
+    fresh: dict[str, set[str]] = {}
+    for document, chunk in zip(rows["document_id"].to_pylist(), rows["chunk_id"].to_pylist(), strict=True):
+        fresh.setdefault(str(document), set()).add(str(chunk))
+    listed = read(place, physical, list(fresh))
+    if listed is None:
+        return
+    grown = {name: before | fresh[name] for name, before in listed.items() if before is not None}
+    records = [_record(name, chunks) for name, chunks in grown.items() if chunks != listed[name]]
+    for some in _portions(records):
+        place.call("upsert", names.directory(physical), list(some))
+
+
+def remove(place: Place, physical: str, document_ids: Sequence[str]) -> None:
+    """Documents of which no row is left. To be called after the last of them was deleted."""
+    if place.remote:
+        return
+    for some in _portions(document_ids):
+        try:
+            place.call("delete", names.directory(physical), filter=f"document_id in {names.texts(some)}")
+        except Missing:
+            return
+
+
+def flush(place: Place, physical: str) -> None:
+    """Before the index itself: what is on the disk is listed there."""
+    if not place.remote and names.directory(physical) in place.call("list_collections"):
+        place.call("flush", names.directory(physical))
+
+
+def check(place: Place, physical: str, rows: pa.RecordBatch) -> None:
+    """Whoever else wrote one of these rows has not listed it: then the directory is no use."""
+    if place.remote:
+        return
+    documents, chunks = (list(map(str, rows[name].to_pylist())) for name in ("document_id", "chunk_id"))
+    with place.alone():
+        listed = read(place, physical, sorted(set(documents)))
+        pairs = zip(documents, chunks, strict=True)
+        odd = [chunk for document, chunk in pairs if listed is not None and not _lists(listed[document], chunk)]
+        # It may have gone since it was read, with its document.
+        if any(_are_there(place, physical, some) for some in _portions(odd)):
+            forget(place, physical)
+
+
+def _lists(chunks: frozenset[str] | None, chunk: str) -> bool:
+    return chunks is None or chunk in chunks
+
+
+def _are_there(place: Place, physical: str, chunks: Sequence[str]) -> bool:
+    where = f"chunk_id in {names.texts(chunks)}"
+    collection = names.collection(physical)
+    found = place.call("query", collection, filter=where, output_fields=["chunk_id"], consistency_level="Strong")
+    return len(found) > 0
+
+
+def _portions(of: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
+    return (of[at : at + _DOCUMENTS] for at in range(0, len(of), _DOCUMENTS))
+
+
+def _record(document_id: str, chunks: Iterable[str]) -> dict[str, Any]:
+    written = json.dumps(sorted(chunks), ensure_ascii=False, separators=(",", ":"))
+    fits = len(written.encode()) <= _LIST_BYTES
+    return {"document_id": document_id, "chunks": written if fits else _MANY, "nothing": [0.0, 0.0]}
+
+
+def _parsed(written: str) -> frozenset[str] | None:
+    return None if written == _MANY else frozenset(json.loads(written))
+
+
+def _schema() -> Any:
+    from pymilvus import DataType, MilvusClient
+
+    schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("document_id", DataType.VARCHAR, is_primary=True, max_length=layout.MAX_TEXT_BYTES)
+    schema.add_field("chunks", DataType.VARCHAR, max_length=layout.MAX_TEXT_BYTES)
+    schema.add_field("nothing", DataType.FLOAT_VECTOR, dim=2)
+    return schema

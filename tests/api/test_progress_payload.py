@@ -28,8 +28,8 @@ def ledger(clock: VirtualClock) -> MemoryLedger:
 
 def test_how_fast_it_is_and_how_long_it_takes(ledger: MemoryLedger, clock: VirtualClock) -> None:
     (part,) = ledgers.begin(ledger, slices=4)
-    clock.sleep(10)
     ledgers.complete(ledger, part, 1, failed=1)
+    clock.sleep(10)
     data = status_data(one_job_view(ledger, JOB))
     assert (data["rate"], data["secondsLeft"]) == (0.5, 30)
     assert data["stats"]["jobStats"] == {"totalRecords": 20, "successRecords": 4, "failedRecords": 1}

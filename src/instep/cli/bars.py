@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -20,33 +22,41 @@ from rich.progress import (
 from rich.text import Text
 
 from instep.cli.output import seconds_text, visible
+from instep.cli.progress import pace_text
+from instep.domain.speed import Meter, seconds_left
 
 
 class _Pace(ProgressColumn):
     """Documents or rows per second, and the time left."""
 
+    def __init__(self, rate: Callable[[TaskID], float | None]) -> None:
+        super().__init__()
+        self._rate = rate
+
     def render(self, task: Task) -> Text:
         if task.finished:
             return Text(seconds_text(task.finished_time or 0.0))
-        if not task.speed:
-            return Text("")
-        left = "" if task.time_remaining is None else f", {seconds_text(task.time_remaining)} left"
-        return Text(f"{task.speed:,.0f}/s{left}")
+        rate = self._rate(task.id)
+        total = None if task.total is None else round(task.total)
+        return Text(pace_text(rate, seconds_left(total, round(task.completed), rate)))
 
 
 class Bars:
     """A bar per entity on standard error. Safe to call from several threads."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._meters: dict[TaskID, Meter] = {}
+        #: Bars are drawn while it is asked for, so nothing is asked of them meanwhile.
+        self._metering = threading.Lock()
         self._bars = Progress(
             SpinnerColumn(finished_text="✓"),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            _Pace(),
+            _Pace(self._rate),
             TextColumn("{task.fields[note]}", markup=False, style="dim"),
             console=console or Console(stderr=True, markup=False, highlight=False),
-            speed_estimate_period=20.0,
         )
         self._tasks: dict[str, TaskID] = {}
         self._lock = threading.Lock()
@@ -65,11 +75,17 @@ class Bars:
 
     def begin(self, entity: str, total: int | None, unit: str) -> None:
         task = self._task(entity)
+        with self._metering:
+            self._meters[task] = Meter(self._monotonic())
         self._bars.reset(task, total=total)
         self._bars.update(task, note="")
 
     def advance(self, entity: str, units: int) -> None:
-        self._bars.advance(self._task(entity), units)
+        task = self._task(entity)
+        with self._metering:
+            if task in self._meters:
+                self._meters[task].advance(units, self._monotonic())
+        self._bars.advance(task, units)
 
     def say(self, entity: str, message: str) -> None:
         if entity in self._tasks:
@@ -85,6 +101,10 @@ class Bars:
             self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
         self._bars.update(task, note="")
         self._bars.stop_task(task)
+
+    def _rate(self, task: TaskID) -> float | None:
+        with self._metering:
+            return self._meters[task].rate(self._monotonic()) if task in self._meters else None
 
     def _task(self, entity: str) -> TaskID:
         with self._lock:

@@ -44,7 +44,7 @@ def job(context: typer.Context) -> None:
 def show(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """How far a job is, who works on it, and what went wrong.
 
-    Speed is the average since the start, pauses included.
+    Speed is that of the last five minutes.
 
     \b
     Examples:

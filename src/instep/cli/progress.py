@@ -8,17 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
+from instep.cli.jobs import rate_text
 from instep.cli.output import seconds_text, visible
 from instep.domain.amounts import amount
+from instep.domain.speed import Meter, seconds_left
 
 
 @dataclass(slots=True)
 class _Count:
     unit: str
     total: int | None
-    done: int
+    meter: Meter
     began: float
     shown: float
+
+    @property
+    def done(self) -> int:
+        return self.meter.done
 
 
 class Lines:
@@ -37,7 +43,7 @@ class Lines:
     def begin(self, entity: str, total: int | None, unit: str) -> None:
         now = self._monotonic()
         with self._lock:
-            self._counts[entity] = _Count(unit, total, 0, now, now)
+            self._counts[entity] = _Count(unit, total, Meter(now), now, now)
             self._print(entity, f"{unit}s are read" if total is None else f"{amount(total, unit)} to do")
 
     def advance(self, entity: str, units: int) -> None:
@@ -45,8 +51,8 @@ class Lines:
             count = self._counts.get(entity)
             if count is None:
                 return
-            count.done += units
             now = self._monotonic()
+            count.meter.advance(units, now)
             if now - count.shown >= self.EVERY_SECONDS:
                 count.shown = now
                 self._print(entity, _pace(count, now))
@@ -77,12 +83,13 @@ def _so_far(count: _Count) -> str:
 
 
 def _pace(count: _Count, now: float) -> str:
-    seconds = now - count.began
-    text = _so_far(count)
-    if not count.done or seconds <= 0:
-        return text
-    rate = count.done / seconds
-    if count.total is None:
-        return f"{text}, {rate:,.0f}/s"
-    left = max(0, count.total - count.done) / rate
-    return f"{text}, {rate:,.0f}/s, {seconds_text(left)} left"
+    rate = count.meter.rate(now)
+    pace = pace_text(rate, seconds_left(count.total, count.done, rate))
+    return f"{_so_far(count)}, {pace}" if pace else _so_far(count)
+
+
+def pace_text(rate: float | None, left: float | None) -> str:
+    """`1,234/s, 3 min 20 s left`; nothing while the rate is not known."""
+    if rate is None:
+        return ""
+    return f"{rate_text(rate)}/s" if left is None else f"{rate_text(rate)}/s, {seconds_text(left)} left"

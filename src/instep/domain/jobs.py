@@ -10,6 +10,7 @@ from typing import Any
 
 from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
+from instep.domain.speed import NOTHING_LATELY, Lately
 
 
 class JobState(StrEnum):
@@ -170,7 +171,9 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """A part of a job and how far it is. `state` is None while it is open; `units` are those planned."""
+    """A part of a job and how far it is. `state` is None while it is open; `units` are those planned, `lately` those of
+    slices that were completed lately, while the job runs.
+    """
 
     part: JobPart
     state: JobState | None
@@ -179,6 +182,7 @@ class PartStatus:
     slices: Mapping[SliceState, int]
     units: int
     counts: Counts
+    lately: Lately = NOTHING_LATELY
 
     @property
     def expected(self) -> int | None:
@@ -216,6 +220,10 @@ class Job:
     @property
     def units(self) -> int:
         return sum(each.units for each in self.parts)
+
+    @property
+    def lately(self) -> Lately:
+        return sum((each.lately for each in self.parts), NOTHING_LATELY)
 
     def part(self, ref: PartitionRef) -> PartStatus:
         return next(each for each in self.parts if each.part.ref == ref)

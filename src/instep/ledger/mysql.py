@@ -223,9 +223,9 @@ class MysqlDialect:
     def planned(self, connection: Connection, slices: int, /) -> None:
         """The claim names its index."""
 
-    def statistics(self, connection: Connection, job_ids: Sequence[str], /) -> Iterable[Row[Any]]:
+    def statistics(self, connection: Connection, job_ids: Sequence[str], since: int, /) -> Iterable[Row[Any]]:
         for job_id in job_ids:
-            yield from connection.execute(_STATISTICS, {"job_id": job_id})
+            yield from connection.execute(_STATISTICS, {"job_id": job_id, "since": since})
 
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:
         """The error as the caller should see it, or None when it is a fault in Instep itself."""
@@ -301,16 +301,18 @@ WHERE slices.state = 'PROCESSING' AND slices.worker_id = :worker_id
   AND slices.job_id = :job_id AND slices.ref = :ref
 """).bindparams(_BY_NOW)
 
-# Twice as quick as grouping by text and summing integers, as the portable statement does:
+# Twice as quick as grouping by text and summing integers, as `sql.statistics.grouped` does:
 # - Groups are in a temporary table here, whose keys should be short: numbers instead of texts.
 # - Sums of integers are DECIMAL, those of DOUBLE are quicker; up to 2^53 they are exact too.
 # - Ids of slices begin with the job's: one range of the table in its own order, however many other jobs are in it.
 _STATES: Final = ", ".join(f"'{state}'" for state in SliceState)
 _STATISTICS: Final = text(f"""
-SELECT job_parts.job_id, job_parts.ref, ELT(sums.state, {_STATES}) AS state, number, planned,
+SELECT job_parts.job_id, job_parts.ref, ELT(sums.state, {_STATES}) AS state, number, planned, lately, begun,
     {", ".join(f"sums.`{name}`" for name in COUNT_FIELDS)}
 FROM (
     SELECT position, FIELD(slices.state, {_STATES}) AS state, COUNT(*) AS number, SUM(units + 0e0) AS planned,
+        SUM(IF(slices.finished_at >= :since, slices.`read` + 0e0, NULL)) AS lately,
+        MIN(IF(slices.finished_at >= :since, slices.claimed_at, NULL)) AS begun,
         {", ".join(f"SUM(slices.`{name}` + 0e0) AS `{name}`" for name in COUNT_FIELDS)}
     FROM slices FORCE INDEX (PRIMARY)
     STRAIGHT_JOIN job_parts ON job_parts.job_id = slices.job_id AND job_parts.ref = slices.ref

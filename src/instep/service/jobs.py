@@ -14,6 +14,7 @@ from instep.domain.clock import Clock
 from instep.domain.counts import Counts
 from instep.domain.jobs import Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
+from instep.domain.speed import Lately, seconds_left
 from instep.domain.timing import TIMING, Timing
 from instep.errors import Missing, UserError
 from instep.ledger.port import Ledger, WorkerInfo
@@ -85,6 +86,7 @@ class PartView:
     slices: Mapping[SliceState, int]
     units: int | None
     counts: Counts
+    lately: Lately
     finished_at: int | None
     error: str | None
 
@@ -113,9 +115,8 @@ class JobView:
     """A job and how far it is.
 
     `units` are the documents or rows planned (`unit` says which; it is `unit` for a job on both), None when not all
-    were counted; `done` those of finished slices. `rate` is their number per second since the job began (pauses
-    included), `left` the seconds that the rest takes at that rate; both are None unless the job runs and something is
-    done.
+    were counted; `done` those of finished slices. `rate` is their number per second lately (`domain.speed`), `left` the
+    seconds that the rest takes at that rate; both are None unless the job runs and something was done lately.
     """
 
     id: str
@@ -231,8 +232,7 @@ def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
 
 def job_view(job: Job, workers: Iterable[WorkerView], now: int, tables: Collection[str] = ()) -> JobView:
     counts = job.counts
-    duration = _duration(job, now)
-    rate = counts.read / duration if duration and counts.read and job.state is JobState.RUNNING else None
+    rate = job.lately.rate(now)
     units = job.units if all(each.expected is not None for each in job.parts) else None
     return JobView(
         id=job.id,
@@ -248,9 +248,9 @@ def job_view(job: Job, workers: Iterable[WorkerView], now: int, tables: Collecti
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        duration=duration,
+        duration=_duration(job, now),
         rate=rate,
-        left=max(0, units - counts.read) / rate if rate and units is not None else None,
+        left=seconds_left(units, counts.read, rate),
         workers=tuple(each for each in workers if job.id in each.job_ids),
         error=job.error,
         seen_at=now,
@@ -358,6 +358,7 @@ def _part_view(status: PartStatus) -> PartView:
         slices=status.slices,
         units=status.expected,
         counts=status.counts,
+        lately=status.lately,
         finished_at=status.finished_at,
         error=status.error,
     )

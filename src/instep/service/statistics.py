@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JobState, SliceState
+from instep.domain.jobs import SliceState
 from instep.domain.refs import own_name
+from instep.domain.speed import NOTHING_LATELY, seconds_left
 from instep.service.jobs import JobView, PartView
 
 
@@ -32,11 +33,11 @@ def _numbers(view: JobView, parts: Sequence[PartView]) -> dict[str, Any]:
     known = [each.units for each in parts if each.units is not None]
     total = sum(known) if len(known) == len(parts) else None
     slices = sum((Counter(each.slices) for each in parts), Counter[SliceState]())
-    rate = counts.read / view.duration if view.duration and counts.read and view.state is JobState.RUNNING else None
+    rate = sum((each.lately for each in parts), NOTHING_LATELY).rate(view.seen_at)
     return {
         "total": total,
         **{name: getattr(counts, name) for name in ("read", "written", "skipped", "deleted", "failed")},
         "slices": {str(state): slices.get(state, 0) for state in SliceState},
         "per_second": rate,
-        "seconds_left": None if rate is None or total is None else max(0, total - counts.read) / rate,
+        "seconds_left": seconds_left(total, counts.read, rate),
     }

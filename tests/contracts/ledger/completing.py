@@ -6,6 +6,7 @@ import pytest
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
@@ -17,6 +18,7 @@ from tests.contracts.ledger.building import (
     VirtualClock,
     change,
     claim_all,
+    complete_all,
     end,
     entry,
     job_of,
@@ -57,6 +59,33 @@ class Completing(Fixtures):
         assert status_of(ledger).counts == Counts(read=4, written=4, rows_written=12)
         assert status_of(ledger, OTHER).counts == Counts(read=3, written=3, rows_written=9)
         assert job_of(ledger).counts == Counts(read=7, written=7, rows_written=21)
+
+    def test_what_was_completed_lately_counts_from_the_first_claim_of_it(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        part, other = running_two(ledger, plans(3), plans(1, units=3))
+        assert job_of(ledger).lately == NOTHING_LATELY
+        first, second = ledger.claim("job", REF, "ann", work=20, limit=2)
+        clock.advance(9)
+        ledger.complete(part, "ann", [outcome(first, fail=[1])], job_id="job")
+        assert status_of(ledger).lately == Lately(2, START)
+        clock.advance(WINDOW)
+        assert status_of(ledger).lately == Lately(2, START), "until the very end of the window"
+        complete_all(ledger, other)
+        clock.advance(1)
+        assert status_of(ledger).lately == NOTHING_LATELY
+        ledger.complete(part, "ann", [outcome(second)], job_id="job")
+        assert status_of(ledger).lately == Lately(2, START)
+        assert status_of(ledger, OTHER).lately == Lately(3, START + 9 + WINDOW)
+        assert job_of(ledger).lately == Lately(5, START)
+
+    def test_nothing_is_done_lately_in_a_job_that_does_not_run(self, ledger: Ledger) -> None:
+        part = running(ledger, plans(2))
+        (claim,) = ledger.claim("job", REF, "ann", work=10, limit=1)
+        ledger.complete(part, "ann", [outcome(claim)], job_id="job")
+        assert ledger.request_stop("job") is JobState.STOPPED
+        assert job_of(ledger).lately == NOTHING_LATELY
+        assert [each.lately for each in ledger.jobs()] == [NOTHING_LATELY]
 
     def test_counts_of_a_retry_replace_and_never_add_up(self, ledger: Ledger) -> None:
         part = running(ledger, plans(1))

@@ -53,8 +53,9 @@ class Part(Answer):
 
 
 class Job(Answer):
-    """`units` are the documents or rows planned, `done` those of finished slices. `units_per_second` and
-    `seconds_left` are null unless it runs and something is done.
+    """`units` are the documents or rows planned, `done` those of finished slices. `units_per_second` is how fast it is
+    now (over the last five minutes at most), `seconds_left` how long the rest takes so; both are null unless it runs
+    and something was done in this time.
     """
 
     id: str

@@ -123,7 +123,7 @@ def give_back(
 
 
 def newest(tables: Tables, limit: int) -> list[Job]:
-    return [view(job) for job in sorted(tables.jobs.values(), key=_age, reverse=True)[:limit]]
+    return [view(tables, job) for job in sorted(tables.jobs.values(), key=_age, reverse=True)[:limit]]
 
 
 def marks(tables: Tables, newest_jobs: int) -> list[JobMark]:
@@ -135,24 +135,24 @@ def marks(tables: Tables, newest_jobs: int) -> list[JobMark]:
 
 def unfinished(tables: Tables, key: Generation) -> Job | None:
     """A job with an open part has not ended, or was STOPPED."""
-    return _newest_on(tables.open_parts.get(key[0], {}).values(), key)
+    return _newest_on(tables, tables.open_parts.get(key[0], {}).values(), key)
 
 
 def latest(tables: Tables, key: Generation) -> Job | None:
-    return _newest_on(tables.jobs.values(), key)
+    return _newest_on(tables, tables.jobs.values(), key)
 
 
-def _newest_on(jobs: Iterable[JobRow], key: Generation) -> Job | None:
+def _newest_on(tables: Tables, jobs: Iterable[JobRow], key: Generation) -> Job | None:
     ref, _ = key
     found = max((job for job in jobs if ref in job.parts and job.parts[ref].key == key), key=_age, default=None)
-    return view(found) if found else None
+    return view(tables, found) if found else None
 
 
 def _age(job: JobRow) -> tuple[int, str]:
     return job.created_at, job.id
 
 
-def view(job: JobRow) -> Job:
+def view(tables: Tables, job: JobRow) -> Job:
     return Job(
         id=job.id,
         state=job.state,
@@ -163,7 +163,7 @@ def view(job: JobRow) -> Job:
         updated_at=job.updated_at,
         finished_at=job.finished_at,
         error=job.error,
-        parts=tuple(map(parts.status, job.parts.values())),
+        parts=tuple(parts.status(tables, job, each) for each in job.parts.values()),
     )
 
 

@@ -118,7 +118,7 @@ class MemoryLedger(HoldingLedger):
     def job(self, job_id: str) -> Job | None:
         with self._lock:
             row = self._tables.jobs.get(job_id)
-            return jobs.view(row) if row is not None else None
+            return jobs.view(self._tables, row) if row is not None else None
 
     def jobs(self, limit: int = 20) -> list[Job]:
         with self._lock:

@@ -20,7 +20,9 @@ def jobs_after(tables: Tables, states: Collection[JobState], after: JobPlace | N
         if not states or each.state in states
     ]
     ordered = sorted(found, key=lambda each: each[0], reverse=True)
-    return [view(job) for _, job in islice((each for each in ordered if after is None or each[0] < after), limit)]
+    return [
+        view(tables, job) for _, job in islice((each for each in ordered if after is None or each[0] < after), limit)
+    ]
 
 
 def slices_after(

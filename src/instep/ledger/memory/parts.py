@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceState, end_of_job
 from instep.domain.refs import PartitionRef
+from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
 from instep.ledger.memory import documents, instances, leases, moves, slices
 from instep.ledger.memory.tables import JobRow, PartRow, Tables
@@ -184,7 +185,7 @@ def _promote(tables: Tables, job: JobRow, row: PartRow) -> None:
     )
 
 
-def status(row: PartRow) -> PartStatus:
+def status(tables: Tables, job: JobRow, row: PartRow) -> PartStatus:
     return PartStatus(
         part=row.part,
         state=row.state,
@@ -193,6 +194,7 @@ def status(row: PartRow) -> PartStatus:
         slices={state: number for state, number in row.slices.items() if number},
         units=row.units,
         counts=row.counts,
+        lately=row.completed.lately(tables.now()) if job.state is JobState.RUNNING else NOTHING_LATELY,
     )
 
 

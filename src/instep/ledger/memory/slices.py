@@ -106,7 +106,9 @@ def complete(tables: Tables, part: JobPart, worker_id: str, outcomes: Sequence[S
     for row, outcome in zip(rows, new, strict=True):
         _leave_work(tables, row, SliceState.COMPLETED)
         row.error, row.finished_at = None, tables.now()
-        tables.part_of(row).counts += outcome.counts
+        whole = tables.part_of(row)
+        whole.counts += outcome.counts
+        whole.completed.add(row.finished_at, row.claimed_at, outcome.counts.read)
     documents.record(tables, part, job_id, new)
 
 

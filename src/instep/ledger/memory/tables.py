@@ -17,6 +17,7 @@ from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
 from instep.ledger.log import LogRow
 from instep.ledger.memory.holds import MemoryHolds
+from instep.ledger.memory.lately import Completed
 from instep.ledger.memory.pending import Pending
 from instep.ledger.port import Checkpoint, FailureRecord
 
@@ -73,6 +74,7 @@ class PartRow:
     slices: Counter[SliceState] = field(default_factory=Counter)
     units: int = 0
     counts: Counts = field(default_factory=Counts)
+    completed: Completed = field(default_factory=Completed)
 
     @property
     def key(self) -> Generation:

@@ -82,9 +82,10 @@ class SqlDialect(Protocol):
     def planned(self, connection: Connection, slices: int, /) -> None:
         """A job with so many slices was stored: the database may bring its statistics of the table up to date."""
 
-    def statistics(self, connection: Connection, job_ids: Sequence[str], /) -> Iterable[Row[Any]]:
+    def statistics(self, connection: Connection, job_ids: Sequence[str], since: int, /) -> Iterable[Row[Any]]:
         """For each job, partition and state in which there are slices: `job_id`, `ref`, `state`, their `number`,
-        the units `planned`, and the sum of each of `COUNT_FIELDS`, as whole numbers of any type.
+        the units `planned`, and the sum of each of `COUNT_FIELDS`, as whole numbers of any type. Of those that ended
+        since a moment: `lately`, the sum of their `read`, and `begun`, when the first of them was claimed; or NULL.
         """
 
     def explain(self, error: DBAPIError, *, committing: bool) -> InstepError | None:

@@ -50,7 +50,7 @@ def read(tx: Transaction) -> Figures:
 
 
 def _read_slices(tx: Transaction, job_ids: list[Any], found: defaultdict[str, EntityFigures]) -> None:
-    for row in tx.dialect.statistics(tx.connection, job_ids):
+    for row in tx.dialect.statistics(tx.connection, job_ids, tx.now()):
         entity, state = found[_entity(row.ref)], SliceState(row.state)
         entity.slices[state] = entity.slices.get(state, 0) + row.number
         entity.units += int(row.planned)

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, Select, bindparam, case, delete, exis
 from instep.domain.counts import Counts
 from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
+from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
 from instep.ledger.port import JobMark
 from instep.ledger.sql import leases, moves, workers
@@ -21,6 +22,8 @@ from instep.ledger.sql.transaction import Transaction
 from instep.ledger.tables import job_parts, job_workers, jobs, slices
 
 UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
+#: Nothing ends as late as this.
+_NEVER: Final = 2**62
 _NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
 
 
@@ -198,7 +201,9 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
     for part in tx.connection.execute(in_order):
         parts[part.job_id].append(part)
     statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
-    for group in tx.dialect.statistics(tx.connection, ids):
+    running = {row.id for row in rows if row.state == JobState.RUNNING.value}
+    since = tx.now() - WINDOW if running else _NEVER
+    for group in tx.dialect.statistics(tx.connection, ids, since):
         statistics[group.job_id, group.ref].append(group)
     return [
         Job(
@@ -211,17 +216,20 @@ def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
             updated_at=row.updated_at,
             finished_at=row.finished_at,
             error=row.error,
-            parts=tuple(_status(part, statistics[row.id, part.ref]) for part in parts[row.id]),
+            parts=tuple(_status(part, statistics[row.id, part.ref], runs=row.id in running) for part in parts[row.id]),
         )
         for row in rows
     ]
 
 
-def _status(row: Row[Any], groups: Iterable[Row[Any]]) -> PartStatus:
+def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool) -> PartStatus:
     states: dict[SliceState, int] = {}
-    units, counts = 0, Counts()
+    units, counts, lately = 0, Counts(), NOTHING_LATELY
     for group in groups:
-        states[SliceState(group.state)] = group.number
+        state = SliceState(group.state)
+        states[state] = group.number
+        if runs and state is SliceState.COMPLETED and group.lately is not None:
+            lately = Lately(int(group.lately), group.begun)
         units += int(group.planned)
         counts += Counts.from_dict(dict(group._mapping))
     return PartStatus(
@@ -232,4 +240,5 @@ def _status(row: Row[Any], groups: Iterable[Row[Any]]) -> PartStatus:
         slices=states,
         units=units,
         counts=counts,
+        lately=lately,
     )

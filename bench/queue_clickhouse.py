@@ -191,13 +191,13 @@ class Matches:
         """
         from chdb.state.sqlitelike import connect
 
-        truth = quoted(Tables(self.spec).truth)
+        touched = quoted(Tables(self.spec).touched)
 
         def bare(at: int) -> float:
             page = reading.page_sql(Tables(self.spec), Ask(100, after=offered[at]), 256)
-            keys = ", ".join(map(str, offered[at + 1 : at + 101]))
+            blocks = ", ".join(str(key >> 6) for key in offered[at + 1 : at + 101])
             began = time.perf_counter()
-            for sql in (page, f"SELECT key, latest FROM {truth} WHERE key IN ({keys})"):
+            for sql in (page, f"SELECT block, bits FROM {touched} WHERE block IN ({blocks})"):
                 connection.query(sql, "ArrowStream").bytes()
             return time.perf_counter() - began
 

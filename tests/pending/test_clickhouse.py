@@ -12,7 +12,7 @@ import pytest
 
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import quoted, records
-from instep.domain.pending import QueueSpec
+from instep.domain.pending import KeyRange, QueueSpec
 from instep.pending.clickhouse import cleaning
 from instep.pending.clickhouse.store import ClickHousePending
 from instep.pending.port import Ask, PendingStore
@@ -133,6 +133,38 @@ def test_what_is_covered_for_good_needs_nothing_else_of_its_history(tables: Clic
     assert read(store) == []
     store.reopen(wanted)
     assert read(store) == wanted
+
+
+def test_a_backfill_that_ended_before_its_last_statement_is_made_whole_by_the_next(tables: ClickHouseTables) -> None:
+    """What covered a key may be nowhere but in the truth then, and a late row of the source offers the key."""
+    store = tables.open(tables.spec())
+    tables.played(range(1, 301))
+    tables.cover(range(101, 301))
+    store.create()
+    for sql in store.backfill_statements(KEYS)[:-1]:
+        tables.run(sql)
+    tables.played(range(201, 401))
+    assert set(read(store)) > {*range(1, 101), *range(301, 401)}
+    store.backfill(KEYS)
+    assert set(read(store)) == {*range(1, 101), *range(301, 401)}
+    demand_equal(store)
+
+
+def test_keys_are_told_apart_wherever_they_lie(tables: ClickHouseTables) -> None:
+    """The touched ones are bits of rows: beside each other, far apart, and below nothing."""
+    keys = [-(2**62) - 1, -65, -64, -1, 0, 63, 64, 65, 127, 128, 2**31, 2**62 + 63]
+    store = tables.open(replace(tables.spec(), keys=KeyRange(-(2**62) - 2, 2**62 + 64)))
+    store.create()
+    tables.played(keys)
+    for number in range(len(keys)):
+        covered = keys[number::2]
+        tables.cover(covered)
+        store.clean()  # So that the offers know of no cover any more.
+        tables.played(keys)
+        wanted = sorted(set(keys) - set(covered), reverse=True)
+        assert read(store) == wanted
+        tables.uncover(covered)
+        assert read(store) == sorted(keys, reverse=True)
 
 
 def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(tables: ClickHouseTables) -> None:

@@ -5,10 +5,14 @@
 for a server), without a scheme of the declaration (`chdb://`, `clickhouse://`) in front. Nothing is opened before the
 first call, and a folder of chdb is given back between calls.
 
-Two tables keep a queue, and materialized views keep them (`layout`).
+Three tables keep a queue, and materialized views keep them (`layout`).
 
 *The truth* has a row for each key that the source or a cover ever named: whether the source was seen, and for each
 cover the register of its latest event. It merges by maximum alone, so the order of arrival does not matter.
+
+*The touched keys* are those of which any cover ever had an event, a bit each, sixty-four to a row. Where keys lie
+closely together, they are so few rows that a read confirms a hundred keys by them at the cost of one: a key that is
+pending was mostly never touched. The truth is asked of those that were.
 
 *The offers* have the same registers for the few keys that may be pending, in the order of reading, and a register of
 their own: the version that offered the key, even, or one more once it was withdrawn. They are fed from the truth's

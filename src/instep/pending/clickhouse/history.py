@@ -6,7 +6,14 @@ from typing import Any
 
 from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover
-from instep.pending.clickhouse.layout import collapsed_sql, participants_sql, source_sql
+from instep.pending.clickhouse.layout import (
+    OWN_KEY,
+    collapsed_sql,
+    own_sql,
+    participants_sql,
+    source_sql,
+    touched_sql,
+)
 from instep.pending.clickhouse.offers import offered_sql
 from instep.pending.clickhouse.reading import micros
 from instep.pending.clickhouse.tables import (
@@ -15,7 +22,9 @@ from instep.pending.clickhouse.tables import (
     UNKNOWN_EVENT,
     VERSION,
     Tables,
+    block_sql,
     conditions,
+    greatest,
     user_table,
 )
 from instep.pending.port import Ask
@@ -52,8 +61,9 @@ def _declared(tables: Tables) -> tuple[QueueCover, ...]:
 
 
 def backfill_sql(tables: Tables, keys: KeyRange) -> list[str]:
-    """What is covered for good first: no event opens such a key again, so nothing else is asked of it. Of the others
-    the truth takes everything; what of it is pending goes on to the offers as with any insert.
+    """What is covered for good first, by one cover after the other: no event opens such a key again, so nothing else is
+    asked of it. Of the others the truth takes everything; what of it is pending goes on to the offers as with any
+    insert. The last statement is for keys whose covering the touched ones missed: all of the range, whoever wrote them.
 
     A cover's register is lower than that of any event, and that of a key that was offered meanwhile is above it: both
     arrive in any order and any number of times.
@@ -74,12 +84,14 @@ def _backfill(tables: Tables, within: str, known: str) -> list[str]:
     made = []
     if tables.spec.participants:
         made.append(f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
-    if lasting:
-        made.append(_into_truth(tables, [_covered_sql(tables, *each, within) for each in lasting]))
-        closed = f"SELECT key FROM {quoted(tables.truth)} WHERE {known} AND {_for_good(tables)}"
-        within = conditions(within, f"{tables.key_sql()} NOT IN ({closed})")
-    seen = f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed_sql(tables, within)})"
+    closed = touched_sql(tables, conditions(known, _for_good(tables)))
+    made += [_closing_sql(tables, *each, within, closed) for each in lasting]
+    rows = own_sql(tables, within)
+    collapsed = collapsed_sql(tables, _open_sql(rows, closed) if lasting else rows)
+    seen = f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed})"
     made.append(_into_truth(tables, [seen, *(_covered_sql(tables, *each, within) for each in others)]))
+    touched = conditions(known, f"{greatest(tables.registers)} > 0")
+    made.append(f"INSERT INTO {quoted(tables.touched)} {touched_sql(tables, touched)}")
     return made
 
 
@@ -91,6 +103,28 @@ def _for_good(tables: Tables) -> str:
     return f"({' OR '.join(lasting) or '0'})"
 
 
+def _open_sql(rows: str, closed: str) -> str:
+    """Those rows whose key (`instep_own`) is in none of these blocks. They are joined by it: a set of millions of keys
+    would fit into no cache of the processor, and is asked for each row.
+    """
+    asked = f"SELECT *, {block_sql(OWN_KEY)} AS instep_block FROM ({rows})"
+    joined = f"({asked}) AS asked LEFT ANY JOIN (SELECT block AS instep_block, bits FROM ({closed})) AS closed"
+    return (
+        f"SELECT * EXCEPT (instep_block, bits) FROM {joined} USING (instep_block)"
+        f" WHERE NOT bitTest(ifNull(bits, 0), bitAnd({OWN_KEY}, 63))"
+    )
+
+
+def _closing_sql(tables: Tables, name: str, cover: QueueCover, within: str, closed: str) -> str:
+    """What this cover covers, and none before it."""
+    registers = ", ".join(f"{BACKFILLED if each == name else 0:d}" for each in tables.registers)
+    return (
+        f"INSERT INTO {quoted(tables.truth)} (key, event, {', '.join(tables.registers)})"
+        f" SELECT {OWN_KEY}, {NO_EVENT:d}, {registers}"
+        f" FROM ({_open_sql(_own_covered_sql(tables, cover, within), closed)})"
+    )
+
+
 def _covered_sql(tables: Tables, name: str, cover: QueueCover, within: str) -> str:
     return (
         f"SELECT instep_key, toInt64({NO_EVENT:d}) AS event, {_flags(tables, name)}"
@@ -100,10 +134,9 @@ def _covered_sql(tables: Tables, name: str, cover: QueueCover, within: str) -> s
 
 def _into_truth(tables: Tables, parts: list[str]) -> str:
     registers = ", ".join(f"toUInt64(max({name}))" for name in tables.registers)
-    latest = " OR ".join(f"max({name}) > 0" for name in tables.registers)
     return (
-        f"INSERT INTO {quoted(tables.truth)} (key, event, latest, {', '.join(tables.registers)})"
-        f" SELECT instep_key, min(event), toUInt64({latest}), {registers}"
+        f"INSERT INTO {quoted(tables.truth)} (key, event, {', '.join(tables.registers)})"
+        f" SELECT instep_key, min(event), {registers}"
         f" FROM ({' UNION ALL '.join(parts)}) GROUP BY instep_key"
     )
 
@@ -138,7 +171,7 @@ def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
     """
     truth, within = quoted(tables.truth), _range("key", tables, keys)
     known = f"SELECT DISTINCT key FROM {truth} WHERE {within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})"
-    uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd(latest, 1) = 0"
+    uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd({greatest(tables.registers)}, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
     return f"SELECT (SELECT count() FROM ({known})) AS keys, (SELECT count() FROM ({pending})) AS pending"
 
@@ -160,13 +193,17 @@ def covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
 
 
 def distinct_sql(tables: Tables, cover: QueueCover, within: str) -> str:
-    """`covered_sql`, each key once. The column as it is: a table that is sorted by it only compares neighbours."""
+    """`covered_sql`, each key once."""
+    return f"SELECT {OWN_KEY} AS instep_key FROM ({_own_covered_sql(tables, cover, within)})"
+
+
+def _own_covered_sql(tables: Tables, cover: QueueCover, within: str) -> str:
+    """Each key once, as the user's own value: a table that is sorted by that column only compares neighbours."""
     final = " FINAL" if cover.uncovered is not None else ""
-    rows = (
+    return (
         f"SELECT DISTINCT {quoted(tables.spec.key)} AS instep_own FROM {user_table(cover.table)}{final}"
         f" WHERE {conditions(within, cover.where)}"
     )
-    return f"SELECT toInt64(assumeNotNull(instep_own)) AS instep_key FROM ({rows})"
 
 
 def anti_join_sql(tables: Tables, ask: Ask) -> str:

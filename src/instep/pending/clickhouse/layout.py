@@ -15,6 +15,8 @@ from instep.pending.clickhouse.tables import (
     UNKNOWN_EVENT,
     VERSION,
     Tables,
+    bits_sql,
+    block_sql,
     conditions,
     greatest,
     user_table,
@@ -24,13 +26,19 @@ from instep.pending.clickhouse.tables import (
 _PARTITIONS = 64
 _PARTITION_KEYS = 10_000_000
 
-#: Confirming a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
+#: Looking up a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
 _TRUTH = "index_granularity = 256, min_compress_block_size = 1024"
+_TOUCHED = "index_granularity = 256"
 #: Withdrawn rows meet what they withdraw within a minute or two, and are dropped three minutes after their event.
 _OFFERS = "index_granularity = 256, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
 _SPENT_AFTER = "INTERVAL 3 MINUTE"
 
+_OR = "SimpleAggregateFunction(groupBitOr, UInt64)"
 _MAX, _MIN = "SimpleAggregateFunction(max, UInt64) CODEC(Delta, LZ4)", "SimpleAggregateFunction(min, Int64)"
+
+
+#: The key of `own_sql`, as the queue has it.
+OWN_KEY = "toInt64(assumeNotNull(instep_own))"
 
 
 def statements(tables: Tables) -> list[str]:
@@ -54,9 +62,11 @@ def _tables(tables: Tables) -> list[str]:
     newest = greatest(["offer", *tables.registers])
     made = [
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.truth)} (key Int64 CODEC(Delta, LZ4),"
-        f" event {_MIN} CODEC(Delta, LZ4), latest {_MAX}, {registers})"
+        f" event {_MIN} CODEC(Delta, LZ4), {registers})"
         f" ENGINE = AggregatingMergeTree PARTITION BY intDiv(key, {width:d}) ORDER BY key SETTINGS {_TRUTH}"
         f" COMMENT {literal(tables.declaration())}",
+        f"CREATE TABLE IF NOT EXISTS {quoted(tables.touched)} (block Int64 CODEC(Delta, LZ4), bits {_OR})"
+        f" ENGINE = AggregatingMergeTree ORDER BY block SETTINGS {_TOUCHED}",
         f"CREATE TABLE IF NOT EXISTS {quoted(tables.offers)}"
         f" (key Int64 CODEC(Delta, LZ4), offer {_MAX}, event {_MIN}, {registers})"
         " ENGINE = AggregatingMergeTree ORDER BY key"
@@ -76,7 +86,10 @@ def _tables(tables: Tables) -> list[str]:
 
 
 def _views(tables: Tables) -> list[tuple[str, str]]:
-    found = [_view(tables, "to_offers", tables.offers, _to_offers(tables))]
+    found = [
+        _view(tables, "to_touched", tables.touched, touched_sql(tables, f"{_latest(tables)} > {BACKFILLED:d}")),
+        _view(tables, "to_offers", tables.offers, _to_offers(tables)),
+    ]
     found += [
         _view(tables, f"from_{name}", tables.truth, _from_cover(tables, name, cover))
         for name, cover in zip(tables.registers, tables.covers, strict=True)
@@ -101,15 +114,19 @@ def source_sql(tables: Tables, within: str) -> str:
     )
 
 
-def collapsed_sql(tables: Tables, within: str) -> str:
-    """`source_sql`, a row a key. The earliest time is the user's own value, and only that of a key is converted."""
+def own_sql(tables: Tables, within: str) -> str:
+    """Rows of the source in the user's own values: `instep_own`, the key, and `instep_time`."""
     source = tables.spec.source
-    rows = (
+    return (
         f"SELECT {quoted(tables.spec.key)} AS instep_own, {source.event_time or '0'} AS instep_time"
         f" FROM {user_table(source.table)} WHERE {conditions(within, source.where)}"
     )
+
+
+def collapsed_sql(tables: Tables, rows: str) -> str:
+    """A row a key of `own_sql`: `instep_key`, `instep_event`. Only the earliest time of a key is converted."""
     return (
-        f"SELECT toInt64(assumeNotNull(instep_own)) AS instep_key, {tables.event_sql('min(instep_time)')}"
+        f"SELECT {OWN_KEY} AS instep_key, {tables.event_sql('min(instep_time)')}"
         f" AS instep_event FROM ({rows}) GROUP BY instep_own"
     )
 
@@ -127,8 +144,8 @@ def _from_source(tables: Tables) -> str:
     """Sorted while it is two columns: the truth and the offers, of six and more, are sorted by the key then."""
     registers = ", ".join(f"toUInt64(0) AS {name}" for name in tables.registers)
     return (
-        f"SELECT instep_key AS key, instep_event AS event, toUInt64(0) AS latest, {registers}"
-        f" FROM ({collapsed_sql(tables, tables.within())}) ORDER BY key"
+        f"SELECT instep_key AS key, instep_event AS event, {registers}"
+        f" FROM ({collapsed_sql(tables, own_sql(tables, tables.within()))}) ORDER BY key"
     )
 
 
@@ -138,8 +155,8 @@ def _from_cover(tables: Tables, name: str, cover: QueueCover) -> str:
     )
     grouped = "" if cover.uncovered is None else " ORDER BY key"
     return (
-        f"SELECT instep_key AS key, toInt64({NO_EVENT:d}) AS event, instep_register AS latest,"
-        f" {registers} FROM ({_events(tables, cover)}){grouped}"
+        f"SELECT instep_key AS key, toInt64({NO_EVENT:d}) AS event, {registers}"
+        f" FROM ({_events(tables, cover)}){grouped}"
     )
 
 
@@ -166,6 +183,14 @@ def _events(tables: Tables, cover: QueueCover) -> str:
     return f"SELECT instep_key, {register} + instep_covers AS instep_register FROM ({latest})"
 
 
+def touched_sql(tables: Tables, where: str) -> str:
+    """A bit for each of these keys of the truth, by `block`."""
+    return (
+        f"SELECT {block_sql('key')} AS block, {bits_sql('key')} AS bits"
+        f" FROM {quoted(tables.truth)} WHERE {where} GROUP BY block"
+    )
+
+
 def _to_offers(tables: Tables) -> str:
     """A row of the source offers its key, and so does an event that takes a cover back, under its own version. What the
     backfill finds covered needs no row.
@@ -174,8 +199,13 @@ def _to_offers(tables: Tables) -> str:
     fresh = f"bitShiftLeft(toUInt64({VERSION}), 1)"
     uncovers = "bitAnd(latest, 1) = 0"
     return (
-        f"SELECT key,"
+        f"WITH {_latest(tables)} AS latest SELECT key,"
         f" multiIf(latest = 0, {fresh}, {uncovers}, latest, toUInt64(0)) AS offer,"
         f" multiIf(latest = 0, event, {uncovers}, toInt64({UNKNOWN_EVENT:d}), toInt64({NO_EVENT:d})) AS event,"
         f" {registers} FROM {quoted(tables.truth)} WHERE latest != {BACKFILLED:d}"
     )
+
+
+def _latest(tables: Tables) -> str:
+    """The event of a row: it has one, or none if the source was seen."""
+    return greatest(tables.registers)

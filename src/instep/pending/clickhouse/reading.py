@@ -1,6 +1,5 @@
-"""Reading the next keys: a page of offers by their order, then those of the page in the truth.
-
-Both are asked in the plainest of queries, and merged here: planning a query costs more than its hundred rows.
+"""Reading the next keys: a page of offers by their order, then which keys of the page any cover ever touched; the truth
+is asked of these alone. Both are the plainest of queries, and merged here: planning one costs more than its rows.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ IN_PROCESS: dict[str, str | int] = {
 }
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_MOMENT = {NULL_EVENT, UNKNOWN_EVENT}
 
 
 def batches(keys: Collection[int]) -> Iterator[list[int]]:
@@ -90,8 +90,8 @@ def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
 
 
 def touched_sql(tables: Tables) -> str:
-    """Keys that any cover ever had an event of have `latest` in a row: one condition is planned sooner than two."""
-    return f"SELECT key, latest FROM {quoted(tables.truth)} WHERE key IN {{keys:Array(Int64)}}"
+    """Of sixty-four keys each: hundreds of keys are in a few granules, wherever they lie."""
+    return f"SELECT block, bits FROM {quoted(tables.touched)} WHERE block IN {{blocks:Array(Int64)}}"
 
 
 def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], int]:
@@ -146,28 +146,37 @@ def _confirmed(
     session: Session, tables: Tables, candidates: _Candidates, part: slice, settled: datetime | None
 ) -> list[Offer]:
     """Most keys never had an event of a cover, and what the source said of them is in the offer."""
-    keys, versions, events = candidates.keys[part], candidates.versions[part], candidates.events[part]
-    known = session.arrow(touched_sql(tables), keys=keys.tolist())
-    touched = known["key"].to_numpy()[known["latest"].to_numpy() > 0]
-    doubtful = {*touched.tolist(), *keys[events == UNKNOWN_EVENT].tolist()}
-    truth = looked_up(session, tables, doubtful) if doubtful else {}
+    import numpy as np
+
+    keys, events = candidates.keys[part], candidates.events[part].copy()
+    doubtful = _touched(session, tables, keys) | (events == UNKNOWN_EVENT)
+    taken = ~doubtful
+    truth = looked_up(session, tables, keys[doubtful].tolist()) if doubtful.any() else {}
     _withdraw(session, tables, [each for each in truth.values() if each.covered])
-    found = []
-    for key, version, at in zip(keys.tolist(), versions.tolist(), events.tolist(), strict=True):
-        event = at
-        if key in doubtful:
-            merged = truth.get(key)
-            if merged is None or not merged.pending:
-                continue
-            event = merged.event
-            if settled is not None and event > micros(settled):
-                continue
-        found.append(Offer(key, version, _moment(event) if tables.spec.source.event_time else None))
+    for at in np.flatnonzero(doubtful):
+        merged = truth.get(int(keys[at]))
+        if merged is not None and merged.pending and (settled is None or merged.event <= micros(settled)):
+            taken[at], events[at] = True, merged.event
+    times = _moments(tables, events[taken].tolist())
+    return list(map(Offer, keys[taken].tolist(), candidates.versions[part][taken].tolist(), times))
+
+
+def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Of which of these keys any cover ever had an event."""
+    import numpy as np
+
+    blocks, places = np.unique(keys >> 6, return_inverse=True)
+    known = session.arrow(touched_sql(tables), blocks=blocks.tolist())
+    bits = np.zeros(len(blocks), np.uint64)
+    np.bitwise_or.at(bits, np.searchsorted(blocks, known["block"].to_numpy()), known["bits"].to_numpy())
+    found: npt.NDArray[np.bool_] = (bits[places] >> (keys & 63).astype(np.uint64)) & np.uint64(1) == 1
     return found
 
 
-def _moment(event: int) -> datetime | None:
-    return None if event in (NULL_EVENT, UNKNOWN_EVENT) else _EPOCH + timedelta(microseconds=event)
+def _moments(tables: Tables, events: list[int]) -> list[datetime | None]:
+    if tables.spec.source.event_time is None:
+        return [None] * len(events)
+    return [None if each in _NO_MOMENT else _EPOCH + timedelta(microseconds=each) for each in events]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ NO_EVENT, NULL_EVENT, UNKNOWN_EVENT = 2**63 - 1, 2**63 - 2, -(2**63)
 #: How often a version grows is up to ClickHouse: unique on a server, by the millisecond and a counter.
 VERSION = "generateSnowflakeID()"
 
+#: Of what the tables of a queue are like: one of another layout is none of ours.
+_LAYOUT = 2
+
 #: A cover that was there before live capture: less than any version of an event.
 BACKFILLED = 1
 
@@ -35,6 +38,10 @@ class Tables:
     @property
     def offers(self) -> str:
         return self.name("offers")
+
+    @property
+    def touched(self) -> str:
+        return self.name("touched")
 
     @property
     def acknowledged(self) -> str:
@@ -55,7 +62,7 @@ class Tables:
     def all(self) -> list[str]:
         """The truth last: it says that the queue exists."""
         some = [self.participants] if self.spec.participants else []
-        return [*some, self.marks, self.acknowledged, self.offers, self.truth]
+        return [*some, self.marks, self.acknowledged, self.offers, self.touched, self.truth]
 
     @cached_property
     def covers(self) -> tuple[QueueCover, ...]:
@@ -70,7 +77,7 @@ class Tables:
     def declaration(self) -> str:
         """The same for the same tables and views. How they are read is no part of it."""
         made = {name: value for name, value in asdict(self.spec).items() if name not in {"settle", "newest_first"}}
-        said = json.dumps(made, default=str, sort_keys=True)
+        said = json.dumps({"layout": _LAYOUT, **made}, default=str, sort_keys=True)
         return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def key_sql(self) -> str:
@@ -100,6 +107,16 @@ def user_table(name: str) -> str:
 def conditions(*each: str | None) -> str:
     """All of them. One of the user ends where it ends even if it ends in a comment."""
     return " AND ".join(f"({one}\n)" if "--" in one or "#" in one else f"({one})" for one in each if one)
+
+
+def block_sql(key: str) -> str:
+    """Which row of the touched keys a key is in."""
+    return f"bitShiftRight({key}, 6)"
+
+
+def bits_sql(key: str) -> str:
+    """Keys of one block, each a bit."""
+    return f"groupBitOr(bitShiftLeft(toUInt64(1), bitAnd({key}, 63)))"
 
 
 def greatest(names: Sequence[str]) -> str:

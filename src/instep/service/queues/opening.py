@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: PostgreSQL keeps others from vacuuming. One of ClickHouse keeps nobody from anything, and reads a table as a whole
 #: that is not sorted by the key: there are as few as memory allows, of which a key takes some 450 bytes.
 PARTS: Final[dict[Engine, Parts]] = {
-    "clickhouse": Parts(4_000_000),
-    "chdb": Parts(4_000_000),
+    "clickhouse": Parts(10_000_000),
+    "chdb": Parts(10_000_000),
     "postgresql": Parts(200_000),
     "sqlite": Parts(20_000, pause=0.12),
 }

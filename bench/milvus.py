@@ -1,16 +1,17 @@
-"""Milvus for `bench.vectors`: Milvus Lite as a server of its own."""
+"""Milvus for `bench.vectors`: Milvus Lite, in this process."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pymilvus import MilvusClient
-from tests.servers.milvus import MilvusServer
 
+from bench.environment import WORK
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.domain.identity import bucket_of
 from instep.targets.milvus import layout, names
@@ -24,14 +25,17 @@ _COLLECTION, _PREFIX, _BUCKETS = "Bare", "bucket", 16
 
 
 class Milvus:
-    """The client sends rows by the partition that they belong to, in requests as large as Instep's."""
+    """The client sends rows by the partition that they belong to, in requests as large as Instep's. Both have the file
+    open, in this process: no other one can, nor needs to for a run that finds nothing changed.
+    """
 
     name = "milvus"
 
     def __init__(self) -> None:
-        self._server = MilvusServer()
-        self._server.start()
-        self._uri = self._server.url()
+        self._file = WORK / "vectors" / "milvus.db"
+        shutil.rmtree(self._file, ignore_errors=True)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._uri = str(self._file)
         self._client = MilvusClient(self._uri)
         self._layout = Layout(DIMENSIONS, _BUCKETS, _PREFIX)
 
@@ -56,7 +60,7 @@ class Milvus:
         self._put(rows)
 
     def index(self) -> None:
-        """Nothing: a server builds its indexes by itself."""
+        """Nothing: it builds its indexes by itself."""
 
     def update(self, rows: Iterable[pa.RecordBatch], gone: Sequence[str]) -> None:
         self._put(rows)
@@ -73,8 +77,11 @@ class Milvus:
         return int(found[0]["count(*)"])
 
     def close(self) -> None:
+        from milvus_lite.server_manager import server_manager_instance
+
         self._client.close()
-        self._server.stop()
+        server_manager_instance.release_server(self._uri)
+        shutil.rmtree(self._file, ignore_errors=True)
 
     def _put(self, rows: Iterable[pa.RecordBatch]) -> None:
         for partition, some in _by_partition(rows, self._layout):

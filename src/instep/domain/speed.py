@@ -56,8 +56,8 @@ class _Mark:
 class Meter:
     """For who is told of each advance. Times are seconds of a clock that never goes back. Not for several threads.
 
-    It measures from advance to advance. The time before the first one counts until as much has passed since: it may have
-    gone by with a start. What comes at once with the beginning was done before a resume.
+    It measures from advance to advance. The time before the first one counts until as much has passed since: it may
+    have gone by with a start. What comes at once with the beginning was done before a resume.
     """
 
     def __init__(self, now: float) -> None:

@@ -15,7 +15,7 @@ from instep.targets.milvus.place import Place
 from instep.targets.milvus.staging import records
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.port import ChunkChanges
-from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, rows_of
+from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, changes_of, expected, put, rows_of
 from tests.targets.milvus.reading import content
 from tests.targets.milvus.watching import watch
 
@@ -112,6 +112,23 @@ def test_a_document_that_was_removed_and_comes_back(target: MilvusTarget) -> Non
     put(target, "D", AFTER, epoch=3, attempt="3")
     put(target, "D", BEFORE, epoch=4, attempt="4")
     assert content(target, "D") == expected({**BEFORE, "new": ["new"]})
+
+
+def test_who_removes_late_leaves_the_list_of_a_document_that_is_back(target: MilvusTarget) -> None:
+    put(target, "D", BEFORE, epoch=1, attempt="1")
+    base = target.fence("D", 1)
+    late = target.writer("D", base)
+    gone = late.existing(["d0", "d1"], {"d0", "d1"})
+    put(target, "D", {"d0": [], "d1": []}, epoch=1, attempt="2")
+    put(target, "D", {"d0": [*BEFORE["d0"], "one more"]}, epoch=1, attempt="3")
+    late.stage(iter([changes_of({"d0": [], "d1": []}, gone)]))
+    listed = directory.read(Place(target.uri), "D", ["d0", "d1"])
+    assert listed is not None
+    assert (len(listed["d0"] or ()), listed["d1"]) == (4, frozenset())
+    put(target, "D", {"d0": ["less"]}, epoch=1, attempt="4")
+    assert content(target, "D") == expected(
+        {name: texts for name, texts in BEFORE.items() if name != "d1"} | {"d0": ["less"]}
+    )
 
 
 def test_a_document_of_more_chunks_than_a_list_holds(target: MilvusTarget, monkeypatch: pytest.MonkeyPatch) -> None:

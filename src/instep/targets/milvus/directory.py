@@ -19,8 +19,8 @@ from instep.targets.milvus.place import Missing, Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Documents in one request: the longest of their lists are some megabytes together.
-_DOCUMENTS = 500
+#: Documents or chunks in one request: the longest of documents' lists are some megabytes together.
+_AT_ONCE = 500
 
 #: Bytes of a list. Who has more chunks (some 950 of Instep's own ids) is looked for by a filter.
 _LIST_BYTES = layout.MAX_TEXT_BYTES
@@ -82,14 +82,18 @@ def add(place: Place, physical: str, rows: pa.RecordBatch) -> None:
 
 
 def remove(place: Place, physical: str, document_ids: Sequence[str]) -> None:
-    """Documents of which no row is left. To be called after the last of them was deleted."""
-    if place.remote:
-        return
+    """To be called alone, once documents were deleted. Who has rows again, since another writer was quicker, keeps its
+    list.
+    """
     for some in _portions(document_ids):
-        try:
-            place.call("delete", names.directory(physical), filter=f"document_id in {names.texts(some)}")
-        except Missing:
+        listed = read(place, physical, some)
+        if listed is None:
             return
+        chunks = sorted(frozenset().union(*(each for each in listed.values() if each)))
+        left = {chunk for portion in _portions(chunks) for chunk in _there(place, physical, portion)}
+        gone = [document for document, each in listed.items() if each is not None and not each & left]
+        if gone:
+            place.call("delete", names.directory(physical), filter=f"document_id in {names.texts(gone)}")
 
 
 def flush(place: Place, physical: str) -> None:
@@ -108,7 +112,7 @@ def check(place: Place, physical: str, rows: pa.RecordBatch) -> None:
         pairs = zip(documents, chunks, strict=True)
         odd = [chunk for document, chunk in pairs if listed is not None and not _lists(listed[document], chunk)]
         # It may have gone since it was read, with its document.
-        if any(_are_there(place, physical, some) for some in _portions(odd)):
+        if any(_there(place, physical, some) for some in _portions(odd)):
             forget(place, physical)
 
 
@@ -116,15 +120,16 @@ def _lists(chunks: frozenset[str] | None, chunk: str) -> bool:
     return chunks is None or chunk in chunks
 
 
-def _are_there(place: Place, physical: str, chunks: Sequence[str]) -> bool:
+def _there(place: Place, physical: str, chunks: Sequence[str]) -> list[str]:
+    """Which of these rows the index has."""
     where = f"chunk_id in {names.texts(chunks)}"
     collection = names.collection(physical)
     found = place.call("query", collection, filter=where, output_fields=["chunk_id"], consistency_level="Strong")
-    return len(found) > 0
+    return [str(each["chunk_id"]) for each in found]
 
 
 def _portions(of: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
-    return (of[at : at + _DOCUMENTS] for at in range(0, len(of), _DOCUMENTS))
+    return (of[at : at + _AT_ONCE] for at in range(0, len(of), _AT_ONCE))
 
 
 def _record(document_id: str, chunks: Iterable[str]) -> dict[str, Any]:

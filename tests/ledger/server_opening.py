@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from instep.domain.server_address import server_address
 from instep.errors import InstepError, UserError
 from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
-from instep.ledger.schema import upgrade
+from instep.ledger.schema import upgrade, version_of
 from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
 from instep.ledger.tables import HEAD
@@ -25,6 +26,7 @@ from tests.contracts.ledger import (
 )
 from tests.ledger.old_ledger import check_migrated, make_old_ledger
 from tests.ledger.server_fixtures import ServerFixtures
+from tests.ledger.statements import watching
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.process import Server
 
@@ -60,6 +62,22 @@ class ServerOpening(ServerFixtures):
             with pytest.raises(UserError, match="not an Instep ledger"):
                 open_ledger(database.server.url(name), clock=VirtualClock(), read_only=read_only)
         assert database.server.execute("SELECT name FROM recipes", database=name) == []
+
+    def test_a_ledger_that_is_brought_up_while_it_is_looked_at_is_nothing_else(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        url = database.server.url(fresh())
+        engine = server_at(server_address(url)).engine(read_only=False)
+        looks: list[str] = []
+
+        def others_are_quicker(statement: str, _: Any) -> None:
+            looks.append(statement)
+            if len(looks) == 2:
+                open_ledger(url, clock=VirtualClock()).close()
+
+        with engine.connect() as connection, watching(engine, others_are_quicker):
+            assert version_of(connection, "here") in (None, HEAD)
+        engine.dispose()
 
     def test_a_ledger_of_another_instep_is_refused_where_it_must_be(
         self, database: LedgerDatabase, fresh: Callable[[], str]

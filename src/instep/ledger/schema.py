@@ -22,10 +22,11 @@ _version = Table("alembic_version", MetaData(), Column("version_num", String(32)
 
 def version_of(connection: Connection, where: str) -> str | None:
     """The schema's revision, None for an empty database; refuses one that is somebody else's."""
-    inspector = inspect(connection)
-    if inspector.has_table(_version.name):
+    # One look: between two, others may bring it up.
+    tables = inspect(connection).get_table_names()
+    if _version.name in tables:
         return connection.scalar(select(_version.c.version_num))
-    if inspector.get_table_names():
+    if tables:
         raise UserError(
             "this database has tables, but is not an Instep ledger",
             where=where,

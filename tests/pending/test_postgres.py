@@ -11,6 +11,7 @@ import pytest
 
 from instep.errors import Transient, UserError
 from instep.pending.port import Ask
+from instep.pending.postgres import capture
 from tests.contracts.pending import PendingContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
 from tests.pending.postgres_tables import DATABASE, PostgresTables
@@ -27,6 +28,54 @@ def tables() -> Iterator[PostgresTables]:
 
 class TestContract(PendingContract):
     pass
+
+
+class TestContractOfLargeStatements(PendingContract):
+    """Whatever the size of a statement, it is captured as one with many rows is."""
+
+    @pytest.fixture(autouse=True)
+    def large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(capture, "_FEW", 0)
+
+
+def test_keys_that_are_new_are_not_looked_up_one_by_one(tables: PostgresTables) -> None:
+    """One look into each index says that it has none of them, also if others are above and below."""
+    store = created(tables)
+    tables.played([1, 9_000])
+    tables.cover([1, 9_000])
+    before = _looks(tables)
+    tables.played(range(1_001, 3_001))
+    assert _looks(tables) - before < 10
+    tables.cover([2_000, 5_000])
+    tables.played([*range(1_001, 3_001), *range(4_000, 6_001)])
+    wanted = sorted({*range(1_001, 3_001), *range(4_000, 6_001)} - {2_000, 5_000}, reverse=True)
+    with tables.connect() as connection:
+        offers = connection.execute("SELECT key FROM pending_offers_salts ORDER BY key DESC").fetchall()
+    connection.close()
+    assert [key for (key,) in offers] == wanted == read(store)
+    demand_equal(store)
+
+
+def _looks(tables: PostgresTables) -> int:
+    tables.run("SELECT pg_stat_force_next_flush()")
+    with tables.connect() as connection:
+        ((looks,),) = connection.execute(
+            "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes WHERE schemaname = %s", [tables.schema]
+        ).fetchall()
+    connection.close()
+    return int(str(looks))
+
+
+def test_what_one_statement_does_not_withdraw_is_found_by_reading(
+    tables: PostgresTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "_WITHDRAWN", 3)
+    store = created(tables)
+    tables.played(range(1, 9))
+    tables.cover(range(2, 9))
+    assert store.compare(KEYS).surplus_count == 4
+    assert read(store) == [1]
+    demand_equal(store)
 
 
 def test_rows_that_are_changed_take_their_covers_along(tables: PostgresTables) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import psycopg
 import pytest
 
-from instep.pending.postgres import PostgresPending
+from instep.pending.postgres import PostgresPending, capture
 from tests.contracts.pending_tables import EVERYTHING, KEYS, read
 from tests.pending.postgres_tables import PostgresTables
 
@@ -38,8 +38,10 @@ BEFORE: Final = list(itertools.product([False, True], repeat=3))
 _numbers = itertools.count(1)
 
 
-@pytest.fixture
-def tables() -> Iterator[PostgresTables]:
+@pytest.fixture(params=["few rows", "many rows"])
+def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresTables]:
+    """A statement is captured by its size: here all as if they had few, or many."""
+    monkeypatch.setattr(capture, "_FEW", 0 if request.param == "many rows" else 1_000_000)
     made = PostgresTables(f"interleaved {next(_numbers)}")
     yield made
     made.drop()

@@ -16,12 +16,19 @@ withdraw nothing.
 from __future__ import annotations
 
 from instep.domain.pending import QueueCover
-from instep.pending.postgres.layout import Layout, held, literal, quoted
+from instep.pending.postgres.layout import Layout, beyond, held, literal, quoted
 from instep.pending.postgres.offering import gathered, reoffer, source_keys, unoffered
 
 #: Trigger functions keep the plan of their first call, which may have been with one row or with a million, before there
-#: were statistics: keys are looked up one by one, by the index, in subqueries that allow for no other plan.
-_PLANNING = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
+#: were statistics: keys are looked up by the index, in subqueries that allow for no other plan; and of a million rows
+#: the keys are gathered by their hash, which takes two thirds of what sorting them takes.
+_PLANNING = "SET enable_seqscan = off SET enable_sort = off SET jit = off"
+
+#: Keys of so many rows are looked up one by one. Of more, they are looked at together.
+_FEW = 500
+
+#: So many keys one statement withdraws: PostgreSQL has no larger arrays than twice that. Reading finds the rest.
+_WITHDRAWN = 2**25
 
 _SNAPSHOT = "(current_setting('transaction_isolation') <> 'read committed')"
 
@@ -103,36 +110,65 @@ def _changed_keys(layout: Layout) -> str:
 
 
 def _offered(layout: Layout, keys: str) -> str:
+    """By either of two statements, of which each sees one moment, and that say the same."""
+    return (
+        f"IF EXISTS (SELECT FROM _fresh OFFSET {_FEW}) THEN\n"
+        f"  {_many_offered(layout, keys)}\n  ELSE\n  {_few_offered(layout, keys)}\n  END IF;"
+    )
+
+
+def _few_offered(layout: Layout, keys: str) -> str:
+    """What is simple is started sooner."""
     columns, values = gathered(layout)
     arrived = ", ".join(f"_arrived.{each}" for each in columns)
     return (
         f"INSERT INTO {layout.offers} ({', '.join(columns)}) SELECT {arrived}\n"
         f"  FROM (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key) AS _arrived\n"
-        f"  WHERE {_SNAPSHOT}\n  OR ({unoffered(layout, '_arrived')}\n"
-        f"    AND {layout.uncovered_new('_arrived.key')});"
+        f"  WHERE {_SNAPSHOT}\n"
+        f"  OR ({unoffered(layout, '_arrived')}\n    AND {layout.uncovered_each('_arrived.key')});"
+    )
+
+
+def _many_offered(layout: Layout, keys: str) -> str:
+    """Of many keys, most are newer than any that is offered or covered: they are not looked up one by one."""
+    columns, values = gathered(layout)
+    arrived = ", ".join(f"_arrived.{each}" for each in columns)
+    return (
+        f"INSERT INTO {layout.offers} ({', '.join(columns)})\n"
+        f"  WITH _arrived AS MATERIALIZED (SELECT {values} FROM (\n    {keys}\n  ) AS _row GROUP BY key),\n"
+        f"  _highest AS MATERIALIZED (SELECT {', '.join(layout.highest_known('_range'))}\n"
+        "    FROM (SELECT min(key) AS lowest, max(key) AS highest FROM _arrived) AS _range)\n"
+        # In their order, neighbours of an index are looked up and added one after the other.
+        f"  SELECT {arrived} FROM _highest CROSS JOIN (SELECT * FROM _arrived ORDER BY key) AS _arrived\n"
+        f"  WHERE {_SNAPSHOT}\n"
+        f"  OR (({beyond('_arrived.key', '_highest.offered')} OR {unoffered(layout, '_arrived')})\n"
+        f"    AND {layout.uncovered_beyond('_arrived.key', '_highest')});"
     )
 
 
 def _cover_keys(layout: Layout, cover: QueueCover, rows: str) -> str:
     called = layout.called(cover.table)
     key = f"{called}.{layout.key_of(cover)}"
-    return f"SELECT {key}::bigint AS key FROM {rows} AS {called} WHERE {held(cover.where)} AND {layout.between(key)}"
+    return f"SELECT {key}::bigint AS key FROM {rows} AS {called} WHERE {held(cover.where)}"
 
 
 def _withdrawn(layout: Layout, keys: str) -> str:
-    """Not with an old snapshot: it would be refused what others have taken since, and the writer with it."""
+    """Not with an old snapshot: it would be refused what others have taken since, and the writer with it. Keys out of
+    range have no offers.
+    """
     return (
         f"IF NOT {_SNAPSHOT} THEN\n"
         f"  DELETE FROM {layout.offers} WHERE ctid = ANY(ARRAY(\n"
-        f"    SELECT _held.place FROM (SELECT DISTINCT key FROM ({keys}) AS _row) AS _covered CROSS JOIN LATERAL\n"
-        f"    (SELECT ctid AS place FROM {layout.offers} WHERE key = _covered.key FOR UPDATE SKIP LOCKED) AS _held));\n"
+        f"    SELECT ctid FROM {layout.offers} WHERE key = ANY(ARRAY(\n"
+        f"      SELECT DISTINCT key FROM ({keys}) AS _covered LIMIT {_WITHDRAWN})) FOR UPDATE SKIP LOCKED));\n"
         "  END IF;"
     )
 
 
 def _reoffered(layout: Layout, keys: str) -> str:
     """Whether it is pending now is not asked: what it depends on may be changed by those who do not see this."""
-    return f"{reoffer(layout, keys)};"
+    within = f"SELECT key FROM ({keys}) AS _uncovered WHERE {layout.between('key')}"
+    return f"{reoffer(layout, within)};"
 
 
 def _all_offered(layout: Layout) -> str:

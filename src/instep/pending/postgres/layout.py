@@ -34,6 +34,11 @@ def held(condition: str | None) -> str:
     return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
 
 
+def beyond(key: str, highest: str) -> str:
+    """Whether a key is higher than the highest there is, if there is any."""
+    return f"{highest} IS NULL OR {key} > {highest}"
+
+
 @dataclass(frozen=True)
 class Layout:
     """`schema` is where the queue is, and tables whose name says none."""
@@ -129,13 +134,30 @@ class Layout:
         """The same for a few keys, or an unknown number: by the index for each, and by no other plan."""
         return "\n    AND ".join(f"({each} LIMIT 1) IS NULL" for each in self._covering(key))
 
-    def uncovered_new(self, key: str) -> str:
-        """The same for keys of which many are newer than any that is covered: they are not looked up one by one."""
+    def uncovered_beyond(self, key: str, highest: str) -> str:
+        """The same for keys of which many are higher than any that is covered: those are not looked up. `highest` is a
+        row of what `highest_known` gives.
+        """
         return "\n    AND ".join(
-            f"({key} > (SELECT max({self.key_of(cover)}) FROM {self.table(cover.table)}"
-            f" WHERE {self.key_of(cover)} < {int(self.spec.keys.below)}) OR ({each} LIMIT 1) IS NULL)"
-            for cover, each in zip(self.covers, self._covering(key), strict=True)
+            f"({beyond(key, f'{highest}.covered{number}')} OR ({each} LIMIT 1) IS NULL)"
+            for number, each in enumerate(self._covering(key))
         )
+
+    def highest_known(self, keys: str) -> list[str]:
+        """Columns `offered`, `covered0`, …: the highest key that the offers and each cover have in the range of `keys`,
+        a row with the `lowest` and the `highest`. In no other: what was deleted there would be walked over.
+        """
+        known = [("offered", self.offers, "key")]
+        known += [
+            (f"covered{number}", self.table(cover.table), self.key_of(cover))
+            for number, cover in enumerate(self.covers)
+        ]
+        return [
+            f"(SELECT _known.{key} FROM {table} AS _known"
+            f" WHERE _known.{key} >= {keys}.lowest AND _known.{key} <= {keys}.highest"
+            f" ORDER BY _known.{key} DESC LIMIT 1) AS {name}"
+            for name, table, key in known
+        ]
 
     def _covering(self, key: str) -> list[str]:
         return [

@@ -15,8 +15,10 @@ from tests.servers.postgres import running_postgres
 
 _LEDGER = "instep.ledger.sql.ledger:SqlLedger"
 _COMMANDS = ("instep.clickhouse.embedded:EmbeddedSession.command",)
-_STATEMENTS = ("instep.postgres.connection:Session.run",)
+_STATEMENTS = ("instep.postgres.connection:Session.run", "instep.postgres.connection:Session._commit")
 _SMALL_FILES = ("instep.targets.lance.place:Place.create", "instep.targets.lance.place:Place.remove")
+#: What PostgreSQL or Milvus is asked for, and changes nothing: to be killed before it is to be killed after a write.
+_READS = ("SELECT ", "CREATE TABLE IF NOT", "CREATE INDEX IF NOT", "query", "list_", "describe_", "get_", "has_")
 _EDGE = "instep.targets.qdrant.edge:EdgeCollections"
 
 _numbers = itertools.count(1)
@@ -55,7 +57,7 @@ class Kind:
     def within(self, method: str) -> Iterator[Step]:
         """Before each write of it: without end."""
         calls = (self.drops if method == "drop" else ()) or self.writes
-        return (Step(calls, "before", nth, f"{self.target}.{method}") for nth in itertools.count(1))
+        return (Step(calls, "before", nth, f"{self.target}.{method}", _READS) for nth in itertools.count(1))
 
     def site(self, root: Path, target: str, *, shared: bool = False) -> Site:
         return TableSite(root, target, shared) if self.tables else DocumentSite(root, target)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from instep.targets.milvus.names import directory
 from tests.e2e.promotions.sites import Rows
 
 
@@ -142,7 +143,10 @@ class Milvus:
 
     def there(self, alias: str) -> set[str]:
         with self._client() as client:
-            return {each for each in client.list_collections() if each.startswith(f"{alias}__")}
+            listed = set(client.list_collections())
+        indexes = {each for each in listed if each.startswith(f"{alias}__")}
+        # Beside each of them there is a directory.
+        return indexes | {each for each in listed if each.startswith("_instep_")} - set(map(directory, indexes))
 
     @contextmanager
     def _client(self) -> Iterator[Any]:

@@ -165,7 +165,8 @@ def _writing(connection: psycopg.Connection[tuple[object, ...]], newest: int, pa
     for matches in (10_000, 100):
         spent: dict[tuple[str, str], float] = {}
         for number in range(pairs):
-            for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
+            # Back and forth: whoever comes next writes out what the one before has left in memory.
+            for way in WAYS if number % 2 == 0 else WAYS[::-1]:
                 with _captured(connection, way):
                     for table in TABLES:
                         blocks = [_rows(table, newest + some, matches) for some in range(0, 10_000, matches)]

@@ -205,4 +205,4 @@ def test_the_first_promotion_of_what_partitions_share_is_ended_too(kind: Kind, t
                 scene.demand_all(scene.do(scene.run()))
         if not died:
             break
-    assert met >= 2
+    assert met >= 1

@@ -26,6 +26,8 @@ from instep.pending.port import Ask, PendingStore
 FIRST, BEGAN, GARBAGE = 31_247_321, 1_700_000_000, 4_294_967_295
 #: One match of so many is pending.
 PENDING = 1_000
+#: Rows are counted over so many reads.
+_COUNTED = 20
 #: No read may take more.
 MEMORY = 50_000_000
 
@@ -61,12 +63,14 @@ _SALTS = (
 
 @dataclass
 class Reads:
-    """Seconds of each, and rows that were read by all. `bare`: of the same keys by statements written by hand."""
+    """Seconds of each, and the rows that one read. `first`: from anywhere in the queue, by a reader that saw none of
+    it before; `bare`: of the same keys by statements written by hand; `seconds`: the next 100, again and again.
+    """
 
     seconds: list[float] = field(default_factory=list)
-    cpu: float = 0.0
-    rows: int = 0
+    first: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
+    rows: int = 0
 
     @property
     def p50(self) -> float:
@@ -75,6 +79,14 @@ class Reads:
     @property
     def p99(self) -> float:
         return _p99(self.seconds)
+
+    @property
+    def first_p50(self) -> float:
+        return statistics.median(self.first or [math.nan])
+
+    @property
+    def first_p99(self) -> float:
+        return _p99(self.first or [math.nan])
 
     @property
     def bare_p50(self) -> float:
@@ -170,18 +182,17 @@ class Matches:
         with _limited(), self._by_hand(offered) as bare:
             for _ in range(5):
                 store.read(ask)
-            before = self._rows_read()
             for number in range(times):
-                chosen = replace(ask, after=starts[number * 7919 % len(starts)] if starts else None)
-                began, used = time.perf_counter(), cpu()
-                store.read(chosen)
-                done.seconds.append(time.perf_counter() - began)
-                done.cpu += (cpu() - used) / times
+                done.seconds.append(_seconds(store, ask))
+                at = number * 7919 % len(starts) if starts else None
+                done.first.append(_seconds(self.open(), ask if at is None else replace(ask, after=starts[at])))
                 # After it and of the same keys, so that it makes nothing easier for a read.
-                if starts:
-                    done.bare.append(bare(number * 7919 % len(starts)))
-            # The two read the same.
-            done.rows = (self._rows_read() - before) // (times + len(done.bare))
+                if at is not None:
+                    done.bare.append(bare(at))
+            before = self._rows_read()
+            for number in range(_COUNTED):
+                self.open().read(replace(ask, after=starts[number * 7919 % len(starts)]) if starts else ask)
+            done.rows = (self._rows_read() - before) // _COUNTED
         return done
 
     @contextlib.contextmanager
@@ -224,6 +235,12 @@ class Matches:
 
     def _rows_read(self) -> int:
         return self.asked("SELECT value FROM system.events WHERE event = 'SelectedRows'")
+
+
+def _seconds(store: PendingStore, ask: Ask) -> float:
+    began = time.perf_counter()
+    store.read(ask)
+    return time.perf_counter() - began
 
 
 @contextlib.contextmanager

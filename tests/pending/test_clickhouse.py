@@ -150,6 +150,29 @@ def test_a_backfill_that_ended_before_its_last_statement_is_made_whole_by_the_ne
     demand_equal(store)
 
 
+def test_what_no_cover_touched_is_not_asked_again_for_a_minute(tables: ClickHouseTables) -> None:
+    now = 0.0
+    store = ClickHousePending(tables.uri, tables.spec(), clock=lambda: now)
+    store.create()
+    tables.played(range(1, 11))
+    assert read(store) == list(range(10, 0, -1))
+    # Events are heard of at once, from the offers.
+    tables.cover([9])
+    store.acknowledge([8])
+    assert read(store) == [10, *range(7, 0, -1)]
+    tables.uncover([9])
+    assert read(store) == [10, 9, *range(7, 0, -1)]
+    # But not that others have cleaned the offers, and that the source wrote the key again.
+    tables.cover([10])
+    tables.open(tables.spec()).clean()
+    tables.played([10])
+    now = 59.0
+    assert read(store) == [10, 9, *range(7, 0, -1)]
+    assert store.confirm([10, 9]) == {9}
+    now = 60.0
+    assert read(store) == [9, *range(7, 0, -1)]
+
+
 def test_keys_are_told_apart_wherever_they_lie(tables: ClickHouseTables) -> None:
     """The touched ones are bits of rows: beside each other, far apart, and below nothing."""
     keys = [-(2**62) - 1, -65, -64, -1, 0, 63, 64, 65, 127, 128, 2**31, 2**62 + 63]

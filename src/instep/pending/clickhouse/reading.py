@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import Session, quoted
 from instep.pending.clickhouse.offers import offered, spent
+from instep.pending.clickhouse.remembering import Untouched
 from instep.pending.clickhouse.tables import NO_EVENT, NULL_EVENT, UNKNOWN_EVENT, Tables
 from instep.pending.port import Ask, Offer
 
@@ -75,6 +76,10 @@ class _Candidates:
     spent: int
     """So many keys were passed over that could be dropped."""
 
+    def part(self, start: int, stop: int) -> _Candidates:
+        some = slice(start, stop)
+        return _Candidates(self.keys[some], self.versions[some], self.events[some], 0)
+
 
 def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
     """Rows of offers beyond `after`, not merged. Numbers are written out: ClickHouse is quicker to read them there."""
@@ -94,7 +99,7 @@ def touched_sql(tables: Tables) -> str:
     return f"SELECT block, bits FROM {quoted(tables.touched)} WHERE block IN {{blocks:Array(Int64)}}"
 
 
-def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], int]:
+def read(session: Session, tables: Tables, ask: Ask, untouched: Untouched) -> tuple[list[Offer], int]:
     """And how many keys it passed over that could be cleaned away."""
     found: list[Offer] = []
     passed = 0
@@ -102,7 +107,7 @@ def read(session: Session, tables: Tables, ask: Ask) -> tuple[list[Offer], int]:
         start, passed = 0, passed + candidates.spent
         while start < len(candidates.keys) and len(found) < ask.limit:
             stop = min(start + min(ask.limit - len(found), LOOKED_UP), len(candidates.keys))
-            found += _confirmed(session, tables, candidates, slice(start, stop), ask.settled)
+            found += _confirmed(session, tables, candidates.part(start, stop), ask.settled, untouched)
             start = stop
         if len(found) == ask.limit:
             break
@@ -143,13 +148,18 @@ def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates
 
 
 def _confirmed(
-    session: Session, tables: Tables, candidates: _Candidates, part: slice, settled: datetime | None
+    session: Session, tables: Tables, candidates: _Candidates, settled: datetime | None, untouched: Untouched
 ) -> list[Offer]:
     """Most keys never had an event of a cover, and what the source said of them is in the offer."""
     import numpy as np
 
-    keys, events = candidates.keys[part], candidates.events[part].copy()
-    doubtful = _touched(session, tables, keys) | (events == UNKNOWN_EVENT)
+    keys, events = candidates.keys, candidates.events.copy()
+    doubtful = events == UNKNOWN_EVENT
+    unsure = ~doubtful & ~untouched.among(keys)
+    if unsure.any():
+        asked = untouched.now()
+        doubtful[unsure] = touched = _touched(session, tables, keys[unsure])
+        untouched.remember(keys[unsure][~touched].tolist(), asked)
     taken = ~doubtful
     truth = looked_up(session, tables, keys[doubtful].tolist()) if doubtful.any() else {}
     _withdraw(session, tables, [each for each in truth.values() if each.covered])
@@ -158,7 +168,7 @@ def _confirmed(
         if merged is not None and merged.pending and (settled is None or merged.event <= micros(settled)):
             taken[at], events[at] = True, merged.event
     times = _moments(tables, events[taken].tolist())
-    return list(map(Offer, keys[taken].tolist(), candidates.versions[part][taken].tolist(), times))
+    return list(map(Offer, keys[taken].tolist(), candidates.versions[taken].tolist(), times))
 
 
 def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

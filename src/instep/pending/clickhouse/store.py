@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from instep.clickhouse.place import Place
@@ -11,6 +12,7 @@ from instep.domain.pending import KeyRange, QueueSpec
 from instep.errors import UserError
 from instep.pending.clickhouse import checking, cleaning, history, layout, reading
 from instep.pending.clickhouse.observing import observe
+from instep.pending.clickhouse.remembering import Untouched
 from instep.pending.clickhouse.tables import NO_EVENT, Tables
 from instep.pending.port import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 
@@ -18,9 +20,10 @@ from instep.pending.port import Ask, Backfilled, Comparison, Observation, Offer,
 class ClickHousePending:
     """See `PendingStore`. `uri` is a folder of chdb, or `http://user:password@host:8123/database`."""
 
-    def __init__(self, uri: str, spec: QueueSpec) -> None:
+    def __init__(self, uri: str, spec: QueueSpec, clock: Callable[[], float] = time.monotonic) -> None:
         self._place = Place.of(uri)
         self._tables = Tables(spec)
+        self._untouched = Untouched(clock)
 
     @property
     def spec(self) -> QueueSpec:
@@ -64,6 +67,7 @@ class ClickHousePending:
             for sql in self.backfill_statements(keys):
                 session.under(history.BACKFILL_SETTINGS).command(sql)
             (row,) = records(session, history.backfilled_sql(self._tables, keys))
+        self._untouched.forget()  # What was there before live capture is no event.
         return Backfilled(row["keys"], row["pending"])
 
     def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]:
@@ -72,11 +76,11 @@ class ClickHousePending:
     def read(self, ask: Ask) -> list[Offer]:
         known = {} if self._place.remote else reading.IN_PROCESS
         with self._place.session({**reading.SETTINGS, **known, **self._comment()}) as session:
-            found, passed_over = reading.read(session, self._tables, ask)
+            found, passed_over = reading.read(session, self._tables, ask, self._untouched)
         if passed_over:
             with self._place.session() as session:
                 if cleaning.pays(session, self._tables, passed_over):
-                    cleaning.clean(session, self._tables)
+                    self._clean(session)
         return found
 
     def anti_join(self, ask: Ask) -> list[int]:
@@ -150,7 +154,7 @@ class ClickHousePending:
 
     def clean(self) -> int:
         with self._place.session() as session:
-            return cleaning.clean(session, self._tables)
+            return self._clean(session)
 
     def remember(self, name: str, value: str) -> None:
         sql = f"INSERT INTO {quoted(self._tables.marks)} (name, value) SELECT {{name:String}}, {{value:String}}"
@@ -168,6 +172,10 @@ class ClickHousePending:
 
     def close(self) -> None:
         """Nothing is open between calls."""
+
+    def _clean(self, session: Session) -> int:
+        self._untouched.forget()
+        return cleaning.clean(session, self._tables)
 
     def _comment(self, *, legacy: bool = False) -> Mapping[str, str | int]:
         return {"log_comment": f"instep:queue:{self.spec.name}{':legacy' if legacy else ''}"}

@@ -20,8 +20,15 @@ PATIENCE_SECONDS = 60.0
 #: Loading a collection into memory, say.
 _LONG_SECONDS = 600.0
 _CONNECT_SECONDS = 10.0
-#: A server that is back is found so soon: gRPC itself would look for it ever more seldom.
-_CONNECTION = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 1_000}
+#: A server that is back is found so soon: gRPC itself would look for it ever more seldom. Whether it is still there is
+#: asked as seldom as any server of gRPC allows: by default the client asks every ten seconds, and Milvus Lite hangs up
+#: on it ("Too many pings").
+_CONNECTION = {
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 1_000,
+    "grpc.keepalive_time_ms": 310_000,
+    "grpc.keepalive_permit_without_calls": False,
+}
 _LONG = {"load_collection", "flush", "compact"}
 
 _NOT_FOUND, _NOT_LOADED = 100, 101

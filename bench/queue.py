@@ -5,8 +5,9 @@
 A history of wide rows, of which 0.1 % of the keys are pending, is there before the queue. Then: the backfill; reading
 the next 100 in process; the same by the anti-join; live writes beside the same writes into tables without a queue, in
 alternation; and reading again behind them, and once everything is covered but the oldest few. 3,000,000 rows come
-first: what a read costs must not depend on how many there are. "Bare" is the floor: the two statements of a read, asked
-of chdb by hand, with nothing around them.
+first: what a read costs must not depend on how many there are. Who polls asks for the next 100 again and again; "first"
+is a reader that never saw the keys it gets, from anywhere in the queue, and "bare" is its floor: the two statements of
+such a read, asked of chdb by hand, with nothing around them.
 """
 
 from __future__ import annotations
@@ -78,17 +79,30 @@ def keys_of(matches: Matches, store: object) -> list[int]:
 
 
 def tell(small: Measured, large: Measured) -> None:
-    heads = ["rows", "keys", "backfill, keys/s", "case", "p50", "p99", "CPU", "rows read", "bare p50", "p99"]
+    heads = [
+        "rows",
+        "keys",
+        "backfill, keys/s",
+        "case",
+        "p50",
+        "p99",
+        "first p50",
+        "p99",
+        "bare p50",
+        "p99",
+        "rows read",
+    ]
     lines = []
     for each in (small, large):
         speed = f"{each.filled.rate:,.0f}"
         cases = {"after the backfill": each.first, "behind live writes": each.live, "all newest done": each.done}
         for name, reads in cases.items():
-            bare = [f"{1e3 * value:,.2f} ms" for value in (reads.bare_p50, reads.bare_p99)]
+            times = reads.p50, reads.p99, reads.first_p50, reads.first_p99, reads.bare_p50, reads.bare_p99
             lines.append(
-                [f"{each.rows:,}", f"{each.filled.keys:,}", speed, name, *_times(reads), f"{reads.rows:,}", *bare]
+                [f"{each.rows:,}", f"{each.filled.keys:,}", speed, name, *map(_millis, times), f"{reads.rows:,}"]
             )
-        lines.append([f"{each.rows:,}", "", "", "anti-join", *_times(each.anti_join), "", "", ""])
+        slow = each.anti_join
+        lines.append([f"{each.rows:,}", "", "", "anti-join", _millis(slow.p50), _millis(slow.p99), *[""] * 5])
     show("Reading the next 100, 0.1 % pending", heads, lines)
     rows = [
         [f"{each.rows:,}", *(f"{one:.1f} s" for one in (*each.writes, *each.writes_cpu)), f"{each.clean * 1e3:.0f} ms"]
@@ -98,15 +112,18 @@ def tell(small: Measured, large: Measured) -> None:
     heads = ["rows", "plain", "with a queue", "plain, CPU", "with a queue, CPU", "first read behind", "queue", "tables"]
     show("Live writes", heads, rows)
     show("Backfill, and one statement by hand that groups the same rows", TOLD, [large.filled.told()])
-    worst = max((large.first, large.live, large.done), key=lambda each: each.p99)
+    reached = large.first, large.live, large.done
+    again, first = max(each.p99 for each in reached), max(each.first_p99 for each in reached)
     flat = max(
-        one.p50 / other.p50
+        one.first_p50 / other.first_p50
         for one, other in ((large.first, small.first), (large.live, small.live), (large.done, small.done))
     )
-    floor = max(each.p50 / each.bare_p50 for each in (large.first, large.live, large.done))
-    print(f"A read takes {floor:.2f} times what chdb takes for its two statements alone (bare), at the median.\n")
+    floor = max(each.first_p50 / each.bare_p50 for each in reached)
+    print(f"A first read takes {floor:.2f} times what chdb takes for its two statements alone (bare), at the median.\n")
+    slowest = max(each.first_p50 for each in reached)
     goals = [
-        ["next 100, p99", f"< {P99_SECONDS * 1e3:g} ms", f"{worst.p99 * 1e3:.2f} ms", worst.p99 < P99_SECONDS],
+        ["next 100 again, p99", f"< {P99_SECONDS * 1e3:g} ms", _millis(again), again < P99_SECONDS],
+        ["100 for the first time, p99", f"< {P99_SECONDS * 1e3:g} ms", _millis(first), first < P99_SECONDS],
         [
             "rows read",
             f"< {ROWS_READ:,}",
@@ -118,8 +135,8 @@ def tell(small: Measured, large: Measured) -> None:
         [
             "against the anti-join, p50",
             f">= {FASTER} x",
-            f"{large.anti_join.p50 / worst.p50:.0f} x",
-            large.anti_join.p50 / worst.p50 >= FASTER,
+            f"{large.anti_join.p50 / slowest:.0f} x",
+            large.anti_join.p50 / slowest >= FASTER,
         ],
         [
             "writes, CPU",
@@ -145,8 +162,8 @@ def tell(small: Measured, large: Measured) -> None:
     )
 
 
-def _times(reads: Reads) -> list[str]:
-    return [f"{1e3 * each:,.2f} ms" if each else "" for each in (reads.p50, reads.p99, reads.cpu)]
+def _millis(seconds: float) -> str:
+    return f"{1e3 * seconds:,.2f} ms"
 
 
 def main() -> None:

@@ -205,7 +205,7 @@ class Matches:
         touched = quoted(Tables(self.spec).touched)
 
         def bare(at: int) -> float:
-            page = reading.page_sql(Tables(self.spec), Ask(100, after=offered[at]), 256)
+            page = reading.page_sql(Tables(self.spec), Ask(100, after=offered[at]), reading.FIRST_ROWS)
             blocks = ", ".join(str(key >> 6) for key in offered[at + 1 : at + 101])
             began = time.perf_counter()
             for sql in (page, f"SELECT block, bits FROM {touched} WHERE block IN ({blocks})"):

@@ -170,10 +170,10 @@ def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
     event uncovers, or there was none: only such rows are merged to find them.
     """
     truth, within = quoted(tables.truth), _range("key", tables, keys)
-    known = f"SELECT DISTINCT key FROM {truth} WHERE {within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})"
+    known = touched_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
     uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd({greatest(tables.registers)}, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
-    return f"SELECT (SELECT count() FROM ({known})) AS keys, (SELECT count() FROM ({pending})) AS pending"
+    return f"SELECT (SELECT sum(bitCount(bits)) FROM ({known})) AS keys, (SELECT count() FROM ({pending})) AS pending"
 
 
 def truth_sql(tables: Tables, where: str) -> str:

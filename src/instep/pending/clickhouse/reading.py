@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-#: So many rows of offers at first, and so many times more each time that they were not enough, up to the most.
-_ROWS, _MORE, _MOST_ROWS = 256, 8, 2**18
+#: So many rows of offers at first: an answer behind as many rows as are passed over before it pays to clean them away.
+#: And so many times more each time that they were not enough, up to the most.
+FIRST_ROWS, _MORE, _MOST_ROWS = 1_280, 8, 2**18
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
 
@@ -115,7 +116,7 @@ def read(session: Session, tables: Tables, ask: Ask, untouched: Untouched) -> tu
 
 
 def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
-    rows = max(_ROWS, 2 * ask.limit)
+    rows = max(FIRST_ROWS, 2 * ask.limit)
     settled = None if ask.settled is None else micros(ask.settled)
     while True:
         concerned = {"participants": list(ask.participants)} if ask.participants else {}

@@ -103,6 +103,17 @@ def killed_in_a_rebuild(scene: Scene, step: Step, *first: tuple[object, ...]) ->
     return died
 
 
+def kills_in_rebuilds(scene: Scene, call: str) -> Iterator[None]:
+    """Before each write of this call in turn, until there is none left to die at. There are at least two."""
+    met = 0
+    for step in scene.kind.within(call):
+        if not killed_in_a_rebuild(scene, step):
+            break
+        met += 1
+        yield
+    assert met >= 2
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(each, marks=pytest.mark.long if each.like else ()) for each in KINDS], ids=str
 )
@@ -116,13 +127,8 @@ def test_a_promotion_that_was_killed_in_the_middle_is_ended_by_the_next_run(scen
 @alone_or_shared
 def test_a_promotion_that_was_killed_at_any_write_is_ended_by_the_next_run(scene: Scene) -> None:
     scene.do(("turn", 0), scene.run())
-    met = 0
-    for step in scene.kind.within("promote"):
-        if not killed_in_a_rebuild(scene, step):
-            break
-        met += 1
+    for _ in kills_in_rebuilds(scene, "promote"):
         scene.demand_served(scene.do(scene.run()))
-    assert met >= 2
     scene.demand_all(scene.do())
 
 
@@ -141,13 +147,8 @@ def test_a_run_that_was_killed_before_or_after_a_step_of_promotion_is_ended_by_t
 @alone
 def test_what_was_killed_while_it_dropped_an_index_leaves_nothing_of_it(scene: Scene) -> None:
     scene.do(("turn", 0), scene.run())
-    met = 0
-    for step in scene.kind.within("drop"):
-        if not killed_in_a_rebuild(scene, step):
-            break
-        met += 1
+    for _ in kills_in_rebuilds(scene, "drop"):
         scene.demand_served(scene.do(scene.run()))
-    assert met >= 2
     scene.demand_all(scene.do_a_turn())
 
 
@@ -156,17 +157,12 @@ def test_what_was_killed_while_it_dropped_an_index_leaves_nothing_of_it(scene: S
 def test_what_was_killed_and_is_declared_otherwise_by_then_leaves_readers_and_ledger_of_one_mind(scene: Scene) -> None:
     """The next run gives up what it cannot go on with, and dies as well, before it serves anything of its own."""
     scene.do(("turn", 0), scene.run())
-    met = 0
-    for step in scene.kind.within("promote"):
-        if not killed_in_a_rebuild(scene, step):
-            break
-        met += 1
+    for _ in kills_in_rebuilds(scene, "promote"):
         scene.turn += 1
         maintained = Step((f"{scene.kind.target}.maintain",), "before")
         assert act(scene.site, ("turn", scene.turn), ("arm", maintained), scene.run()) is None
         scene.demand_agreement(scene.do())
         scene.demand_all(scene.do(scene.run()))
-    assert met >= 2
 
 
 @pytest.mark.long

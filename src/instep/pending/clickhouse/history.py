@@ -8,11 +8,11 @@ from instep.clickhouse.session import quoted
 from instep.domain.pending import KeyRange, QueueCover
 from instep.pending.clickhouse.layout import (
     OWN_KEY,
+    blocks_sql,
     collapsed_sql,
     own_sql,
     participants_sql,
     source_sql,
-    touched_sql,
 )
 from instep.pending.clickhouse.offers import offered_sql
 from instep.pending.clickhouse.reading import micros
@@ -84,14 +84,14 @@ def _backfill(tables: Tables, within: str, known: str) -> list[str]:
     made = []
     if tables.spec.participants:
         made.append(f"INSERT INTO {quoted(tables.participants)} {participants_sql(tables, within)}")
-    closed = touched_sql(tables, conditions(known, _for_good(tables)))
+    closed = blocks_sql(tables, conditions(known, _for_good(tables)))
     made += [_closing_sql(tables, *each, within, closed) for each in lasting]
     rows = own_sql(tables, within)
     collapsed = collapsed_sql(tables, _open_sql(rows, closed) if lasting else rows)
     seen = f"SELECT instep_key, instep_event AS event, {_flags(tables, None)} FROM ({collapsed})"
     made.append(_into_truth(tables, [seen, *(_covered_sql(tables, *each, within) for each in others)]))
     touched = conditions(known, f"{greatest(tables.registers)} > 0")
-    made.append(f"INSERT INTO {quoted(tables.touched)} {touched_sql(tables, touched)}")
+    made.append(f"INSERT INTO {quoted(tables.touched)} {blocks_sql(tables, touched)}")
     return made
 
 
@@ -170,7 +170,7 @@ def backfilled_sql(tables: Tables, keys: KeyRange) -> str:
     event uncovers, or there was none: only such rows are merged to find them.
     """
     truth, within = quoted(tables.truth), _range("key", tables, keys)
-    known = touched_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
+    known = blocks_sql(tables, f"{within} AND (event < {NO_EVENT:d} OR {_for_good(tables)})")
     uncovered = f"SELECT key FROM {truth} WHERE {within} AND bitAnd({greatest(tables.registers)}, 1) = 0"
     pending = f"SELECT 1 FROM ({truth_sql(tables, f'key IN ({uncovered})')}) WHERE was_seen AND is_pending"
     return f"SELECT (SELECT sum(bitCount(bits)) FROM ({known})) AS keys, (SELECT count() FROM ({pending})) AS pending"

@@ -87,7 +87,7 @@ def _tables(tables: Tables) -> list[str]:
 
 def _views(tables: Tables) -> list[tuple[str, str]]:
     found = [
-        _view(tables, "to_touched", tables.touched, touched_sql(tables, f"{_latest(tables)} > {BACKFILLED:d}")),
+        _view(tables, "to_touched", tables.touched, blocks_sql(tables, f"{_latest(tables)} > {BACKFILLED:d}")),
         _view(tables, "to_offers", tables.offers, _to_offers(tables)),
     ]
     found += [
@@ -183,7 +183,7 @@ def _events(tables: Tables, cover: QueueCover) -> str:
     return f"SELECT instep_key, {register} + instep_covers AS instep_register FROM ({latest})"
 
 
-def touched_sql(tables: Tables, where: str) -> str:
+def blocks_sql(tables: Tables, where: str) -> str:
     """A bit for each of these keys of the truth, by `block`."""
     return (
         f"SELECT {block_sql('key')} AS block, {bits_sql('key')} AS bits"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from instep.clickhouse.place import Place
-from instep.clickhouse.session import quoted, records
+from instep.clickhouse.session import records
 from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.pending.clickhouse import reading
 from instep.pending.clickhouse.store import ClickHousePending
@@ -63,11 +63,13 @@ _SALTS = (
 
 @dataclass
 class Reads:
-    """Seconds of each, and the rows that one read. `first`: from anywhere in the queue, by a reader that saw none of
-    it before; `bare`: of the same keys by statements written by hand; `seconds`: the next 100, again and again.
+    """Seconds of each, and the rows that one read. `seconds`: the next 100, again and again, and `least`: `SELECT 1` in
+    alternation with it; `first`: from anywhere in the queue, by a reader that saw none of it before, and `bare`: of the
+    same keys by statements written by hand.
     """
 
     seconds: list[float] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
     rows: int = 0
@@ -78,7 +80,7 @@ class Reads:
 
     @property
     def p99(self) -> float:
-        return _p99(self.seconds)
+        return p99(self.seconds)
 
     @property
     def first_p50(self) -> float:
@@ -86,18 +88,19 @@ class Reads:
 
     @property
     def first_p99(self) -> float:
-        return _p99(self.first or [math.nan])
+        return p99(self.first or [math.nan])
 
     @property
     def bare_p50(self) -> float:
         return statistics.median(self.bare or [math.nan])
 
-    @property
-    def bare_p99(self) -> float:
-        return _p99(self.bare or [math.nan])
+    def told(self) -> list[str]:
+        """Medians and 99th percentiles, in milliseconds."""
+        each = self.seconds, self.least, self.first, self.bare
+        return [f"{1e3 * of(some):.1f}" for some in each for of in (statistics.median, p99) if some]
 
 
-def _p99(seconds: list[float]) -> float:
+def p99(seconds: list[float]) -> float:
     return sorted(seconds)[max(0, -(-len(seconds) * 99 // 100) - 1)]
 
 
@@ -179,36 +182,38 @@ class Matches:
         # From anywhere in the queue, so that nothing is remembered of the keys that were read just before.
         offered = [offer.key for offer in store.read(replace(ask, limit=5_000))]
         starts = offered[:-100]
-        with _limited(), self._by_hand(offered) as bare:
-            for _ in range(5):
-                store.read(ask)
+        with _limited(), self._by_hand() as bare:
+            for number in range(-5, times):
+                again, least = _seconds(store, ask), bare("SELECT 1")
+                if number >= 0:
+                    done.seconds.append(again)
+                    done.least.append(least)
             for number in range(times):
-                done.seconds.append(_seconds(store, ask))
                 at = number * 7919 % len(starts) if starts else None
                 done.first.append(_seconds(self.open(), ask if at is None else replace(ask, after=starts[at])))
                 # After it and of the same keys, so that it makes nothing easier for a read.
                 if at is not None:
-                    done.bare.append(bare(at))
+                    done.bare.append(bare(*self._statements(offered[at : at + 101])))
             before = self._rows_read()
             for number in range(_COUNTED):
                 self.open().read(replace(ask, after=starts[number * 7919 % len(starts)]) if starts else ask)
             done.rows = (self._rows_read() - before) // _COUNTED
         return done
 
+    def _statements(self, keys: list[int]) -> tuple[str, str]:
+        """As little as tells the next 100 behind the first of these keys, in order, and confirms them."""
+        tables = Tables(self.spec)
+        page = reading.page_sql(tables, Ask(100, after=keys[0]), reading.FIRST_ROWS)
+        return page, reading.touched_sql(tables, f"block BETWEEN {keys[-1] >> 6} AND {keys[1] >> 6}")
+
     @contextlib.contextmanager
-    def _by_hand(self, offered: list[int]) -> Iterator[Callable[[int], float]]:
-        """What chdb itself takes for as little as tells the next 100 in order, and confirms them: the same statements
-        with everything written out, and the answers left as they came. Seconds, by the place of the key before them.
-        """
+    def _by_hand(self) -> Iterator[Callable[..., float]]:
+        """What chdb itself takes for statements with everything written out, and the answers left as they came."""
         from chdb.state.sqlitelike import connect
 
-        touched = quoted(Tables(self.spec).touched)
-
-        def bare(at: int) -> float:
-            page = reading.page_sql(Tables(self.spec), Ask(100, after=offered[at]), reading.FIRST_ROWS)
-            blocks = ", ".join(str(key >> 6) for key in offered[at + 1 : at + 101])
+        def bare(*statements: str) -> float:
             began = time.perf_counter()
-            for sql in (page, f"SELECT block, bits FROM {touched} WHERE block IN ({blocks})"):
+            for sql in statements:
                 connection.query(sql, "ArrowStream").bytes()
             return time.perf_counter() - began
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from instep.clickhouse.place import Place
-from instep.clickhouse.session import quoted, records
+from instep.clickhouse.session import Session, quoted, records
 from instep.domain.pending import KeyRange, QueueSpec
-from instep.pending.clickhouse import cleaning
+from instep.pending.clickhouse import cleaning, reading
 from instep.pending.clickhouse.store import ClickHousePending
+from instep.pending.clickhouse.tables import Tables
 from instep.pending.port import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
 from tests.contracts.pending_events import EVENTS, expected, happen
@@ -190,6 +191,25 @@ def test_keys_are_told_apart_wherever_they_lie(tables: ClickHouseTables) -> None
         assert read(store) == sorted(keys, reverse=True)
 
 
+def test_the_truth_is_asked_of_touched_keys_alone(tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of their neighbours, nor for what lies between: rows of the touched ones are read in a range."""
+    asked: list[int] = []
+
+    def looked_up(session: Session, names: Tables, keys: Collection[int]) -> dict[int, reading.Truth]:
+        asked.extend(keys)
+        return really(session, names, keys)
+
+    really = reading.looked_up
+    monkeypatch.setattr(reading, "looked_up", looked_up)
+    store = tables.open(replace(tables.spec(), keys=KeyRange(0, 64_000)))
+    store.create()
+    tables.cover([5 * 64 + 1, 7 * 64 + 2])
+    store.clean()
+    tables.played([4 * 64 + 1, 6 * 64 + 1, 6 * 64 + 2, 7 * 64 + 1, 7 * 64 + 2])
+    assert read(store) == [7 * 64 + 1, 6 * 64 + 2, 6 * 64 + 1, 4 * 64 + 1]
+    assert asked == [7 * 64 + 2]
+
+
 def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(tables: ClickHouseTables) -> None:
     """However soon after they were covered: ClickHouse itself takes minutes."""
     store = created(tables)
@@ -199,6 +219,25 @@ def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(table
     assert read(store, Ask(100)) == list(range(100, 0, -1))
     assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
     demand_equal(store)
+
+
+def test_one_page_reaches_beyond_what_does_not_pay_to_clean(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[int] = []
+
+    def page_sql(names: Tables, ask: Ask, rows: int) -> str:
+        pages.append(rows)
+        return really(names, ask, rows)
+
+    really = reading.page_sql
+    monkeypatch.setattr(reading, "page_sql", page_sql)
+    store = created(tables)
+    tables.played(range(1, 1_101))
+    tables.cover(range(101, 1_101))
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    assert len(pages) == 1
+    assert store.counts().withdrawn == 1_000
 
 
 def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(

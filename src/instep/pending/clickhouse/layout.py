@@ -29,8 +29,9 @@ _PARTITION_KEYS = 10_000_000
 #: Looking up a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
 _TRUTH = "index_granularity = 256, min_compress_block_size = 1024"
 _TOUCHED = "index_granularity = 256"
-#: Withdrawn rows meet what they withdraw within a minute or two, and are dropped three minutes after their event.
-_OFFERS = "index_granularity = 256, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
+#: A page of them is in a granule or two: each is unpacked by itself, column by column. Withdrawn rows meet what they
+#: withdraw within a minute or two, and are dropped three minutes after their event.
+_OFFERS = "index_granularity = 2048, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
 _SPENT_AFTER = "INTERVAL 3 MINUTE"
 
 _OR = "SimpleAggregateFunction(groupBitOr, UInt64)"

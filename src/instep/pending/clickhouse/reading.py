@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-#: So many rows of offers at first: an answer behind as many rows as are passed over before it pays to clean them away.
-#: And so many times more each time that they were not enough, up to the most.
-FIRST_ROWS, _MORE, _MOST_ROWS = 1_280, 8, 2**18
+#: So many rows of offers at first: an answer behind as many keys as are passed over before it pays to clean them away,
+#: each offered by one row and covered by another. And so many times more each time that they were not enough, up to
+#: the most.
+FIRST_ROWS, _MORE, _MOST_ROWS = 2_560, 8, 2**18
 #: So many keys are looked up at once.
 LOOKED_UP = 10_000
+#: Blocks are close together if at most one of so many is asked for.
+_CLOSE = 64
 
-#: One thread reads a hundred rows sooner than several; a read of the page cache needs no thread of its own.
+#: One thread reads a hundred rows sooner than several; a read of the page cache needs no thread of its own; and a
+#: condition with other numbers in it each time is not worth the 20 ms that making machine code of it takes.
 SETTINGS: dict[str, str | int] = {
     "max_threads": 1,
+    "compile_expressions": 0,
     "local_filesystem_read_method": "pread",
     "output_format_arrow_compression_method": "none",
 }
@@ -52,7 +57,6 @@ IN_PROCESS: dict[str, str | int] = {
 }
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NO_MOMENT = {NULL_EVENT, UNKNOWN_EVENT}
 
 
 def batches(keys: Collection[int]) -> Iterator[list[int]]:
@@ -83,21 +87,31 @@ class _Candidates:
 
 
 def page_sql(tables: Tables, ask: Ask, rows: int) -> str:
-    """Rows of offers beyond `after`, not merged. Numbers are written out: ClickHouse is quicker to read them there."""
+    """Rows of offers beyond `after`, not merged. Numbers are written out, and columns are not: so ClickHouse is quicker
+    to plan it.
+    """
     beyond, order = ("<", "DESC") if tables.spec.newest_first else (">", "ASC")
     where = [] if ask.after is None else [f"key {beyond} {ask.after:d}"]
     if ask.participants:
         concerned = f"SELECT key FROM {quoted(tables.participants)} WHERE participant IN {{participants:Array(Int64)}}"
         where.append(f"key IN ({concerned})")
-    return (
-        f"SELECT key, offer, event, {', '.join(tables.registers)} FROM {quoted(tables.offers)}"
-        f" WHERE {' AND '.join(where) or '1'} ORDER BY key {order} LIMIT {rows:d}"
-    )
+    which = f" WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT * FROM {quoted(tables.offers)}{which} ORDER BY key {order} LIMIT {rows:d}"
 
 
-def touched_sql(tables: Tables) -> str:
+def touched_sql(tables: Tables, where: str = "block IN {blocks:Array(Int64)}") -> str:
     """Of sixty-four keys each: hundreds of keys are in a few granules, wherever they lie."""
-    return f"SELECT block, bits FROM {quoted(tables.touched)} WHERE block IN {{blocks:Array(Int64)}}"
+    return f"SELECT * FROM {quoted(tables.touched)} WHERE {where}"
+
+
+def _among(blocks: Sequence[int]) -> str:
+    """These, in ascending order; and where they lie close together, those between them: a range is planned sooner than
+    many values, and the rows are in a few granules either way.
+    """
+    lowest, highest = blocks[0], blocks[-1]
+    if highest - lowest < _CLOSE * len(blocks):
+        return f"block BETWEEN {lowest:d} AND {highest:d}"
+    return f"block IN ({', '.join(map(str, blocks))})"
 
 
 def read(session: Session, tables: Tables, ask: Ask, untouched: Untouched) -> tuple[list[Offer], int]:
@@ -142,7 +156,8 @@ def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates
     offers = np.maximum.reduceat(page["offer"].to_numpy(), first)
     events = np.minimum.reduceat(page["event"].to_numpy(), first)
     registers = [np.maximum.reduceat(page[name].to_numpy(), first) for name in tables.registers]
-    taken, dropped = offered(offers, registers), int(spent(offers, registers).sum())
+    taken = offered(offers, registers)
+    dropped = 0 if taken.all() else int(spent(offers, registers).sum())
     if settled is not None:
         taken &= events <= settled
     return _Candidates(keys[first][taken], offers[taken] >> np.uint64(1), events[taken], dropped)
@@ -168,7 +183,7 @@ def _confirmed(
         merged = truth.get(int(keys[at]))
         if merged is not None and merged.pending and (settled is None or merged.event <= micros(settled)):
             taken[at], events[at] = True, merged.event
-    times = _moments(tables, events[taken].tolist())
+    times = _moments(tables, events[taken])
     return list(map(Offer, keys[taken].tolist(), candidates.versions[taken].tolist(), times))
 
 
@@ -177,17 +192,23 @@ def _touched(session: Session, tables: Tables, keys: npt.NDArray[np.int64]) -> n
     import numpy as np
 
     blocks, places = np.unique(keys >> 6, return_inverse=True)
-    known = session.arrow(touched_sql(tables), blocks=blocks.tolist())
+    known = session.arrow(touched_sql(tables, _among(blocks.tolist())))
+    at = np.searchsorted(blocks, known["block"].to_numpy())
+    asked = blocks[at] == known["block"].to_numpy()
     bits = np.zeros(len(blocks), np.uint64)
-    np.bitwise_or.at(bits, np.searchsorted(blocks, known["block"].to_numpy()), known["bits"].to_numpy())
+    np.bitwise_or.at(bits, at[asked], known["bits"].to_numpy()[asked])
     found: npt.NDArray[np.bool_] = (bits[places] >> (keys & 63).astype(np.uint64)) & np.uint64(1) == 1
     return found
 
 
-def _moments(tables: Tables, events: list[int]) -> list[datetime | None]:
+def _moments(tables: Tables, events: npt.NDArray[np.int64]) -> list[datetime | None]:
+    import numpy as np
+
     if tables.spec.source.event_time is None:
         return [None] * len(events)
-    return [None if each in _NO_MOMENT else _EPOCH + timedelta(microseconds=each) for each in events]
+    known = (events != NULL_EVENT) & (events != UNKNOWN_EVENT)
+    since: list[timedelta] = np.where(known, events, 0).astype("timedelta64[us]").tolist()
+    return [_EPOCH + each if is_known else None for each, is_known in zip(since, known.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,9 @@ _SALTS = (
 
 @dataclass
 class Reads:
-    """Seconds of each, and the rows that one read. `seconds`: the next 100, again and again, and `least`: `SELECT 1` in
-    alternation with it; `first`: from anywhere in the queue, by a reader that saw none of it before, and `bare`: of the
-    same keys by statements written by hand.
+    """Seconds of each, and the rows that one read. `seconds`: the next 100, again and again; `least`: `SELECT 1`, just
+    before; `first`: from anywhere in the queue, by a reader that saw none of it before; `bare`: of the same keys by
+    statements written by hand.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -183,11 +183,10 @@ class Matches:
         offered = [offer.key for offer in store.read(replace(ask, limit=5_000))]
         starts = offered[:-100]
         with _limited(), self._by_hand() as bare:
-            for number in range(-5, times):
-                again, least = _seconds(store, ask), bare("SELECT 1")
-                if number >= 0:
-                    done.seconds.append(again)
-                    done.least.append(least)
+            for _ in range(5):
+                store.read(ask), bare("SELECT 1")
+            done.least = [bare("SELECT 1") for _ in range(times)]
+            done.seconds = [_seconds(store, ask) for _ in range(times)]
             for number in range(times):
                 at = number * 7919 % len(starts) if starts else None
                 done.first.append(_seconds(self.open(), ask if at is None else replace(ask, after=starts[at])))

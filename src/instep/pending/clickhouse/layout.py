@@ -28,10 +28,12 @@ _PARTITION_KEYS = 10_000_000
 
 #: Looking up a key reads one granule of each part; a block of its own for each spares unpacking its neighbours.
 _TRUTH = "index_granularity = 256, min_compress_block_size = 1024"
-_TOUCHED = "index_granularity = 256"
+#: What is read for every answer is in one file of each part, however large, and not in one or two for each column.
+_ONE_FILE = f"min_bytes_for_wide_part = {2**40:d}"
+_TOUCHED = f"index_granularity = 256, {_ONE_FILE}"
 #: A page of them is in a granule or two: each is unpacked by itself, column by column. Withdrawn rows meet what they
 #: withdraw within a minute or two, and are dropped three minutes after their event.
-_OFFERS = "index_granularity = 2048, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
+_OFFERS = f"index_granularity = 2048, {_ONE_FILE}, min_age_to_force_merge_seconds = 60, merge_with_ttl_timeout = 60"
 _SPENT_AFTER = "INTERVAL 3 MINUTE"
 
 _OR = "SimpleAggregateFunction(groupBitOr, UInt64)"

@@ -57,7 +57,8 @@ class Place:
         if self.remote:
             yield server.session(self._address, database=self.database).under(settings or {})
             return
-        if not Path(self.uri).is_dir():
+        folder = Path(self.uri)
+        if not folder.is_dir():
             raise UserError("there is no such folder", where=self.uri, hint="chdb keeps its tables in one.")
-        with embedded.session(Path(self.uri), alone=False, settings=settings) as local:
+        with embedded.session(folder, alone=False, settings=settings) as local:
             yield local

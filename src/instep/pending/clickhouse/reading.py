@@ -141,26 +141,30 @@ def _pages(session: Session, tables: Tables, ask: Ask) -> Iterator[_Candidates]:
             keys = page["key"].to_numpy()
             page = page.slice(0, int((keys != keys[-1]).sum()))
         if page.num_rows:
-            ask = replace(ask, after=page["key"][-1].as_py())
             yield _offered(tables, page, settled)
         if not full:
             return
+        if page.num_rows:
+            ask = replace(ask, after=page["key"][-1].as_py())
         rows = min(_MORE * rows, _MOST_ROWS)
 
 
 def _offered(tables: Tables, page: pa.Table, settled: int | None) -> _Candidates:
     import numpy as np
 
-    keys = page["key"].to_numpy()
-    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    offers = np.maximum.reduceat(page["offer"].to_numpy(), first)
-    events = np.minimum.reduceat(page["event"].to_numpy(), first)
-    registers = [np.maximum.reduceat(page[name].to_numpy(), first) for name in tables.registers]
+    keys, offers, events = (page[name].to_numpy() for name in ("key", "offer", "event"))
+    registers = [page[name].to_numpy() for name in tables.registers]
+    again = keys[1:] == keys[:-1]
+    if again.any():
+        first = np.flatnonzero(np.concatenate(([True], ~again)))
+        keys, offers = keys[first], np.maximum.reduceat(offers, first)
+        events = np.minimum.reduceat(events, first)
+        registers = [np.maximum.reduceat(each, first) for each in registers]
     taken = offered(offers, registers)
     dropped = 0 if taken.all() else int(spent(offers, registers).sum())
     if settled is not None:
         taken &= events <= settled
-    return _Candidates(keys[first][taken], offers[taken] >> np.uint64(1), events[taken], dropped)
+    return _Candidates(keys[taken], offers[taken] >> np.uint64(1), events[taken], dropped)
 
 
 def _confirmed(

@@ -9,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from instep.project.load import load_project
+
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
@@ -39,6 +43,14 @@ def test_the_tour_and_the_python_example_work_as_written(tmp_path: Path) -> None
         [sys.executable, "-c", _block("python")], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "tides.md" in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("declaration", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_what_it_declares_is_taken_as_it_is_written(tmp_path: Path, declaration: str) -> None:
+    file = tmp_path / "instep.yaml"
+    file.write_text(f"name: readme\n{declaration}", encoding="utf-8")
+    project = load_project(file)
+    assert {*project.entities, *project.queues} == set(re.findall(r"^  (\w+):$", declaration, re.MULTILINE))
 
 
 def test_every_document_the_readme_points_to_is_there() -> None:

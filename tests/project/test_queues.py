@@ -81,6 +81,11 @@ def test_a_short_queue_beside_entities(load: Load) -> None:
     ("old", "new", "says"),
     [
         ("clickhouse://app", "mysql://app", "4 queues.salts.on: must be the database of the tables: clickhouse://…"),
+        (
+            "clickhouse://app:${SECRET}@db:8123/game",
+            "chdb://here",
+            "sqlite:///file; a folder or file is behind three slashes",
+        ),
         ("clickhouse://app:", "clickhouse://app/:", "4 queues.salts.on: must be a folder, or look like"),
         ("clickhouse://app:${SECRET}@db:8123/game", "'sqlite:///:memory:'", "found (not shown)"),
         (

@@ -34,7 +34,8 @@ def _place(value: str) -> str:
     elif scheme.startswith("postgres") and separator:
         postgres_uri(value)
     elif not (found := _FILE.match(value)) or found["path"] == ":memory:":
-        raise problem("queue", f"must be the database of the tables: {', '.join(_FORMS)}")
+        slashes = "; a folder or file is behind three slashes" if scheme in ("chdb", "sqlite") else ""
+        raise problem("queue", f"must be the database of the tables: {', '.join(_FORMS)}{slashes}")
     return value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import JobMark
 from instep.service.job_watch import JobWatch
 from tests.doubles.clock import VirtualClock
+from tests.waiting import until
 
 PATIENCE = 60.0
 
@@ -134,10 +134,3 @@ def served(app: ASGIApp, *, send_buffer: int | None = None, **options: Any) -> I
             server.should_exit = True
             thread.join(PATIENCE)
     assert not thread.is_alive(), "the server does not end"
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from instep.api.own_worker import OwnWorker
+from tests.waiting import until
 
 #: Writes what it was called with into a folder, and stays until it may go.
 PROGRAM = """
@@ -25,13 +24,6 @@ while not (folder / "go").exists():
     time.sleep(0.01)
 sys.exit(int((folder / "go").read_text() or 0))
 """
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def begun(folder: Path) -> list[str]:

@@ -11,9 +11,10 @@ from websockets.exceptions import ConnectionClosed
 
 from instep.api import progress, progress_poller
 from instep.domain.jobs import JobState
-from tests.api.progress_server import Channel, served_channel, until
+from tests.api.progress_server import Channel, served_channel
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
+from tests.waiting import until
 
 OTHER = "1f0c9999-bbbb-4000-8000-000000000002"
 NEVER = 3_600.0

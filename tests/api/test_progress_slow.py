@@ -11,8 +11,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from instep.api import progress, progress_connection, progress_feed, progress_poller
-from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel, until
+from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel
 from tests.cli import ledgers
+from tests.waiting import until
 
 _KEPT = 16
 

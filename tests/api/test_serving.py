@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from instep.cli import main
 from instep.errors import UserError
 from tests.api.conftest import PATIENCE, bearer, write
+from tests.waiting import until
 
 GIVEN = "a-token-that-was-given"
 
@@ -37,13 +37,6 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
 
 
 def test_a_job_is_done_by_a_worker_of_the_server_which_ctrl_c_ends(folder: Path) -> None:

@@ -13,7 +13,8 @@ from instep.domain.timing import Timing
 from instep.service.handlers import Indexed
 from tests.contracts.bus.fixtures import ask
 from tests.servers.nats import NatsServer
-from tests.service.crews import DONE, QUICK, Told, Work, crew, handler, until
+from tests.service.crews import DONE, QUICK, Told, Work, crew, handler
+from tests.waiting import until
 
 TIMES = Timing(poll=100, sweep=50)
 

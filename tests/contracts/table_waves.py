@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from instep.tables.routing import WaveRows
 from instep.tables.writing import RowWriter, needed_columns
 from instep.targets.lance.tables import LanceTableTarget
 from instep.targets.tables import TableSpec, TableTarget
+from tests.waiting import until
 
 ENTITY = GraphEntity(
     "Number",
@@ -144,15 +144,8 @@ class Meeting:
         begun.write_text(str(os.getpid()))
         begun.rename(self.folder / self.own)
         # Longer than the test: it must not end by itself what the test wants to see ended.
-        until((self.folder / self.other).exists, 3 * PATIENCE)
+        until((self.folder / self.other).exists, seconds=3 * PATIENCE)
         yield from self.writer.write(batches)
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def _runs(process: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +13,16 @@ import pytest
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.pending import KeyRange, QueueSpec
+from instep.errors import Transient
 from instep.pending.clickhouse import cleaning, reading
+from instep.pending.clickhouse.offers import spent_sql
 from instep.pending.clickhouse.store import ClickHousePending
 from instep.pending.clickhouse.tables import Tables
 from instep.pending.port import Ask, PendingStore
 from tests.contracts.pending import HOSTILE, PendingContract
 from tests.contracts.pending_events import EVENTS, expected, happen
 from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
+from tests.waiting import until
 
 
 class ClickHouseTables(UserTables):
@@ -210,15 +213,64 @@ def test_the_truth_is_asked_of_touched_keys_alone(tables: ClickHouseTables, monk
     assert asked == [7 * 64 + 2]
 
 
-def test_a_read_that_passes_over_many_covered_keys_leaves_none_to_the_next(tables: ClickHouseTables) -> None:
+def test_a_read_that_passes_over_many_covered_keys_has_them_cleaned_away(tables: ClickHouseTables) -> None:
     """However soon after they were covered: ClickHouse itself takes minutes."""
     store = created(tables)
     tables.played(range(1, 1_201))
     tables.cover(range(101, 1_201))
     assert store.counts().withdrawn == 1_100
     assert read(store, Ask(100)) == list(range(100, 0, -1))
-    assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
+    until(lambda: store.counts().withdrawn == 0)
+    assert store.counts().offered == 100
     demand_equal(store)
+
+
+def test_a_read_waits_for_no_cleaning_and_begins_it_once(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While ClickHouse does not come to it, keys that were covered stay hidden, and those uncovered since are given."""
+    begun = 0
+
+    def begin(session: Session, names: Tables) -> None:
+        nonlocal begun
+        begun += 1
+        really(session, names)
+
+    def stopped(offer: str, covers: Sequence[str]) -> str:
+        """Asked for when the rows of each key are merged, and what is spent is to be dropped."""
+        tables.run("SYSTEM STOP MERGES instep_queue_offers_salts")
+        return spent_sql(offer, covers)
+
+    really = cleaning.begin
+    monkeypatch.setattr(cleaning, "begin", begin)
+    monkeypatch.setattr("instep.pending.clickhouse.cleaning.spent_sql", stopped)
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    tables.uncover([600])
+    tables.cover([50])
+    tables.played([601])
+    for _ in range(2):
+        assert read(store, Ask(100)) == [600, *range(100, 50, -1), *range(49, 0, -1)]
+    assert (begun, store.counts().withdrawn) == (1, 1_100)
+    tables.run("SYSTEM START MERGES instep_queue_offers_salts")
+    until(lambda: store.counts().withdrawn < 1_000)
+    assert read(store, Ask(100)) == [600, *range(100, 50, -1), *range(49, 0, -1)]
+    demand_equal(store)
+
+
+def test_what_hinders_cleaning_hinders_no_read(tables: ClickHouseTables) -> None:
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    tables.run("SYSTEM STOP MERGES instep_queue_offers_salts")
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    with pytest.raises(Transient, match="Cancelled merging parts"):
+        store.clean()
+    tables.run("SYSTEM START MERGES instep_queue_offers_salts")
+    assert store.clean() > 0
+    assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
 
 
 def test_one_page_reaches_beyond_what_does_not_pay_to_clean(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from instep.bus.port import Bus
@@ -150,10 +149,3 @@ class _NoProof(Liveness):
 
 def _none(*_: object) -> Any:
     raise AssertionError("nothing is indexed here")
-
-
-def until(condition: Callable[[], bool], *shown: Sequence[object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.002)

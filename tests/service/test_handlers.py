@@ -24,7 +24,8 @@ from instep.service.handlers import Indexed
 from instep.service.start import Busy
 from instep.system import SystemClock
 from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, ask_global, taken
-from tests.service.crews import DONE, QUICK, TIMES, Gate, Told, Work, context, crew, handler, until
+from tests.service.crews import DONE, QUICK, TIMES, Gate, Told, Work, context, crew, handler
+from tests.waiting import until
 
 ISSUE = "Issue@42/9970"
 #: Whatever counts as an attempt makes a dead letter.

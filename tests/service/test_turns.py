@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -25,8 +24,8 @@ from instep.service.progress import Silent
 from instep.service.turns import turns
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
-from tests.contracts.bus.fixtures import PATIENCE
 from tests.e2e import corpus
+from tests.waiting import until
 
 from .projects import Home
 
@@ -48,13 +47,6 @@ def contents(place: Home, target: str) -> Counter[tuple[object, ...]]:
     physical = lance.served("Document")
     assert physical is not None
     return Counter(tuple(row.values()) for batch in lance.contents(physical) for row in batch.to_pylist())
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

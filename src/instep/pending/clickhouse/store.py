@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from datetime import datetime
 from instep.clickhouse.place import Place
 from instep.clickhouse.session import Session, literal, quoted, records
 from instep.domain.pending import KeyRange, QueueSpec
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
 from instep.pending.clickhouse import checking, cleaning, history, layout, reading
 from instep.pending.clickhouse.observing import observe
 from instep.pending.clickhouse.remembering import Untouched
@@ -78,9 +79,9 @@ class ClickHousePending:
         with self._place.session({**reading.SETTINGS, **known, **self._comment()}) as session:
             found, passed_over = reading.read(session, self._tables, ask, self._untouched)
         if passed_over:
-            with self._place.session() as session:
-                if cleaning.pays(session, self._tables, passed_over):
-                    self._clean(session)
+            # The answer is there already: what hinders cleaning is told to whoever asks for it.
+            with self._place.session() as session, contextlib.suppress(InstepError):
+                self._clean_soon(session, passed_over)
         return found
 
     def anti_join(self, ask: Ask) -> list[int]:
@@ -153,8 +154,11 @@ class ClickHousePending:
         return QueueCounts(row["offered"], row["withdrawn"], garbage, size["bytes"])
 
     def clean(self) -> int:
-        with self._place.session() as session:
-            return self._clean(session)
+        try:
+            with self._place.session() as session:
+                return cleaning.clean(session, self._tables)
+        finally:
+            self._untouched.forget()
 
     def remember(self, name: str, value: str) -> None:
         sql = f"INSERT INTO {quoted(self._tables.marks)} (name, value) SELECT {{name:String}}, {{value:String}}"
@@ -173,9 +177,12 @@ class ClickHousePending:
     def close(self) -> None:
         """Nothing is open between calls."""
 
-    def _clean(self, session: Session) -> int:
-        self._untouched.forget()
-        return cleaning.clean(session, self._tables)
+    def _clean_soon(self, session: Session, passed_over: int) -> None:
+        if cleaning.pays(session, self._tables, passed_over):
+            try:
+                cleaning.begin(session, self._tables)
+            finally:
+                self._untouched.forget()
 
     def _comment(self, *, legacy: bool = False) -> Mapping[str, str | int]:
         return {"log_comment": f"instep:queue:{self.spec.name}{':legacy' if legacy else ''}"}

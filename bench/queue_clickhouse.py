@@ -233,8 +233,9 @@ class Matches:
         return self.asked(f"SELECT sum(bytes_on_disk) AS value FROM system.parts WHERE active AND table LIKE '{like}'")
 
     def _wait(self) -> None:
-        """Until the tables of the user are merged: that takes both cores from whoever reads."""
-        while self.asked("SELECT count() AS value FROM system.merges"):
+        """Until the tables are merged, which takes both cores from whoever reads, and what is done is dropped."""
+        under_way = "(SELECT count() FROM system.merges) + (SELECT count() FROM system.mutations WHERE NOT is_done)"
+        while self.asked(f"SELECT {under_way} AS value"):
             time.sleep(0.1)
 
     def _rows_read(self) -> int:

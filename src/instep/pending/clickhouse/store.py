@@ -80,7 +80,7 @@ class ClickHousePending:
             found, passed_over = reading.read(session, self._tables, ask, self._untouched)
         if passed_over:
             # The answer is there already: what hinders cleaning is told to whoever asks for it.
-            with self._place.session() as session, contextlib.suppress(InstepError):
+            with contextlib.suppress(InstepError), self._place.session() as session:
                 self._clean_soon(session, passed_over)
         return found
 

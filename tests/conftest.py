@@ -1,4 +1,6 @@
-"""What makes tests of all folders quick: memory instead of a disk, and nothing compiled again that is there already."""
+"""What makes tests of all folders quick, and none fail for being slow: memory instead of a disk, nothing compiled again
+that is there already, and no deadlines.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 _MEMORY: Final = Path("/dev/shm")
 #: Servers and folders of two workers take less than half of it.
@@ -30,6 +33,10 @@ def _use_memory() -> None:
 _use_memory()
 # Programs that tests start would compile all that they import each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A machine that is busy is no fault of an example. (What else the profile in use says, that of a CI server say, stays.)
+settings.register_profile("instep", settings(deadline=None))
+settings.load_profile("instep")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -82,7 +82,6 @@ def _check(schema: Any, examples: int) -> None:
 
         @settings(
             max_examples=examples,
-            deadline=None,
             derandomize=True,
             database=None,
             phases=[Phase.generate],

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.documents.comparing import compare
@@ -52,7 +52,6 @@ def grouped(found: list[Row]) -> dict[str, list[tuple[str, str]]]:
     return by_document
 
 
-@settings(deadline=None)
 @given(indexed=rows, stored=rows, same=st.booleans(), size=st.integers(1, 7))
 def test_documents_that_differ_are_found_with_what_is_there(
     indexed: list[Row], stored: list[Row], same: bool, size: int

@@ -204,7 +204,7 @@ class TestLifecycle:
         assert project.stored() == project.expected({"a.txt": paragraphs(1, 3)})
 
     @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(1, 9), max_size=4)), max_size=4))
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_the_target_always_equals_the_folder(
         self, tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, list[int]]]
     ) -> None:

@@ -363,5 +363,5 @@ class Machine(RuleBasedStateMachine):
             assert sequences == sorted(set(sequences), reverse=True)
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestMachine = Machine.TestCase

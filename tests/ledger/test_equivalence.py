@@ -430,6 +430,6 @@ def _answer(call: Callable[[Ledger], Any], ledger: Ledger, *, reason: bool) -> A
 
 
 TwoLedgers.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=12, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTwoLedgers = TwoLedgers.TestCase

@@ -6,6 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Written in pieces, so that this file does not find itself.
 HOSTS = re.compile(
@@ -25,3 +28,10 @@ def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
         if HOSTS.search(line)
     ]
     assert found == []
+
+
+@given(st.none())
+def test_no_example_of_hypothesis_has_a_deadline(example: None) -> None:
+    """For all tests, whatever else they set: see `tests/conftest.py`."""
+    assert (example, settings().deadline) == (None, None)
+    assert settings(max_examples=3).deadline is None

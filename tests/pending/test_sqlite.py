@@ -77,7 +77,7 @@ STATEMENTS = st.one_of(
 
 
 @given(statements=st.lists(STATEMENTS, min_size=5, max_size=25))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> None:
     with contextlib.closing(sqlite3.connect(tables.path, isolation_level=None)) as writer:
         writer.execute("PRAGMA synchronous = OFF")

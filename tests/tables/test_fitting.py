@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.columns import BYTES, DATE, INT32, INT64, STRING, TIMESTAMP, Column, ColumnType, decimal_type
@@ -58,7 +58,6 @@ def test_each_value_that_does_not_fit_is_found_by_itself(values: pa.Array[Any], 
         assert found.values.type == good.type
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**33), 2**33), max_size=40))
 def test_what_fits_and_what_does_not_is_told_apart(values: list[int | None]) -> None:
     found = fitted(pa.array(values, pa.int64()), Column("x", INT32))
@@ -99,7 +98,6 @@ def test_an_id_that_no_ledger_can_keep_is_its_beginning_and_a_digest() -> None:
     assert all(len(each) <= 80 for each in short)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=5)), st.integers(0, 3))
 def test_bytes_are_hexadecimal_wherever_they_lie(values: list[bytes | None], offset: int) -> None:
     found = row_ids([pa.array(values, pa.binary())[offset:]]).to_pylist()

@@ -75,7 +75,7 @@ def holds(each: KeyRange, row: tuple[Any, ...]) -> bool:
     return (each.lower is None or reaches(each.lower)) and (each.upper is None or not reaches(each.upper))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(cut())
 def test_a_row_is_placed_where_its_key_is_held_and_nowhere_else(
     drawn: tuple[list[ColumnType], list[KeyRange], list[tuple[Any, ...]]],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.columns import BOOL, INT32, INT64, STRING, TIMESTAMP, Column
@@ -302,7 +302,6 @@ EDGE = GraphTable(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.none() | st.integers(0, 1)] * 3, st.booleans())))
 def test_rows_are_deleted_by_the_rule_of_the_graph(rows: list[tuple[int | None, int | None, int | None, bool]]) -> None:
     columns: dict[str, pa.Array[Any]] = {

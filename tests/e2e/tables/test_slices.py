@@ -111,7 +111,7 @@ def check_covers(plan: Found, keys: Sequence[Key]) -> None:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), wanted=st.integers(1, 12))
 def test_ranges_cover_all_keys_exactly(
     setups: dict[str, TableSetup], kind: str, data: st.DataObject, wanted: int
@@ -127,7 +127,7 @@ def test_ranges_cover_all_keys_exactly(
     assert len(plan.slices) == min(wanted, len(set(keys)))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     tenants=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 200)), min_size=1, max_size=80),
     wanted=st.integers(1, 8),
@@ -140,7 +140,7 @@ def test_ranges_of_tenants_cover_all_keys_exactly(
 
 
 @pytest.mark.parametrize("kind", ["int64", "timestamp", "date"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), wanted=st.integers(1, 12))
 def test_even_ranges_cover_all_keys_exactly(
     setups: dict[str, TableSetup], kind: str, data: st.DataObject, wanted: int

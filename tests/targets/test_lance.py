@@ -20,6 +20,7 @@ from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
 from instep.targets.lance import LanceTarget, upkeep
 from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
 from instep.targets.port import DocumentTarget
+from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of
 
@@ -37,6 +38,13 @@ class TestLance(TargetContract):
         assert isinstance(target, LanceTarget)
         table = dataset_of(target, physical).to_table(columns=["document_id", "text"])
         return Counter(zip(table["document_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+
+class TestOwnership(DocumentOwnership):
+    @pytest.fixture(params=["folder", "object store"])
+    def target(self, request: pytest.FixtureRequest, tmp_path: Path) -> LanceTarget:
+        folder = request.param == "folder"
+        return LanceTarget(str(tmp_path / "index") if folder else f"file-object-store://{tmp_path}/index")
 
 
 @pytest.fixture

@@ -11,11 +11,18 @@ from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget
 from instep.targets.tables import encode_specs
+from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_rows import NODES, Node, nodes, put
 from tests.contracts.table_target import TableTargetContract
 
 
 class TestLanceTables(TableTargetContract):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> LanceTableTarget:
+        return LanceTableTarget(str(tmp_path / "index"))
+
+
+class TestOwnership(TableOwnership):
     @pytest.fixture
     def target(self, tmp_path: Path) -> LanceTableTarget:
         return LanceTableTarget(str(tmp_path / "index"))

@@ -6,7 +6,7 @@ Superseded files are removed when a newer one is there.
 
 The number is the epoch of the partition whose alias it is. Where several partitions share an alias their epochs say
 nothing about each other: each takes the number after the newest, and of two that take the same one finds it taken. A
-file says who of them moved the alias under which epoch.
+file says who of them moved the alias under which epoch, and which ledger's alias it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from instep.errors import Conflict, Fenced, Transient, UserError
 from instep.targets.lance.place import Place
@@ -37,9 +37,13 @@ class _Newest(NamedTuple):
     number: int
     physical: str | None
     moves: Mapping[str, Move]
+    owner: str = ""
 
 
 _NOTHING = _Newest(0, None, {})
+
+#: Given whose an alias says it is, and what it serves: whose it will be. Raises `NotOurs` if it may not be that.
+Owned: TypeAlias = "Callable[[str, str | None], str]"
 
 
 def promote(
@@ -47,6 +51,7 @@ def promote(
     alias: str,
     physical: str | None,
     epoch: int,
+    owned: Owned,
     *,
     scope: str = "",
     superseded: Callable[[str], bool] = lambda _: False,
@@ -55,6 +60,7 @@ def promote(
     made = None
     for _ in range(_TRIES):
         newest = _newest(place, alias, damaged=True) or _NOTHING
+        owner = owned(newest.owner, newest.physical)
         if made is not None and made < newest.number:
             # Somebody else came in beside us.
             place.remove(_file(alias, made))
@@ -72,8 +78,34 @@ def promote(
             raise Fenced(f"alias {alias!r}: {newest.physical} was written under a newer epoch than {epoch}")
         made = newest.number + 1 if scope else max(newest.number + 1, epoch)
         moves = {**newest.moves, scope: Move(epoch, physical)}
-        place.create(_file(alias, made), json.dumps({"physical": physical, "moves": moves}).encode())
+        _write(place, alias, _Newest(made, physical, moves, owner))
     raise Transient(f"alias {alias!r} could not be moved: others move it again and again")
+
+
+def claim(place: Place, alias: str, owned: Owned) -> None:
+    """The same again, for another ledger. Raises `UserError` if nothing was promoted yet."""
+    for _ in range(_TRIES):
+        newest = _newest(place, alias)
+        if newest is None:
+            raise UserError(f"there is no alias {alias!r}", where=place.shown)
+        owner = owned(newest.owner, newest.physical)
+        if newest.owner == owner:
+            _tidy(place, alias, newest.number)
+            return
+        _write(place, alias, newest._replace(number=newest.number + 1, owner=owner))
+    raise Transient(f"alias {alias!r} could not be claimed: others move it again and again")
+
+
+def owner(place: Place, alias: str) -> tuple[str, str | None] | None:
+    """Which ledger's it says it is, and what it serves; None if there is none, or one that cannot be read."""
+    newest = _newest(place, alias, damaged=True)
+    return (newest.owner, newest.physical) if newest else None
+
+
+def _write(place: Place, alias: str, newest: _Newest) -> None:
+    owner = {"owner": newest.owner} if newest.owner else {}
+    said = {"physical": newest.physical, "moves": newest.moves, **owner}
+    place.create(_file(alias, newest.number), json.dumps(said).encode())
 
 
 def served(place: Place, alias: str) -> str | None:
@@ -116,6 +148,7 @@ def _understood(place: Place, alias: str, number: int, content: bytes, *, damage
         value = json.loads(content)
         physical = _checked(value["physical"])
         moves = {scope: Move(int(epoch), _checked(to)) for scope, (epoch, to) in value.get("moves", {}).items()}
+        owner = str(value.get("owner", ""))
     except (ValueError, KeyError, TypeError, AttributeError, UserError):
         if damaged:
             return _Newest(number, None, {"": Move(number, None)})
@@ -123,7 +156,7 @@ def _understood(place: Place, alias: str, number: int, content: bytes, *, damage
             f"alias {alias!r} is damaged", where=place.shown, hint="A run with --full-refresh mends it."
         ) from None
     # Without moves it was made when an alias was one partition's.
-    return _Newest(number, physical, moves or {"": Move(number, physical)})
+    return _Newest(number, physical, moves or {"": Move(number, physical)}, owner)
 
 
 def _checked(physical: object) -> str | None:

@@ -28,6 +28,8 @@ _ATTEMPT = "instep.attempt"
 _MARKS = "instep.marks"
 _OUTCOMES = "instep.outcomes"
 _DATASET = "instep.dataset"
+#: Which ledger made it.
+OWNER = "instep.owner"
 _SINCE = "instep.since"
 _EPOCHS = "instep.epochs"
 
@@ -50,6 +52,9 @@ class Changed(NamedTuple):
 #: What a commit makes of the dataset's present state, given the first fragment id that is free.
 Change: TypeAlias = "Callable[[Any, int], Changed]"
 
+#: Given whose a dataset is, whose it will be. Raises `NotOurs` if it may not be that.
+Owned: TypeAlias = "Callable[[str], str]"
+
 #: One of the committers always wins, so this many losses in a row mean that something else is wrong.
 _TRIES = 200
 
@@ -70,6 +75,7 @@ class State:
     """
 
     dataset: str
+    owner: str
     reigns: Mapping[str, Reign]
     fragment: int
     deletions: int | None
@@ -80,7 +86,7 @@ class State:
         highest = max((each.fragment_id for each in dataset.get_fragments()), default=-1)
         fragment = max(highest + 1, int(stored.get(_FRAGMENT, 0)))
         deletions = int(stored[DELETIONS]) if DELETIONS in stored else None
-        return cls(stored.get(_DATASET, ""), _reigns(stored), fragment, deletions)
+        return cls(stored.get(_DATASET, ""), stored.get(OWNER, ""), _reigns(stored), fragment, deletions)
 
     def reign(self, scope: str) -> Reign:
         return self.reigns.get(scope, Reign(0, 0, 0))
@@ -109,6 +115,7 @@ class State:
     def metadata(self) -> dict[str, str]:
         return {
             _DATASET: self.dataset,
+            **({OWNER: self.owner} if self.owner else {}),
             _EPOCHS: json.dumps(self.reigns, separators=(",", ":")),
             _FRAGMENT: str(self.fragment),
             **({} if self.deletions is None else {DELETIONS: str(self.deletions)}),
@@ -142,14 +149,17 @@ def fence(
     *,
     scope: str = "",
     beside: Mapping[str, int] | None = None,
+    owned: Owned | None = None,
 ) -> int:
     """An empty commit that says the epoch and the fences of re-claimed slices; returns its version. `beside`: versions
-    of other datasets that belong to it.
+    of other datasets that belong to it. `owned`: says for whom, and raises `NotOurs` if it is another's.
     """
     properties = {_EPOCH: str(epoch), _MARKS: _encode_marks(marks), _BESIDE: json.dumps(beside or {})}
     for tried in range(_TRIES):
         head = place.open(physical)
         state = State.of(head)
+        if owned is not None:
+            state = replace(state, owner=owned(state.owner))
         _refuse_older_epoch(state, scope, epoch, physical)
         if marks:
             _refuse_older_fences(_notes(head, max(state.reign(scope).since - 1, 0)), marks)
@@ -161,6 +171,24 @@ def fence(
             continue
         return int(landed.version)
     raise Transient(f"{physical}: gave up fencing after {_TRIES} conflicts")
+
+
+def claim(place: Place, physical: str, owned: Owned) -> None:
+    """An empty commit that says for whom the dataset is from now on."""
+    for tried in range(_TRIES):
+        head = place.open(physical)
+        state = State.of(head)
+        claimed = replace(state, owner=owned(state.owner))
+        if claimed == state:
+            return
+        try:
+            with place.understood():
+                _land(head, fragments_of(head), claimed, {})
+        except Preempted:
+            time.sleep(_pause(tried))
+        else:
+            return
+    raise Transient(f"{physical}: gave up claiming after {_TRIES} conflicts")
 
 
 def commit(

@@ -20,6 +20,7 @@ from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.lance.target import LanceTarget
 from instep.targets.names import checked_name
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.tables import (
     INSTANCE,
     OWN,
@@ -46,12 +47,13 @@ _SPECS = "instep.tables"
 
 
 @dataclass(frozen=True)
-class LanceTableTarget:
+class LanceTableTarget(OwnedIndexes):
     """Tables as Lance datasets under `uri`; the options are those of `LanceTarget`."""
 
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     keep_seconds: float = 3600.0
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 
@@ -65,7 +67,18 @@ class LanceTableTarget:
     @cached_property
     def _datasets(self) -> LanceTarget:
         """What both kinds of targets do alike."""
-        return LanceTarget(self.uri, self.storage_options, self.keep_seconds)
+        return LanceTarget(self.uri, self.storage_options, self.keep_seconds, owner=self.owner)
+
+    @property
+    def shown(self) -> str:
+        return self._place.shown
+
+    def owner_of(self, name: str) -> str | None:
+        """The own table says it for all of an index."""
+        return self._datasets.owner_of(name)
+
+    def claim(self, name: str, *, of: str) -> None:
+        self._datasets.claim(name, of=of)
 
     def check(self) -> None:
         self._datasets.check()
@@ -73,9 +86,11 @@ class LanceTableTarget:
     def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
         specs = checked_specs(specs)
         checked_name(physical)
+        self.demand(physical)
         # The own one last: if it is there, all are.
         for spec in reversed(specs):
             self._create(physical, spec, specs)
+        self.demand(physical)
         if differing := self.drift(physical, specs):
             raise UserError(
                 f"index {physical!r} is there and differs: {differing[0]}",
@@ -84,7 +99,7 @@ class LanceTableTarget:
             )
 
     def _create(self, physical: str, spec: TableSpec, specs: Sequence[TableSpec]) -> None:
-        from instep.targets.lance.commits import DELETIONS
+        from instep.targets.lance.commits import DELETIONS, OWNER
 
         lance = lance_library()
         place, table = self._place, spec.table(physical)
@@ -94,7 +109,7 @@ class LanceTableTarget:
             raise UserError(f"{spec}: column {odd[0]!r}", hint="Lance takes no '.' and no '`' in names: rename it.")
         metadata = {"instep.dataset": uuid.uuid4().hex, DELETIONS: "0"}
         if spec.kind == OWN:
-            metadata[_SPECS] = encode_specs(specs)
+            metadata |= {_SPECS: encode_specs(specs), OWNER: self.owner.id}
         schema = _stored_schema(spec).with_metadata(metadata)
         try:
             # "create" is atomic: of two at once, one makes the first version and the other fails.
@@ -140,12 +155,14 @@ class LanceTableTarget:
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         from instep.targets.lance import commits
 
+        self.demand(physical)
         beside = {
             spec.kind: commits.fence(self._place, spec.table(physical), epoch, marks, scope=scope)
             for spec in self.specs(physical)
             if spec.kind != OWN
         }
-        return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside)
+        owned = self._datasets.taken(physical)
+        return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside, owned=owned)
 
     def writer(self, physical: str, base: int) -> TableWriter:
         from instep.targets.lance.writing import LanceTableWriter
@@ -206,6 +223,7 @@ class LanceTableTarget:
     def maintain(self, physical: str, *, full: bool = False) -> None:
         from instep.targets.lance import upkeep
 
+        self.demand(physical)
         for spec in self.specs(physical):
             upkeep.maintain_table(self._place, spec.table(physical), full=full, keep_seconds=self.keep_seconds)
 
@@ -217,7 +235,9 @@ class LanceTableTarget:
 
         if physical is not None:
             self._place.open(physical)
-        aliases.promote(self._place, alias, physical, epoch, scope=scope, superseded=superseded)
+            self.demand(physical)
+        owned = self._datasets.taken_alias(alias)
+        aliases.promote(self._place, alias, physical, epoch, owned, scope=scope, superseded=superseded)
 
     def served(self, alias: str) -> str | None:
         return self._datasets.served(alias)
@@ -306,6 +326,7 @@ class LanceTableTarget:
         from instep.targets.lance import commits
         from instep.targets.lance.deletions import deletion
 
+        self.demand(physical)
         for spec in reversed(self.specs(physical)):
             table = spec.table(physical)
             base = int(self._place.open(table).version)
@@ -321,7 +342,10 @@ class LanceTableTarget:
         return [
             physical
             for physical in self._place.datasets(f"{checked_name(alias)}__")
-            if alias_owns(alias, physical) and physical != served and self._written(physical) < old
+            if alias_owns(alias, physical)
+            and physical != served
+            and self.mine(physical)
+            and self._written(physical) < old
         ]
 
     def _written(self, physical: str) -> datetime:
@@ -331,10 +355,11 @@ class LanceTableTarget:
         return written.astimezone(UTC)
 
     def drop(self, physical: str) -> None:
+        self.demand(physical)
         if self.exists(physical):
             for spec in reversed(self.specs(physical)):
-                self._datasets.drop(spec.table(physical))
-        self._datasets.drop(physical)
+                self._datasets.remove(spec.table(physical))
+        self._datasets.remove(physical)
 
     def _open(self, physical: str, kind: str) -> tuple[Any, TableSpec]:
         spec = spec_of(self.specs(physical), kind)

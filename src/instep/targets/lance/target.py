@@ -18,6 +18,7 @@ from instep.errors import InstepError, UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.names import checked_name
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, not_ours
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _FREE_BYTES = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class LanceTarget:
+class LanceTarget(OwnedIndexes):
     """Indexes as Lance datasets under `uri`: a folder, or a URL that lance can reach (s3, gs, az).
 
     `storage_options` go to lance as they are. `keep_seconds` is how long old versions stay, for
@@ -38,6 +39,7 @@ class LanceTarget:
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     keep_seconds: float = 3600.0
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 
@@ -48,6 +50,59 @@ class LanceTarget:
     @cached_property
     def _place(self) -> Place:
         return place_of(self.uri, self.storage_options)
+
+    @property
+    def shown(self) -> str:
+        return self._place.shown
+
+    def owner_of(self, name: str) -> str | None:
+        from instep.targets.lance.commits import State
+
+        if (alias := aliases.owner(self._place, name)) is not None:
+            owner, serves = alias
+            return owner or (self.owner_of(serves) if serves else None)
+        if not self._place.has(name):
+            return None
+        dataset = self._place.open(name)
+        with self._place.understood():
+            return State.of(dataset).owner
+
+    def claim(self, name: str, *, of: str) -> None:
+        from instep.targets.lance import commits
+
+        def owned(found: str) -> str:
+            if found not in (of, self.owner.id):
+                raise not_ours(name, found, self.owner, where=self.shown)
+            return self.owner.id
+
+        if self._place.has(name):
+            commits.claim(self._place, name, owned)
+        else:
+            aliases.claim(self._place, name, lambda found, serves: owned(found or self._owner_of_index(serves)))
+
+    def _owner_of_index(self, physical: str | None) -> str:
+        return (self.owner_of(physical) if physical else None) or ""
+
+    def taken(self, physical: str) -> Callable[[str], str]:
+        """Whose an index will be when it is written now, given whose it is. Raises `NotOurs` if it may not be."""
+
+        def owned(found: str) -> str:
+            if not self.is_mine(physical, found):
+                raise not_ours(physical, found, self.owner, where=self.shown)
+            return self.owner.id
+
+        return owned
+
+    def taken_alias(self, alias: str) -> Callable[[str, str | None], str]:
+        """The same for an alias, given whose it says it is and what it serves."""
+
+        def owned(found: str, serves: str | None) -> str:
+            whose = found or (self.owner_of(serves) if serves else None)
+            if not self.is_mine(alias, whose):
+                raise not_ours(alias, whose or "", self.owner, where=self.shown)
+            return self.owner.id
+
+        return owned
 
     def check(self) -> None:
         probe = f".instep-check-{uuid.uuid4().hex}"
@@ -66,8 +121,11 @@ class LanceTarget:
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        from instep.targets.lance.commits import OWNER
+
         lance = lance_library()
-        place, schema = self._place, row_schema(dimensions).with_metadata({"instep.dataset": uuid.uuid4().hex})
+        metadata = {"instep.dataset": uuid.uuid4().hex, OWNER: self.owner.id}
+        place, schema = self._place, row_schema(dimensions).with_metadata(metadata)
         uri = place.dataset_uri(physical)
         if not place.has(physical):
             try:
@@ -81,6 +139,7 @@ class LanceTarget:
             from instep.targets.lance import upkeep
 
             upkeep.declare(place, physical)
+        self.demand(physical)
         width = place.open(physical).schema.field("vector").type.list_size
         if width != dimensions:
             raise UserError(f"index {physical!r} has {width} dimensions, not {dimensions}", where=place.shown)
@@ -91,7 +150,7 @@ class LanceTarget:
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         from instep.targets.lance import commits
 
-        return commits.fence(self._place, physical, epoch, marks)
+        return commits.fence(self._place, physical, epoch, marks, owned=self.taken(physical))
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.lance.staging import LanceChunkWriter
@@ -117,17 +176,20 @@ class LanceTarget:
     def maintain(self, physical: str, *, full: bool = False) -> None:
         from instep.targets.lance import upkeep
 
+        self.demand(physical)
         upkeep.maintain(self._place, physical, full=full, keep_seconds=self.keep_seconds)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
         from instep.targets.lance import upkeep
 
+        self.demand(physical)
         upkeep.refine(self._place, physical, begin)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         if physical is not None:
             self._place.open(physical)
-        aliases.promote(self._place, alias, physical, epoch)
+            self.demand(physical)
+        aliases.promote(self._place, alias, physical, epoch, self.taken_alias(alias))
 
     def served(self, alias: str) -> str | None:
         return aliases.served(self._place, alias)
@@ -152,7 +214,7 @@ class LanceTarget:
         old = datetime.now(UTC) - timedelta(seconds=idle_seconds)
         found = []
         for physical in self._place.datasets(f"{checked_name(alias)}__"):
-            if physical != served:
+            if physical != served and self.mine(physical):
                 dataset = self._place.open(physical)
                 with self._place.understood():
                     written = dataset.versions()[-1]["timestamp"]
@@ -161,8 +223,13 @@ class LanceTarget:
         return found
 
     def drop(self, physical: str) -> None:
+        self.demand(physical)
+        self.remove(physical)
+
+    def remove(self, dataset: str) -> None:
+        """One dataset, whosever it is."""
         lance = lance_library()
-        uri = self._place.dataset_uri(physical)
+        uri = self._place.dataset_uri(dataset)
         with self._place.understood():
             try:
                 lance.LanceDataset.drop(uri, dict(self._place.storage_options) or None, ignore_not_found=True)

@@ -1,0 +1,107 @@
+"""Whose an index is: several ledgers may keep theirs in one place, and none touches what another made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, cast, runtime_checkable
+
+from instep.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A ledger, as targets know it: by its id. `before` are physical indexes that it made before targets were told
+    whose they are: these name no owner, and are its own.
+    """
+
+    id: str = ""
+    before: frozenset[str] = frozenset()
+
+
+#: Who uses a target without a ledger. What it makes is nobody's.
+NOBODY = Owner()
+
+
+class NotOurs(UserError):
+    """An index or an alias belongs to another ledger: it is not written, dropped, nor pointed elsewhere."""
+
+
+@runtime_checkable
+class Ownable(Protocol):
+    """A target that tells whose its indexes and aliases are. An alias and a physical index never have the same name.
+
+    What is made, fenced or promoted is the `owner`'s from that moment on. Raise `NotOurs`, and change nothing, where the
+    index or alias is another ledger's: `create`, `fence`, `promote` (the alias, and what it is to serve), `maintain`,
+    `refine`, `drop`, `sweep` and `delete_scope`. `leftovers` names only what is the owner's. A commit needs no look: a
+    claim is followed by a fence, whose epoch is newer than all before it. Reading is free.
+    """
+
+    @property
+    def owner(self) -> Owner: ...
+
+    def owned_by(self, owner: Owner) -> Self:
+        """The same target, used for this ledger."""
+
+    def owner_of(self, name: str) -> str | None:
+        """Id of the ledger that has this physical index or this alias: empty for one that names none, None when there
+        is no such thing. An alias that names none is whose that is which it serves; if that is gone, there is none.
+        """
+
+    def mine(self, name: str) -> bool:
+        """Whether nobody else has it: it is the owner's, or not there."""
+
+    def claim(self, name: str, *, of: str) -> None:
+        """Make a physical index or an alias the owner's, in one step, if it still is `of`'s (empty: nobody's). Rows,
+        epochs and what is served stay as they are. Raises `NotOurs` if it is someone else's by now, `UserError` when
+        there is no such thing. Again it changes nothing.
+        """
+
+
+class OwnedIndexes(ABC):
+    """What all targets do alike about ownership. They are dataclasses with a field `owner`."""
+
+    owner: Owner
+
+    @property
+    @abstractmethod
+    def shown(self) -> str:
+        """The place, without secrets."""
+
+    @abstractmethod
+    def owner_of(self, name: str) -> str | None: ...
+
+    @abstractmethod
+    def served(self, alias: str) -> str | None: ...
+
+    def owned_by(self, owner: Owner) -> Self:
+        return cast("Self", replace(cast("Any", self), owner=owner))
+
+    def mine(self, name: str) -> bool:
+        return self.is_mine(name, self.owner_of(name))
+
+    def is_mine(self, name: str, found: str | None) -> bool:
+        """`found`: what `owner_of` says of it."""
+        if found is None or found == self.owner.id:
+            return True
+        before = self.owner.before
+        return not found and bool(before) and (name in before or self.served(name) in before)
+
+    def demand(self, name: str) -> None:
+        """Raises `NotOurs` for what is another ledger's."""
+        found = self.owner_of(name)
+        if not self.is_mine(name, found):
+            raise not_ours(name, found or "", self.owner, where=self.shown)
+
+
+def not_ours(name: str, found: str, owner: Owner, *, where: str) -> NotOurs:
+    entity = name.partition("__")[0]
+    whose = f"belongs to ledger {found[:8]}, not to this one ({owner.id[:8] or 'none'})"
+    if not found:
+        whose = "was made by another ledger, or by none"
+    return NotOurs(
+        f"{name!r} {whose}",
+        where=where,
+        hint=f"If its ledger is lost, or it is to move here: instep adopt {entity}. "
+        "Else give the entity another name, or its target another place.",
+    )

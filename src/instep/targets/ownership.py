@@ -31,8 +31,8 @@ class NotOurs(UserError):
 class Ownable(Protocol):
     """A target that tells whose its indexes and aliases are. An alias and a physical index never have the same name.
 
-    What is made, fenced or promoted is the `owner`'s from that moment on. Raise `NotOurs`, and change nothing, where the
-    index or alias is another ledger's: `create`, `fence`, `promote` (the alias, and what it is to serve), `maintain`,
+    What is made, fenced or promoted is the `owner`'s from then on. Raise `NotOurs`, and change nothing, where the index
+    or alias is another ledger's: `create`, `fence`, `promote` (the alias, and what it is to serve), `maintain`,
     `refine`, `drop`, `sweep` and `delete_scope`. `leftovers` names only what is the owner's. A commit needs no look: a
     claim is followed by a fence, whose epoch is newer than all before it. Reading is free.
     """

@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
+from instep.domain.settings import JobSettings
 from instep.errors import UserError
 from instep.handling import Handling
 from instep.jobs import Jobs
@@ -78,11 +80,13 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         full_refresh: bool = False,
         retry_failures: bool = False,
         allow_deletes: bool = False,
+        allow_empty: bool = False,
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityPlan]:
         """What a run would do, and why. Writes nothing."""
-        options = PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation))
+        name = checked_generation(generation)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
@@ -107,6 +111,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         full_refresh: bool = False,
         retry_failures: bool = False,
         allow_deletes: bool = False,
+        allow_empty: bool = False,
         engine: str | None = None,
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
@@ -117,27 +122,31 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         """Bring entities in step with their sources, those of higher priority first.
 
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
+        `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
         `metrics`: the address (`HOST:PORT`) at which what it counts is served meanwhile, for Prometheus.
         """
         from instep.service.run import run_entities
 
-        names, watch = list(entities or ()), progress or Silent()
+        names, watch, name = list(entities or ()), progress or Silent(), checked_generation(generation)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         served = counted(metrics, partial(watch.say, "metrics"))
         with closing(workshop), closing(workshop.ledger()) as ledger, served as counters:
             return run_entities(
                 workshop.setups(names),
                 workshop.context(ledger, watch, counters),
-                PlanOptions(full_refresh, retry_failures, allow_deletes, checked_generation(generation)),
+                options,
                 wait_seconds=wait,
                 expected=expected,
                 upstream=workshop.upstream(names),
             )
 
-    def promote(self, ref: str, generation: str, *, allow_deletes: bool = False, by: str = "") -> Promotion:
+    def promote(
+        self, ref: str, generation: str, *, allow_deletes: bool = False, allow_empty: bool = False, by: str = ""
+    ) -> Promotion:
         """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
-        is not good enough.
+        is not good enough. `allow_deletes`: however many rows less it has; `allow_empty`: none at all.
         """
         from instep.service.serving import promote
 
@@ -148,7 +157,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         (setup,) = workshop.setups([found.entity])
         with closing(workshop), closing(workshop.ledger()) as ledger:
             context = workshop.context(ledger, Silent())
-            return promote(setup, name or "", context, allow_deletes=allow_deletes, by=by)
+            return promote(setup, name or "", context, allow_deletes=allow_deletes, allow_empty=allow_empty, by=by)
 
     def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
         """State, size and freshness of each entity, in the promoted generation or another."""
@@ -278,13 +287,22 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         with closing(workshop.ledger()) as ledger:
             return taint(ledger, found, name, why=why, by=by)
 
-    def rebuild(self, ref: str, *, generation: str | None = None, by: str = "") -> Left:
-        """The next run builds it anew, though nothing is wrong with it."""
+    def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Left:
+        """The next run builds it anew, though nothing is wrong with it. `allow_empty`: it may become empty, because its
+        source is. That is said by a want, so that a worker builds it too.
+        """
         from instep.service.instances import rebuild
+        from instep.service.wants import make_want
 
-        found = self._ref(ref)
-        with closing(Workshop(self.project).ledger()) as ledger:
-            return rebuild(ledger, found, generation_of(ledger, found, checked_generation(generation)), by=by)
+        found, workshop = self._ref(ref), Workshop(self.project)
+        with closing(workshop.ledger()) as ledger:
+            name = generation_of(ledger, found, checked_generation(generation))
+            left = rebuild(ledger, found, name, by=by)
+            if not allow_empty:
+                return left
+            settings = JobSettings(allow_empty=True)
+            make_want(ledger, workshop.ids.new(), [found], generation=name, by=by, settings=settings)
+            return replace(left, wanted=True)
 
     def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Left]:
         """The time of these partitions is over; by default of those that are past their time to live."""

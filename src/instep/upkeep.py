@@ -79,6 +79,7 @@ class Upkeep:
         buckets: int,
         *,
         allow_deletes: bool = False,
+        allow_empty: bool = False,
         engine: str | None = None,
         wait: float = WAIT_SECONDS,
         generation: str | None = None,
@@ -90,7 +91,7 @@ class Upkeep:
         if not 1 <= buckets <= MAX_BUCKETS:
             raise UserError(f"{buckets} buckets are out of range", hint=f"Allowed: 1 to {MAX_BUCKETS}.")
         name = checked_generation(generation)
-        options = PlanOptions(allow_deletes=allow_deletes, generation=name, reroute=True)
+        options = PlanOptions(allow_deletes=allow_deletes, generation=name, reroute=True, allow_empty=allow_empty)
         workshop = Workshop(self.project, spark=self._spark, engine=engine)
         with closing(workshop), closing(workshop.ledger()) as ledger:
             setups = [replace(setup, buckets=buckets) for setup in workshop.documents([entity])]

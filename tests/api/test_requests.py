@@ -46,6 +46,22 @@ def test_a_request_is_a_want_that_a_worker_makes_a_job_of(client: httpx.Client, 
     assert client.get("/api/wants").json()["items"] == []
 
 
+def test_what_was_indexed_becomes_empty_only_if_the_request_says_so(
+    client: httpx.Client, instep: Instep, folder: Path
+) -> None:
+    write(folder, 3)
+    instep.run()
+    for each in (folder / "docs").iterdir():
+        each.unlink()
+    ask(client, recreateIndex=True)
+    work(instep)
+    assert instep.status()[0].documents == 3
+    ask(client, recreateIndex=True, allowEmpty=True)
+    work(instep)
+    assert newest(client)["configuration"]["settings"] == {"Document@global": {"allow_empty": True}}
+    assert instep.status()[0].documents == 0
+
+
 def test_its_batch_size_is_the_rows_of_a_slice(client: httpx.Client, instep: Instep, folder: Path) -> None:
     """All of these documents are one slice of each bucket otherwise."""
     (folder / "instep.yaml").write_text((folder / "instep.yaml").read_text() + "    buckets: 1\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -144,6 +144,13 @@ class Quiet(Simulation):
         assert self.target.served(REF.entity) == (checkpoint.physical if checkpoint else None)
         assert checkpoint is None or checkpoint.physical in self.target.indexes
         return checkpoint.instance if checkpoint else None
+
+    @property
+    def standing(self) -> Mapping[str, Any]:
+        """What was said last of how it stands."""
+        (found,) = self._status.under("status")
+        assert found.value is not None
+        return found.value
 
     def wanted(self, id: str) -> Want:
         found = self.ledger.want(id)

@@ -60,6 +60,10 @@ RetryFailuresOption = Annotated[
 AllowDeletesOption = Annotated[
     bool, typer.Option("--allow-deletes", help="Delete however many are gone from the source.", show_default=False)
 ]
+AllowEmptyOption = Annotated[
+    bool,
+    typer.Option("--allow-empty", help="What was indexed may become empty, because its source is.", show_default=False),
+]
 MetricsOption = Annotated[
     str | None,
     typer.Option(

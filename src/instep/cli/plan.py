@@ -11,6 +11,7 @@ import typer
 from instep.cli.exits import ExitCode
 from instep.cli.options import (
     AllowDeletesOption,
+    AllowEmptyOption,
     EntitiesArgument,
     FullRefreshOption,
     GenerationOption,
@@ -35,6 +36,7 @@ def plan(
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
+    allow_empty: AllowEmptyOption = False,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -59,6 +61,7 @@ def plan(
             full_refresh=full_refresh,
             retry_failures=retry_failures,
             allow_deletes=allow_deletes,
+            allow_empty=allow_empty,
             generation=generation,
             progress=progress,
         )
@@ -70,6 +73,7 @@ def plan(
             full_refresh=full_refresh,
             retry_failures=retry_failures,
             allow_deletes=allow_deletes,
+            allow_empty=allow_empty,
             generation=generation,
         )
     out.result([each.as_dict(explain=explain) for each in plans], lambda: _show(out, plans, explain=explain))

@@ -27,6 +27,7 @@ class SavedPlan:
     full_refresh: bool
     retry_failures: bool
     allow_deletes: bool
+    allow_empty: bool
     generation: str | None
 
     @property
@@ -42,6 +43,7 @@ def write_plan(
     full_refresh: bool,
     retry_failures: bool,
     allow_deletes: bool,
+    allow_empty: bool,
     generation: str | None,
 ) -> None:
     value: dict[str, Any] = {
@@ -52,6 +54,7 @@ def write_plan(
             "full_refresh": full_refresh,
             "retry_failures": retry_failures,
             "allow_deletes": allow_deletes,
+            "allow_empty": allow_empty,
             "generation": generation,
         },
         "plans": [each.as_dict(explain=True) for each in plans],
@@ -80,6 +83,7 @@ def read_plan(file: Path) -> SavedPlan:
             full_refresh=bool(options["full_refresh"]),
             retry_failures=bool(options["retry_failures"]),
             allow_deletes=bool(options["allow_deletes"]),
+            allow_empty=bool(options.get("allow_empty", False)),
             generation=options.get("generation"),
         )
     except (KeyError, TypeError):

@@ -22,6 +22,9 @@ def promote(
     allow_deletes: Annotated[
         bool, typer.Option("--allow-deletes", help="However many rows are gone from it.", show_default=False)
     ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Though nothing is in it.", show_default=False)
+    ] = False,
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,7 +42,7 @@ def promote(
     """
     from instep.app import load
 
-    done = load(project).promote(ref, generation, allow_deletes=allow_deletes, by=user_text())
+    done = load(project).promote(ref, generation, allow_deletes=allow_deletes, allow_empty=allow_empty, by=user_text())
     out = Output(as_json=as_json)
 
     def show() -> None:

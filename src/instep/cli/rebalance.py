@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from instep.cli.options import AllowDeletesOption, GenerationOption, JsonOption, ProjectOption, QuietOption
+from instep.cli.options import (
+    AllowDeletesOption,
+    AllowEmptyOption,
+    GenerationOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+)
 from instep.cli.output import Output
 from instep.cli.run import finish
 from instep.cli.signals import terminate_like_ctrl_c
@@ -16,6 +23,7 @@ def rebalance(
     entity: Annotated[str, typer.Argument(metavar="ENTITY", help="An entity of documents, by its name.")],
     buckets: Annotated[int, typer.Option("--buckets", metavar="N", help="How many there are to be, 1 to 1024.")],
     allow_deletes: AllowDeletesOption = False,
+    allow_empty: AllowEmptyOption = False,
     generation: GenerationOption = None,
     project: ProjectOption = None,
     as_json: JsonOption = False,
@@ -38,7 +46,12 @@ def rebalance(
     opened = load(project)
     with terminate_like_ctrl_c(), out.progress() as progress:
         results = opened.rebalance(
-            entity, buckets, allow_deletes=allow_deletes, generation=generation, progress=progress
+            entity,
+            buckets,
+            allow_deletes=allow_deletes,
+            allow_empty=allow_empty,
+            generation=generation,
+            progress=progress,
         )
     if any(opened.declared_buckets(each.plan.ref.entity) != buckets for each in results):
         out.note(f"write `buckets: {buckets}` into instep.yaml: until then, runs of {entity} are refused")

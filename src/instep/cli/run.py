@@ -11,6 +11,7 @@ import typer
 from instep.cli.exits import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
+    AllowEmptyOption,
     EveryOption,
     FullRefreshOption,
     GenerationOption,
@@ -42,6 +43,7 @@ def run(
     full_refresh: FullRefreshOption = False,
     retry_failures: RetryFailuresOption = False,
     allow_deletes: AllowDeletesOption = False,
+    allow_empty: AllowEmptyOption = False,
     wait: Annotated[
         float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
     ] = 600.0,
@@ -74,12 +76,13 @@ def run(
         if (
             full_refresh
             or retry_failures
+            or allow_empty
             or generation is not None
             or any(each.endswith(".json") for each in what or ())
         ):
             raise UserError(
-                "--watch follows what changes from now on, and takes no plan, generation, --full-refresh or "
-                "--retry-failures",
+                "--watch follows what changes from now on, and takes no plan, generation, --full-refresh, "
+                "--retry-failures or --allow-empty",
                 hint="Run once with these, then watch.",
             )
         progress = watching(as_json=as_json, quiet=quiet)
@@ -89,7 +92,7 @@ def run(
         return
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
-    if saved and (full_refresh or retry_failures or allow_deletes or generation is not None):
+    if saved and (full_refresh or retry_failures or allow_deletes or allow_empty or generation is not None):
         raise UserError("a saved plan brings its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
     with terminate_like_ctrl_c(), out.progress() as progress:
@@ -98,6 +101,7 @@ def run(
             full_refresh=saved.full_refresh if saved else full_refresh,
             retry_failures=saved.retry_failures if saved else retry_failures,
             allow_deletes=saved.allow_deletes if saved else allow_deletes,
+            allow_empty=saved.allow_empty if saved else allow_empty,
             engine=engine,
             wait=wait,
             generation=saved.generation if saved else generation,

@@ -13,8 +13,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from instep.domain.amounts import amount
+
 #: At least this share of the documents has to go in, unless the project says otherwise.
 NEEDED = 0.95
+
+#: Why a build of which nothing is left is not served in place of something.
+EMPTY = "the rebuild is empty; what was served stays. If its source is rightly empty: --allow-empty"
+
+
+def nothing_written(units: int, read: int, written: int, what: str) -> str | None:
+    """Why a first build is not served: it wrote nothing though there was something. `units` were planned, 0 if nobody
+    counted them; `read` are those that came, what was deleted since aside. None if it may be served.
+    """
+    if written or not (units or read):
+        return None
+    if not read:
+        return f"none of {amount(units, what)} that were counted came when they were read, so nothing is served"
+    return (
+        f"nothing was written of {amount(read, what)}, so nothing is served. If there is rightly nothing in them: "
+        "--allow-empty"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ MOST_REQUESTS = 100
 class JobSettings(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """What is None is as the project says. `slice_rows`: rows of a slice. `payload_bytes`, `requests`: of one bulk
     request, and how many of one task may be in flight, at a target that takes such. `retry_failures`: what has failed
-    is tried again, changed or not.
+    is tried again, changed or not. `allow_empty`: what was indexed may become empty, because its source is.
     """
 
     slice_rows: Annotated[int, Meta(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX)] | None = None
     payload_bytes: Annotated[int, Meta(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD)] | None = None
     requests: Annotated[int, Meta(ge=1, le=MOST_REQUESTS)] | None = None
     retry_failures: bool = False
+    allow_empty: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Only what is said."""
@@ -50,7 +51,13 @@ def together(settings: Iterable[JobSettings | None]) -> JobSettings:
         first("payload_bytes"),
         first("requests"),
         any(each.retry_failures for each in found),
+        any(each.allow_empty for each in found),
     )
+
+
+def allows_empty(configuration: Mapping[str, Any], ref: str) -> bool:
+    """Whether a person has said of a job that what it builds of this partition may be empty."""
+    return bool(configuration.get("allow_empty")) or settings_in(configuration, ref).allow_empty
 
 
 def settings_in(configuration: Mapping[str, Any], ref: str) -> JobSettings:

@@ -149,7 +149,7 @@ def plan_entity(
         unfinished=unfinished,
         fingerprint=setup.fingerprint,
         digest=_digest(setup, generation, checkpoint, found),
-        settings=settings() if found.slices and found.kind is not Kind.RESUME else NO_SETTINGS,
+        settings=NO_SETTINGS if found.kind in (Kind.NOTHING, Kind.RESUME) else settings(),
     )
 
 
@@ -194,7 +194,7 @@ def _asked(ref: PartitionRef, generation: str, current: Instance | None, options
     """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since. A job
     that waits for it is nobody: each run of what is made from it would build it again, in vain.
     """
-    if options.full_refresh or options.retry_failures:
+    if options.full_refresh or options.retry_failures or options.allow_empty:
         return True
     now = ledger.now()
     wants = waiting_wants(ledger, ref, generation)

@@ -30,6 +30,7 @@ class PlanOptions:
     """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard. `generation`: the one to
     bring up to date; None for that which is promoted. `watermark`: up to when (ms); None for now. `repair`: only make
     the target hold what is recorded. `reroute`: build a new instance where the number of buckets has changed.
+    `allow_empty`: what was indexed may become empty, because its source is.
     """
 
     full_refresh: bool = False
@@ -39,6 +40,7 @@ class PlanOptions:
     watermark: int | None = None
     repair: bool = False
     reroute: bool = False
+    allow_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class Question:
     settings: Callable[[], JobSettings]
     listing: Callable[[int], None] | None
     indexes: Callable[[str], set[str]]
+
+    def allows_empty(self) -> bool:
+        """Whether a person has said that an empty source is right, by an option or by a want."""
+        return self.options.allow_empty or self.settings().allow_empty
 
 
 class Planned(NamedTuple):

@@ -49,10 +49,16 @@ class Promotion:
 
 
 def promote(
-    setup: EntitySetup, generation: str, context: Context, *, allow_deletes: bool = False, by: str = ""
+    setup: EntitySetup,
+    generation: str,
+    context: Context,
+    *,
+    allow_deletes: bool = False,
+    allow_empty: bool = False,
+    by: str = "",
 ) -> Promotion:
     """Have those who ask for no generation read this one from now on: the alias moves, and then the ledger records it.
-    `allow_deletes`: however many rows are gone from it.
+    `allow_deletes`: however many rows are gone from it. `allow_empty`: all of them, if its source is empty.
 
     Raises `UserError` when nothing is built of it, or what is built is not good enough; `Busy` while a job works on the
     partition. Again it changes nothing; after a crash in between it does the rest.
@@ -61,7 +67,8 @@ def promote(
     checkpoint = built(ledger, setup.ref, generation)
     before = ledger.promoted(setup.ref) or ""
     if before != generation or setup.target.served(setup.alias) != checkpoint.physical:
-        checkpoint = _Promotion(setup, generation, context, by).run(allow_deletes=allow_deletes)
+        promotion = _Promotion(setup, generation, context, by)
+        checkpoint = promotion.run(allow_deletes=allow_deletes, allow_empty=allow_empty)
     return Promotion(setup.ref, generation, before, checkpoint.instance, checkpoint.physical)
 
 
@@ -93,7 +100,7 @@ class _Promotion:
         self._context = context
         self._by = by
 
-    def run(self, *, moved: bool = False, allow_deletes: bool = False) -> Checkpoint:
+    def run(self, *, moved: bool = False, allow_deletes: bool = False, allow_empty: bool = False) -> Checkpoint:
         """`moved`: only end what was verified before, if that is still served."""
         target, alias = self._setup.target, self._setup.alias
         with self._leased() as (lease, worker):
@@ -101,7 +108,7 @@ class _Promotion:
             if moved and target.served(alias) != checkpoint.physical:
                 return checkpoint
             if not moved:
-                self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes)
+                self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes, allow_empty=allow_empty)
             worker.keeper.require(self._setup.ref)
             # Also what is moved: its process may have died when that was decided, and readers did not see it yet.
             target.promote(alias, checkpoint.physical, lease.epoch)
@@ -139,7 +146,7 @@ class _Promotion:
         finally:
             worker.end()
 
-    def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool) -> None:
+    def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
         """Raises `UserError` when what is built may not be served in place of what is."""
         setup, ledger = self._setup, self._context.ledger
         promoted = ledger.promoted(setup.ref)
@@ -150,7 +157,9 @@ class _Promotion:
         if instance is not None and instance.state is InstanceState.TAINTED:
             problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
         elif served is not None:
-            problem = setup.not_better(ledger, checkpoint, served, epoch=epoch, allow_deletes=allow_deletes)
+            problem = setup.not_better(
+                ledger, checkpoint, served, epoch=epoch, allow_deletes=allow_deletes, allow_empty=allow_empty
+            )
         if problem:
             name = generation_text(setup.ref, self._generation)
             raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(setup.ref, self._generation))

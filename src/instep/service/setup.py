@@ -173,10 +173,18 @@ class EntitySetup(ABC):
 
     @abstractmethod
     def not_better(
-        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+        self,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        served: Checkpoint,
+        *,
+        epoch: int,
+        allow_deletes: bool,
+        allow_empty: bool,
     ) -> str | None:
         """Why what is built of one generation must not be served in place of what is served of another, or None.
-        `epoch` is that of the partition's lease. `allow_deletes`: however many rows less it has.
+        `epoch` is that of the partition's lease. `allow_deletes`: however many rows less it has;
+        `allow_empty`: none at all.
         """
 
     @abstractmethod

@@ -38,6 +38,9 @@ class JobRequest(Body):
     recreateIndex: Annotated[  # noqa: N815 - the seed's name
         bool, Field(description="Build anew, beside what is served, and serve that when it is whole.")
     ] = False
+    allowEmpty: Annotated[  # noqa: N815 - as the others are named
+        bool, Field(description="What was indexed may become empty, because its source is.")
+    ] = False
     batchSize: Annotated[  # noqa: N815 - the seed's name
         Annotated[int, Field(ge=LEAST_SLICE_ROWS, le=SLICE_ROWS_MAX), WHOLE] | None,
         Field(description="Rows of a slice of this job."),

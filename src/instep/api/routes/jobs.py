@@ -35,7 +35,9 @@ def list_jobs(instep: Ours, state: States = None, after: After = None, limit: Li
 @router.post("", status_code=202, responses=responses(404, 409))
 def ask_for_job(instep: Ours, worker: Own, request: JobRequest) -> Asked:
     """Ask for entities as they are now in their sources. A worker makes and does the job."""
-    settings = JobSettings(request.batchSize, request.payLoadSize, request.maxConcurrentRequests)
+    settings = JobSettings(
+        request.batchSize, request.payLoadSize, request.maxConcurrentRequests, allow_empty=request.allowEmpty
+    )
     found = instep.ask(request.entities, rebuild=request.recreateIndex, settings=settings, by=BY)
     return asked(instep, found, None if request.useDistributedIndexing else worker, threads=request.consumerThreads)
 

@@ -28,8 +28,9 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
     kind, why = question.kind, list(question.why)
     found = setup.source.list(question.listing)
     base, failed = _base(setup, question), ledger.failed_versions(setup.ref, question.generation)
-    # A rebuild starts from nothing: what failed under the old transform may pass under the new.
-    retry = options.retry_failures or kind is Kind.REBUILD or bool(failed and question.settings().retry_failures)
+    # A build starts from nothing: what failed under the old transform may pass under the new.
+    anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
+    retry = options.retry_failures or anew or bool(failed and question.settings().retry_failures)
     if base and not failed and not found.deleted and same(found.documents, ledger.versions(base)):
         changes = unchanged(len(found.documents))
     else:
@@ -48,7 +49,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]
     held_back = None
-    if kind is Kind.REBUILD and checkpoint and not question.asked():
+    if (kind is Kind.FIRST_BUILD or (kind is Kind.REBUILD and checkpoint)) and not question.asked():
         held_back = _would_fail_again(setup, checkpoint, question.current, found, ledger)
         if held_back:
             kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
@@ -96,10 +97,11 @@ def counts_of(changes: Difference) -> dict[str, int]:
 
 
 def _would_fail_again(
-    setup: DocumentSetup, checkpoint: Checkpoint, current: Instance | None, found: Listing, ledger: Ledger
+    setup: DocumentSetup, checkpoint: Checkpoint | None, current: Instance | None, found: Listing, ledger: Ledger
 ) -> str | None:
-    """Why a new build would be refused as the last one was, made in the same way, if all documents fail again that
-    have failed at this version; None if it may go well, or nothing is known of it.
+    """Why a build would be refused as the last one was, made in the same way, if all documents fail again that
+    have failed at this version; None if it may go well, or nothing is known of it. `checkpoint` is of what is served,
+    if something is.
     """
     if current is None or current.state is not InstanceState.MISSING or current.reason is not Reason.FAILURE:
         return None
@@ -108,14 +110,15 @@ def _would_fail_again(
         return None
     listed = {each.uri: each.version for each in found.documents}
     if not listed:
-        return "the source is empty, and what is served stays"
+        return "the source is empty, and what is served stays" if checkpoint else None
     failures = ledger.failed_versions(setup.ref, current.generation)
     failing = {uri for uri, version in listed.items() if failures.get(uri) == version}
-    if not failing:
-        return None
+    if checkpoint is None:
+        known = f"all of {amount(len(listed), 'document')} failed; they are not tried again before they change"
+        return f"{known} (see `instep failures`)" if len(failing) == len(listed) else None
     served = {uri: version for uri, (_, version) in ledger.versions(checkpoint.instance).items()}
     verdict = judged(served, listed, failing, setup.needed)
-    if verdict.enough:
+    if not failing or verdict.enough:
         return None
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 

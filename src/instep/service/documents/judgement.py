@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
-from instep.domain.replacement import Judged, judged
+from instep.domain.replacement import EMPTY, Judged, judged, nothing_written
+from instep.domain.settings import allows_empty
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.documents import sampling
 
 if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
 
-_EMPTY: Final = "the rebuild is empty; what was served stays"
+_ALL_FAILED = "every document failed; what was served stays"
 
 
 def as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> bool:
@@ -29,14 +30,16 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     unlike = sampling.not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
     if unlike or not part.fresh:
         return unlike
-    checkpoint = ledger.checkpoint(part.ref, part.generation)
-    if checkpoint is None:
-        return None
-    if stored == 0:
-        return _EMPTY
+    checkpoint, status = ledger.checkpoint(part.ref, part.generation), job.part(part.ref)
+    empty = allows_empty(job.configuration, str(part.ref))
     if state is JobState.FAILED:
-        return "every document failed; what was served stays"
-    verdict = _judged(setup, part, checkpoint, ledger, job.part(part.ref))
+        return "every document failed, so nothing is served" if checkpoint is None else _ALL_FAILED
+    if checkpoint is None:
+        counts = status.counts
+        return None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
+    if stored == 0 and _holds_something(ledger, checkpoint):
+        return None if empty and not status.counts.failed else EMPTY
+    verdict = _judged(setup, part, checkpoint, ledger, status)
     return None if verdict.enough else f"{verdict}; what was served stays"
 
 
@@ -49,7 +52,7 @@ def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger:
 
 
 def not_better(
-    setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, epoch: int
+    setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, epoch: int, *, empty: bool
 ) -> str | None:
     """See `EntitySetup.not_better`."""
     recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
@@ -57,10 +60,15 @@ def not_better(
         return _changed(stored, recorded)
     if unlike := sampling.not_as_recorded(setup, ledger, checkpoint.instance, checkpoint.physical, epoch):
         return unlike
-    if stored == 0:
-        return _EMPTY
+    if stored == 0 and not empty and _holds_something(ledger, served):
+        return EMPTY
     verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)
     return None if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:
+    _, rows, _ = ledger.totals(served.instance)
+    return rows > 0
 
 
 def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:

@@ -71,9 +71,16 @@ class DocumentSetup(EntitySetup):
         return judgement.problem(self, part, ledger, job, state)
 
     def not_better(
-        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+        self,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        served: Checkpoint,
+        *,
+        epoch: int,
+        allow_deletes: bool,
+        allow_empty: bool,
     ) -> str | None:
-        return judgement.not_better(self, ledger, checkpoint, served, epoch)
+        return judgement.not_better(self, ledger, checkpoint, served, epoch, empty=allow_empty)
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.domain.jobs import Job, JobPart, SliceState
-from instep.domain.replacement import NEEDED, Judged
+from instep.domain.replacement import EMPTY, NEEDED, Judged, nothing_written
+from instep.domain.settings import allows_empty
 from instep.ledger.port import Checkpoint, Ledger
 
 if TYPE_CHECKING:
@@ -18,8 +19,12 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
     failed = status.slices.get(SliceState.FAILED, 0) + status.slices.get(SliceState.CANCELLED, 0)
     if failed:
         return f"{failed:,} of its slices are not done, so it is not further than it was"
-    if not part.fresh:
-        return None
+    return _built(setup, part, ledger, job) if part.fresh else None
+
+
+def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+    """Of all rows, before it replaces anything."""
+    status = job.part(part.ref)
     counts = status.counts
     if counts.read and counts.failed == counts.read:
         return "every row failed; see `instep failures`"
@@ -27,14 +32,17 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
     verdict = Judged(counts.read - counts.deleted, counts.failed, "rows", setup.needed)
     if checkpoint and not verdict.enough:
         return f"{verdict}; what was served stays"
-    allowed = bool(job.configuration.get("allow_deletes"))
+    allowed, empty = bool(job.configuration.get("allow_deletes")), allows_empty(job.configuration, str(part.ref))
+    nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
+    if checkpoint is None and nothing and not empty:
+        return nothing
     if setup.in_place:
-        return _in_place(setup, part, counts.written, checkpoint, allowed=allowed)
-    return _staged(setup, part, counts.written, checkpoint, allowed=allowed)
+        return _in_place(setup, part, counts.written, checkpoint, allowed=allowed, empty=empty)
+    return _staged(setup, part, counts.written, checkpoint, allowed=allowed, empty=empty)
 
 
 def _staged(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool, empty: bool
 ) -> str | None:
     """What is in the target against what was written, and against what is served."""
     stored = setup.target.rows(part.physical)
@@ -42,11 +50,11 @@ def _staged(
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
     if stored < NEEDED * written:
         return _few_keys(written, stored)
-    return _lost(setup, _served(setup, checkpoint), stored, allowed=allowed) if checkpoint else None
+    return _lost(setup, _served(setup, checkpoint), stored, allowed=allowed, empty=empty) if checkpoint else None
 
 
 def _in_place(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool, empty: bool
 ) -> str | None:
     """What the build wrote against what it would sweep, before it does. Whoever finishes it after a crash finds nothing
     that speaks against it any more.
@@ -67,7 +75,7 @@ def _in_place(
     if checkpoint.physical != part.physical:
         stands = setup.target.exists(checkpoint.physical)
         served = sum(setup.target.tables.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
-    return _lost(setup, served, mine, allowed=allowed)
+    return _lost(setup, served, mine, allowed=allowed, empty=empty)
 
 
 def _few_keys(written: int, stored: int) -> str:
@@ -78,10 +86,10 @@ def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
     return setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
 
 
-def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool) -> str | None:
+def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool, empty: bool) -> str | None:
     lost = served - stored
     if served and not stored:
-        return "the rebuild is empty; what was served stays"
+        return None if empty else EMPTY
     if allowed or lost < setup.guard.floor or lost <= setup.guard.share * served:
         return None
     return (
@@ -90,6 +98,9 @@ def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool) -> str 
     )
 
 
-def not_better(setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool) -> str | None:
+def not_better(
+    setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool, empty: bool
+) -> str | None:
     """See `EntitySetup.not_better`."""
-    return _lost(setup, _served(setup, served), setup.target.rows(checkpoint.physical), allowed=allowed)
+    stored = setup.target.rows(checkpoint.physical)
+    return _lost(setup, _served(setup, served), stored, allowed=allowed, empty=empty)

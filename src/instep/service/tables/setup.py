@@ -167,9 +167,16 @@ class TableSetup(EntitySetup):
             self.target.tables.sweep(part.physical, part.instance, epoch=part.epoch, prefix=path, scope=path)
 
     def not_better(
-        self, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, *, epoch: int, allow_deletes: bool
+        self,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        served: Checkpoint,
+        *,
+        epoch: int,
+        allow_deletes: bool,
+        allow_empty: bool,
     ) -> str | None:
-        return judgement.not_better(self, checkpoint, served, allowed=allow_deletes)
+        return judgement.not_better(self, checkpoint, served, allowed=allow_deletes, empty=allow_empty)
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(None, None, 0)

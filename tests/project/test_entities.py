@@ -135,13 +135,12 @@ def test_an_entity_with_several_targets_becomes_one_for_each() -> None:
         (["a", "c"], "no such target"),
         (["a", "a"], "is named twice"),
         (["a", "t"], "documents need a target of the type lance"),
-        (["a", "same"], "is in the same place as another"),
         (["a", "not-plain"], "its name must be letters, digits, underscores"),
     ],
 )
 def test_targets_that_cannot_be_several(targets: list[str], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        several(targets, a=LANCE, same=LANCE, t=CLICKHOUSE, **{"not-plain": POSTGRES})
+        several(targets, a=LANCE, t=CLICKHOUSE, **{"not-plain": POSTGRES})
 
 
 def test_target_and_targets_are_not_both_there() -> None:

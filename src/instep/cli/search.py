@@ -40,6 +40,8 @@ def search(
 ) -> None:
     """Search what is indexed, best first, with the matching words marked.
 
+    Several entities are fused by rank: the best of each come first.
+
     \b
     Examples:
       instep search "how do I configure it"

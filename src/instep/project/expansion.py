@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from instep.domain.refs import entity_in, is_entity_name
 from instep.project.documents import DocumentEntity
 from instep.project.fields import problem
-from instep.project.targets import PostgresTarget
 
 if TYPE_CHECKING:
     from instep.project.entities import Entity
-    from instep.project.targets import Target
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -31,9 +29,9 @@ def named_targets(name: str, entity: Entity) -> Iterator[tuple[Path, str]]:
         yield (name, "target"), entity.target
 
 
-def expanded(entities: Mapping[str, Entity], targets: Mapping[str, Target]) -> dict[str, Entity]:
+def expanded(entities: Mapping[str, Entity]) -> dict[str, Entity]:
     """Each with one target. Who depends on one that has several depends on all of them."""
-    names = {name: _names(name, entity, targets) for name, entity in entities.items()}
+    names = {name: _names(name, entity) for name, entity in entities.items()}
     found: dict[str, Entity] = {}
     for name, entity in entities.items():
         above = tuple(each for dependency in entity.depends_on for each in names[dependency])
@@ -43,24 +41,16 @@ def expanded(entities: Mapping[str, Entity], targets: Mapping[str, Target]) -> d
     return found
 
 
-def _names(name: str, entity: Entity, targets: Mapping[str, Target]) -> Sequence[str]:
+def _names(name: str, entity: Entity) -> Sequence[str]:
     if not isinstance(entity, DocumentEntity) or entity.targets is None:
         return (name,)
     found: list[str] = []
     for index, target in enumerate(entity.targets):
         path = (name, "targets", index)
-        before = entity.targets[:index]
-        if target in before:
+        if target in entity.targets[:index]:
             raise problem("twice", "is named twice", path=path)
-        if _place(targets[target]) in [_place(targets[each]) for each in before]:
-            raise problem("target", "is in the same place as another of these targets", path=path)
         found.append(entity_in(name, target))
         if not is_entity_name(found[-1]):
             message = "is one of several: its name must be letters, digits, underscores, at most 100 with the entity's"
             raise problem("target", message, path=path)
     return found
-
-
-def _place(target: Target) -> tuple[str, ...]:
-    """Where each entity has one alias."""
-    return target.type, target.uri, target.schema_ if isinstance(target, PostgresTarget) else ""

@@ -34,6 +34,7 @@ from instep.project.entities import (
 from instep.project.expansion import expanded
 from instep.project.fields import Namespaces, Real, Text, problem
 from instep.project.handlers import Handler
+from instep.project.places import check_places
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.spark import Spark
@@ -143,14 +144,15 @@ class Project(Model):
             return value  # They have errors of their own, or are missed below.
         fitted = {name: with_target(name, entity, targets) for name, entity in value.items()}
         check_processes(fitted, targets, info.data.get("engine"))
-        return expanded(fitted, targets)
+        return expanded(fitted)
 
     @model_validator(mode="after")
-    def _something_to_do(self) -> Self:
+    def _something_to_do_in_places_apart(self) -> Self:
         if not self.entities and not self.queues:
             raise problem("required", "is missing: declare what is indexed, or `queues`", path=("entities",))
         if self.entities and not self.targets:
             raise problem("required", "is missing: entities need one", path=("targets",))
+        check_places(self.targets, {name: self.resolved_target(name) for name in self.targets})
         return self
 
     @property

@@ -91,8 +91,10 @@ def _problems(detail: ErrorDetails, document: Document) -> Iterator[Problem]:
     if kind.startswith("union_tag"):
         path = (*path, str(context.get("discriminator", "type")).strip("'"))
     message = _WORDS[kind].format(**context) if kind in _WORDS else _own_words(detail, document, path)
+    if "beside" in context:
+        message += f" (line {_line_of(document, context['beside'])})"
     allowed = _allowed(context)
-    found = _found(document, path)
+    found = None if "beside" in context else _found(document, path)
     if found is not None:
         message += f"; found {found}"
     if allowed:

@@ -14,6 +14,7 @@ from instep.service.generations import generation_of, physical_of
 from instep.service.progress import Progress
 from instep.service.snippets import Snippet, snippet
 from instep.targets.port import Hit, SearchMode
+from instep.targets.ranking import alternating
 
 MAX_LIMIT = 1000
 #: The part of a fingerprint that says how text becomes vectors.
@@ -41,27 +42,26 @@ def search(
     generation: str | None = None,
     progress: Progress,
 ) -> list[Found]:
-    """Best first, over all given entities, in the generation asked for or the promoted one. Entities that are not
-    built yet are left out; if none is built, a `UserError` says so.
+    """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
+    by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
     """
     if not query.strip():
         raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
     if not 1 <= limit <= MAX_LIMIT:
         raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
-    hits: list[Hit] = []
-    built = False
+    answers: list[list[Hit]] = []
     for setup in setups:
         physical = physical_of(setup, ledger, generation)
         if physical is None:
             continue
-        built = True
         possible = _possible(setup, ledger, generation, mode, progress)
         vector = None if possible == "text" else _embed(setup, query)
-        hits += setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
-    if not built:
+        answers.append(
+            setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
+        )
+    if not answers:
         raise _nothing_built([setup.ref for setup in setups], ledger, generation)
-    hits.sort(key=lambda hit: -hit.score)
-    return [Found(hit, snippet(hit.text, query)) for hit in hits[:limit]]
+    return [Found(hit, snippet(hit.text, query)) for hit in alternating(answers)[:limit]]
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:

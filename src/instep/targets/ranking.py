@@ -61,6 +61,21 @@ def fused(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
     for hits in lists:
         for rank, hit in enumerate(hits, start=1):
             before = found.get(hit.chunk_id)
-            score = (before.score if before else 0.0) + 1.0 / (_RRF_K + rank)
+            score = (before.score if before else 0.0) + _rank_score(rank)
             found[hit.chunk_id] = replace(hit, score=score)
     return ranked(found.values())
+
+
+def alternating(answers: Sequence[Sequence[Hit]]) -> list[Hit]:
+    """Answers of different indexes as one, by reciprocal rank: their scores say nothing about each other (BM25 of two
+    corpora, cosines, sums of ranks). The best of each come first, in the order of the indexes; what is found in two
+    indexes is two hits. A single answer keeps its scores.
+    """
+    if len(answers) == 1:
+        return list(answers[0])
+    found = [replace(hit, score=_rank_score(rank)) for hits in answers for rank, hit in enumerate(hits, start=1)]
+    return sorted(found, key=lambda hit: -hit.score)
+
+
+def _rank_score(rank: int) -> float:
+    return 1.0 / (_RRF_K + rank)

@@ -61,7 +61,8 @@ class Connection:
     def shown(self) -> str:
         """The address without secrets."""
         address = urlsplit(self.url)
-        return f"{address.scheme}://{address.hostname or ''}:{address.port or 9200}"
+        port = address.port or (443 if address.scheme == "https" else 9200)
+        return f"{address.scheme}://{address.hostname or ''}:{port}"
 
     def ask(
         self, method: str, path: str, body: Any = None, *, params: Mapping[str, Any] | None = None

@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from instep.domain.columns import FLOAT64, INT64, STRING, Column
 from instep.errors import InstepError, UserError
 from instep.targets.tables import OWN, TableChange, TableSpec, TableTarget
+from tests.contracts.streamed import as_streamed
 from tests.contracts.table_merging import MergingContract
 from tests.contracts.table_rows import (
     EDGES,
@@ -151,6 +153,19 @@ class TableTargetContract(MergingContract, TableWritersContract, TableScopesCont
                     assert target.read("Odd__1", where=where, columns=names).to_pylist() == [row], name
         assert target.row("Odd__1", ["nobody", 1]) is None
         assert target.read("Odd__1", where={"string": "' OR 1=1 --"}).num_rows == 0
+
+    def test_rows_may_come_as_a_stream_brings_them(self, target: TableTarget) -> None:
+        """Spark's and ClickHouse's do: what a library wants of a value of sixteen bytes is not theirs to know."""
+        target.create("Odd__1", [ODD])
+        base = target.fence("Odd__1", 1)
+        rows = as_streamed(batch(ODD, self.odd_rows))
+        part = target.writer("Odd__1", base).stage(iter([TableChange(OWN, rows)]))
+        target.commit("Odd__1", base=base, epoch=1, attempt="1", staged=[part], marks=[])
+        found = target.read("Odd__1", columns=["select", "decimal"]).to_pylist()
+        key = itemgetter("select")
+        assert sorted(found, key=key) == sorted(
+            ({name: row[name] for name in ("select", "decimal")} for row in self.odd_rows), key=key
+        )
 
     #: What of the rows in the next test the target cannot hold, by row.
     unfit_rows: ClassVar[Mapping[int, tuple[str, str]]] = {}

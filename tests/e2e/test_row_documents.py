@@ -89,6 +89,22 @@ def test_rows_of_a_database_are_followed_by_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_rows_with_times_in_nanoseconds_are_alike_here_and_on_spark(tmp_path: Path) -> None:
+    """As pandas writes them: a run that is large enough for Spark reads what a small one does."""
+    desk = Desk(tmp_path / "desk", "parquet", unit="ns")
+    desk.declare()
+    desk.fill(20)
+    assert desk.run(engine="inline").counts.written == 20
+    desk.spark = session()
+    assert desk.run(engine="spark").plan.kind is Kind.NOTHING
+    desk.change(3, body="Another text.")
+    desk.save()
+    assert desk.run(engine="spark").counts.written == 1
+    assert desk.wrong() == ""
+    assert desk.run(engine="inline").plan.kind is Kind.NOTHING
+
+
+@pytest.mark.spark
 def test_spark_joins_changes_with_one_scan_and_moves_no_row(tmp_path: Path) -> None:
     spark = session()
     desk = Desk(tmp_path / "desk", "parquet", spark=spark, entity="transform: shouting:shout")

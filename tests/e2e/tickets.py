@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import lance
 import pyarrow as pa
@@ -53,7 +53,7 @@ class Ticket:
 @dataclass
 class Desk:
     """`kind` is where the tickets are kept: `parquet`, `clickhouse` or `postgres`. With `version` their time tells that
-    they have changed, else their content does.
+    they have changed, else their content does. `unit` is that of this time in Parquet.
     """
 
     root: Path
@@ -61,6 +61,7 @@ class Desk:
     version: bool = True
     entity: str = ""
     spark: SparkSession | None = None
+    unit: Literal["us", "ns"] = "us"
     tickets: list[Ticket] = field(default_factory=list)
     #: Of those that fail what is indexed of them stays.
     kept: dict[int, Ticket] = field(default_factory=dict)
@@ -115,6 +116,8 @@ entities:
             (self.root / "chdb").mkdir(parents=True, exist_ok=True)
             clickhouse_tables.made(str(self.root / "chdb"), rows, table=self._table, order="id")
         else:
+            at = rows["at"].cast(pa.timestamp(self.unit, "UTC"))
+            rows = rows.set_column(rows.schema.get_field_index("at"), "at", at)
             (self.root / "tickets").mkdir(parents=True, exist_ok=True)
             half = rows.num_rows // 2
             for name, part in (("one", rows[:half]), ("two", rows[half:])):

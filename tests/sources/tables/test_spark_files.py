@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -120,19 +120,28 @@ def test_columns_by_footers_are_those_of_spark(tmp_path: Path) -> None:
             "text": pa.array(["x"], pa.large_string()),
             "word": pa.array(["x"]).dictionary_encode(),
             "half": pa.array([1.5], pa.float32()),
+            "byte": pa.array([2**8 - 1], pa.uint8()),
+            "short": pa.array([2**16 - 1], pa.uint16()),
+            "long": pa.array([2**64 - 1], pa.uint64()),
+            "fixed": pa.array([b"ab"], pa.binary(2)),
+            "nothing": pa.nulls(1),
         }
     )
-    source = written(tmp_path / "t", table.drop_columns(["word", "unsigned"]))
+    source = written(tmp_path / "t", table)
     known = source.columns(no_spark)
     # With an option, Spark is asked.
     asked = SparkTable("parquet", source.path, options={"pathGlobFilter": "*.parquet"})
     assert asked.columns(session) == known
     assert [str(each.type) for each in known] == [
-        *("int32", "timestamp", "timestamp", "string", "string", "string", "float32"),
+        *("int32", "int64", "timestamp", "timestamp", "string", "string", "string", "string", "float32"),
+        *("int32", "int32", "decimal(20,0)", "bytes", "int32"),
     ]
-    more = written(tmp_path / "more", table)
-    assert [str(each.type) for each in more.columns(session)][1] == "int64"
-    row = rows_of(more, RowColumns(("text",)))[0]
+    (row,) = rows_of(source, RowColumns(("text",)))
+    assert (row["byte"], row["short"], row["long"], row["fixed"]) == (2**8 - 1, 2**16 - 1, 2**64 - 1, b"ab")
+    more = written(tmp_path / "more", table.drop_columns(["nested", "list"]), table.select(["text"]))
+    assert (max(rows_of(more, RowColumns(("text",))), key=lambda row: row["byte"] or 0)) == {
+        name: value for name, value in row.items() if name not in ("nested", "list")
+    }
     assert (row["unsigned"], row["nested"], row["list"]) == (2**32 - 1, '{"a":[1,null]}', '["x"]')
 
 
@@ -154,6 +163,63 @@ def test_a_time_without_a_zone_is_one_in_utc(tmp_path: Path, zone: str) -> None:
         session().conf.set("spark.sql.session.timeZone", "UTC")
     assert source.changed(no_spark, rows, GLOBAL, moment - 1)
     assert not source.changed(no_spark, rows, GLOBAL, moment)
+
+
+def test_times_in_nanoseconds_are_read_as_pandas_writes_them(tmp_path: Path) -> None:
+    """Spark would refuse them. What is below a microsecond is cut off."""
+    counts = [-1, 1_711_852_200_000_001_999, None]
+    columns = {
+        "id": [1, 2, 3],
+        "at": pa.array(counts, pa.timestamp("ns", "UTC")),
+        "wall": pa.array(counts, pa.timestamp("ns")),
+        "list": [["x"], [], None],
+    }
+    moments = [datetime(1970, 1, 1, tzinfo=UTC), datetime(2024, 3, 31, 2, 30, 0, 1, UTC), None]
+    source = written(tmp_path / "t", pa.table(columns), pa.table({"id": [9]}))
+    assert [str(each) for each in source.columns(session)] == [
+        *("id int64", "at timestamp", "wall timestamp", "list string"),
+    ]
+    session().conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    try:
+        found = sorted(rows_of(source), key=itemgetter("id"))
+        by_sql = SparkTable("parquet", source.path, sql="SELECT id, typeof(wall) AS kind FROM source WHERE id = 1")
+        assert [row["kind"] for row in rows_of(by_sql)] == ["timestamp_ntz"]
+    finally:
+        session().conf.set("spark.sql.session.timeZone", "UTC")
+    for name in ("at", "wall"):
+        assert [row[name] for row in found] == [*moments, None]
+    assert [row["list"] for row in found] == ['["x"]', "[]", None, None]
+
+    alone = written(tmp_path / "alone", pa.table(columns))
+    rows, moment = RowColumns(("id",), watermark="at"), 1_711_852_200_000_001
+    assert alone.columns(no_spark) == alone.columns(session)
+    assert alone.changed(no_spark, rows, GLOBAL, moment - 1)
+    assert [row["id"] for row in rows_of(alone, rows, Selection(window=Window(moment - 1, moment)))] == [2]
+    assert rows_of(alone, rows, Selection(window=Window(moment, moment + 1))) == []
+    histogram = alone.histogram(no_spark, rows, Selection(), ("wall",), bins=4)
+    assert [each.key for each in histogram.bins] == [key_of(each) for each in moments if each]
+    assert alone.extremes(session, rows, Selection(), "at") == tuple(key_of(each) for each in moments if each)
+    parted = tmp_path / "parted" / "day=1"
+    parted.mkdir(parents=True)
+    pq.write_table(pa.table(columns), parted / "0.parquet")
+    (row,) = (each for each in rows_of(SparkTable("parquet", (str(parted.parent),))) if each["id"] == 2)
+    assert (row["wall"], row["day"]) == (moments[1], 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        (pa.list_(pa.timestamp("ns")), "no nanoseconds"),
+        (pa.float16(), "no type for that column"),
+        (pa.time64("us"), "no type for that column"),
+        (pa.decimal256(50, 2), "no type for that column"),
+    ],
+)
+def test_a_type_that_spark_has_not_is_one_sentence(tmp_path: Path, kind: pa.DataType, hint: str) -> None:
+    source = written(tmp_path / "t", pa.table({"id": [1], "odd": pa.array([None], kind)}))
+    with pytest.raises(UserError, match="it cannot be read") as raised:
+        rows_of(source)
+    assert hint in (raised.value.hint or "")
 
 
 # -- what is not read ---------------------------------------------------------------------------------

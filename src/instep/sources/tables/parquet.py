@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
+from instep.arrow_types import arrow_type
 from instep.domain.columns import (
     BOOL,
     BYTES,
@@ -20,11 +21,11 @@ from instep.domain.columns import (
     FLOAT64,
     INT32,
     INT64,
+    MAX_PRECISION,
     STRING,
     TIMESTAMP,
     Column,
     ColumnType,
-    TypeName,
     decimal_type,
     widens,
 )
@@ -33,6 +34,9 @@ from instep.domain.rows import RowColumns
 from instep.domain.windows import Window
 from instep.sources.tables.folders import Folder, Listed
 from instep.sources.tables.spark_types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 #: Footers are read in so many threads: it is waiting, mostly.
 _THREADS = 16
@@ -50,16 +54,18 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
     pa.binary(): BYTES,
     pa.large_binary(): BYTES,
     pa.date32(): DATE,
+    pa.uint8(): INT32,
+    pa.uint16(): INT32,
+    pa.uint32(): INT64,
+    pa.uint64(): decimal_type(20, 0),
+    # Nothing but nulls, kept as numbers.
+    pa.null(): INT32,
 }
-#: What Spark calls them, where it has another name.
-_SPARK: Mapping[TypeName, str] = {
-    TypeName.BOOL: "boolean",
-    TypeName.INT32: "int",
-    TypeName.INT64: "bigint",
-    TypeName.FLOAT32: "float",
-    TypeName.FLOAT64: "double",
-    TypeName.BYTES: "binary",
-}
+#: A count of nanoseconds since 1970 as a time in microseconds, with a zone and without.
+_MOMENT = "timestamp_micros({0} DIV 1000)"
+_WALL = (
+    "TIMESTAMP_NTZ '1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, CAST({0} DIV 1000 AS DECIMAL(20, 0)) / 1000000)"
+)
 _MICROSECONDS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 
 
@@ -99,40 +105,92 @@ def columns_of(footer: FileMetaData) -> tuple[Column, ...] | None:
     return columns if len(columns) == len(found) == len({name.lower() for name, _ in found}) else None
 
 
-def _type(kind: pa.DataType) -> ColumnType | None:
-    if pa.types.is_timestamp(kind) and kind.unit in ("ms", "us"):
+def _type(kind: Any) -> ColumnType | None:
+    if pa.types.is_timestamp(kind):
         return TIMESTAMP
-    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision:
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= MAX_PRECISION:
         return decimal_type(kind.precision, kind.scale)
+    if pa.types.is_dictionary(kind):
+        return _type(kind.value_type)
     if pa.types.is_nested(kind):
         return STRING
+    if pa.types.is_fixed_size_binary(kind):
+        return BYTES
     return _TYPES.get(kind)
 
 
-def merged(footers: Sequence[FileMetaData]) -> str | None:
-    """The columns of all files, each in the widest type that it has, in Spark's words; None when only Spark can say.
+def merged(footers: Sequence[FileMetaData]) -> StructType | None:
+    """The columns of all files, each in the widest type that it has, as Spark is to read them; None when only Spark can
+    say.
 
-    (Spark itself takes the columns of one file for those of all, or refuses to merge `int` and `bigint`.)
+    (Spark itself takes the columns of one file for those of all, refuses to merge `int` and `bigint`, and reads no
+    times in nanoseconds.)
     """
-    found: dict[str, tuple[ColumnType, bool]] = {}
+    found: dict[str, tuple[ColumnType, pa.DataType]] = {}
     for footer in footers:
         columns = columns_of(footer)
         if columns is None:
             return None
         for column, stored in zip(columns, footer.schema.to_arrow_schema(), strict=True):
-            here = (column.type, pa.types.is_timestamp(stored.type) and stored.type.tz is None)
+            here = (column.type, stored.type)
             there = found.setdefault(column.name, here)
-            if pa.types.is_nested(stored.type) or there[1] != here[1]:
+            if _apart(there[1], here[1]):
                 return None
             if widens(there[0], here[0]):
                 found[column.name] = here
             elif there[0] != here[0] and not widens(here[0], there[0]):
                 return None
-    return ", ".join(f"{quoted(name)} {_in_spark(*kind)}" for name, kind in found.items())
+    kinds = [stored for _, stored in found.values()]
+    structures = [each for each in kinds if pa.types.is_nested(each)]
+    if structures and (any(map(_has_nanoseconds, structures)) or not any(map(_counts_nanoseconds, kinds))):
+        return None
+    return _in_spark(found)
 
 
-def _in_spark(kind: ColumnType, wall: bool) -> str:
-    return "TIMESTAMP_NTZ" if wall else _SPARK.get(kind.name, str(kind))
+def in_nanoseconds(footers: Sequence[FileMetaData]) -> dict[str, str]:
+    """Of columns with times in nanoseconds, which `merged` has as numbers: expressions of these times in microseconds.
+    What is below a microsecond is cut off, as Arrow does.
+    """
+    found = {}
+    for footer in footers:
+        for each in footer.schema.to_arrow_schema() if columns_of(footer) is not None else ():
+            if _counts_nanoseconds(each.type):
+                found[each.name] = (_WALL if each.type.tz is None else _MOMENT).format(quoted(each.name))
+    return found
+
+
+def _counts_nanoseconds(kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _has_nanoseconds(kind: Any) -> bool:
+    """Whether something in it counts them, however deep."""
+    return _counts_nanoseconds(kind) or any(_has_nanoseconds(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _apart(there: Any, here: Any) -> bool:
+    """Whether one column of Spark cannot be both: structures that differ, or times that are not of one kind."""
+    if pa.types.is_nested(there) or pa.types.is_nested(here):
+        return not there.equals(here)
+    if pa.types.is_timestamp(there) and pa.types.is_timestamp(here):
+        return (there.tz is None, there.unit == "ns") != (here.tz is None, here.unit == "ns")
+    return False
+
+
+def _in_spark(columns: Mapping[str, tuple[ColumnType, Any]]) -> StructType | None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    fields = []
+    for name, (kind, stored) in columns.items():
+        own = pa.types.is_nested(stored) or pa.types.is_timestamp(stored)
+        try:
+            of_spark = from_arrow_type(stored if own else arrow_type(kind), prefer_timestamp_ntz=True)
+        except PySparkException:  # A structure with something in it that only Spark has a type for.
+            return None
+        fields.append(StructField(name, LongType() if _counts_nanoseconds(stored) else of_spark))
+    return StructType(fields)
 
 
 def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor: int) -> bool | None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
 from instep.arrow_types import arrow_type
-from instep.domain.columns import BOOL, BYTES, DATE, INT64, STRING, TIMESTAMP, ColumnType, decimal_type
+from instep.domain.columns import BOOL, BYTES, DATE, INT64, MAX_PRECISION, STRING, TIMESTAMP, ColumnType, decimal_type
 from instep.domain.keys import Key, KeyValue
 from instep.domain.row_documents import DocumentColumns
 from instep.errors import Transient, UserError
@@ -194,7 +194,7 @@ def _kind(stored: pa.DataType) -> ColumnType | None:  # noqa: PLR0911 - one retu
         return BYTES
     if pa.types.is_timestamp(stored):
         return TIMESTAMP
-    if pa.types.is_decimal(stored) and 0 <= stored.scale <= stored.precision:
+    if pa.types.is_decimal(stored) and 0 <= stored.scale <= stored.precision <= MAX_PRECISION:
         return decimal_type(stored.precision, stored.scale)
     return {pa.bool_(): BOOL, pa.date32(): DATE}.get(stored)
 

@@ -41,8 +41,8 @@ def keys(table: pa.Table) -> list[Key]:
 
 def _values(column: pa.ChunkedArray[Any]) -> Sequence[object]:
     if pa.types.is_timestamp(column.type):
-        # Without a zone it is one in UTC; with one, only what is shown changes.
-        column = column.cast(pa.timestamp("us", "UTC"))
+        # Without a zone it is one in UTC; with one, only what is shown changes. Nanoseconds are cut off.
+        column = column.cast(pa.timestamp("us", "UTC"), safe=False)
     return column.to_pylist()
 
 

@@ -201,8 +201,13 @@ class SparkTable:
             # To a catalog that is a database: see `spark_jdbc`.
             read = reader.option("pushDownPredicate", "false").table(self.table)
         else:
-            reader = self._of_all_files(reader.format(self.format))
+            reader, times = self._of_all_files(reader.format(self.format))
             read = reader.load(list(paths)) if paths else reader.load()
+            if times:
+                names = [each.name for each in read.schema.fields]
+                read = read.selectExpr(
+                    *(f"{times[name]} AS {quoted(name)}" if name in times else quoted(name) for name in names)
+                )
         return read if self.sql is None else over_source(session, self.sql, read)
 
     def _finished(self, read: DataFrame) -> DataFrame:
@@ -287,20 +292,23 @@ class SparkTable:
         found = parquet_keys.sample(files, rows, selection, columns, max(bins * KEYS_PER_BIN, FEWEST_KEYS))
         return Histogram(found.rows, binned(found.keys, found.with_key, bins)) if found else None
 
-    def _of_all_files(self, reader: DataFrameReader) -> DataFrameReader:
-        """When Parquet files have different columns, those of one of them would be taken for all."""
+    def _of_all_files(self, reader: DataFrameReader) -> tuple[DataFrameReader, Mapping[str, str]]:
+        """When Parquet files have different columns, those of one of them would be taken for all. Beside it:
+        expressions of times that Spark reads as numbers.
+        """
         if any(each.lower() == "mergeschema" for each in self.options):
-            return reader
+            return reader, {}
         found = self._parquet()
         if found is None or not found[1]:
-            return reader
+            return reader, {}
         places, footers = found
-        same = parquet.alike(footers)
+        same, times = parquet.alike(footers), parquet.in_nanoseconds(footers)
         # Told what there is, Spark has no job of its own to find that out.
-        schema = parquet.merged(footers) if not same or all(each.plain for each in places) else None
+        wanted = times or not same or all(each.plain for each in places)
+        schema = parquet.merged(footers) if wanted else None
         if schema is not None:
-            return reader.schema(schema)
-        return reader if same else reader.option("mergeSchema", "true")
+            return reader.schema(schema), times
+        return reader if same else reader.option("mergeSchema", "true"), {}
 
 
 def _keyed(columns: Sequence[str]) -> str:

@@ -28,6 +28,13 @@ _BY_FORMAT = {
     "iceberg": "iceberg-spark-runtime, in the version for this Spark",
     "avro": "spark-avro, in the version of this Spark",
 }
+_NO_SUCH_TYPE = {
+    "TIMESTAMP(NANOS": "Spark reads no nanoseconds here: write microseconds, as with coerce_timestamps='us' in pandas.",
+    **dict.fromkeys(
+        ("PARQUET_TYPE_ILLEGAL", "PARQUET_TYPE_NOT", "UNSUPPORTED_TIME_TYPE", "DECIMAL_PRECISION_EXCEEDS"),
+        "Spark has no type for that column: write it as another one, such as text, or leave it out.",
+    ),
+}
 
 
 @contextmanager
@@ -65,7 +72,8 @@ def as_told(error: Exception, where: str, options: Mapping[str, str]) -> UserErr
         return UserError(f"Spark has no {name or 'class for it'}", where=where, hint=f"{_JARS}{_artifact(name)}.")
     if "NoSuchMethodError" in text or "IncompatibleClassChangeError" in text or "NoClassDefFoundError" in text:
         return UserError(f"its jar does not fit this Spark: {first}", where=where, hint=f"{_JARS} that does.")
-    return UserError(f"it cannot be read: {first}", where=where)
+    hint = next((said for name, said in _NO_SUCH_TYPE.items() if name in text), None)
+    return UserError(f"it cannot be read: {first}", where=where, hint=hint)
 
 
 def _artifact(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from instep.targets.lance.alignment import aligned
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.place import Place, lance_library
@@ -137,7 +138,7 @@ class FragmentOutput:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="instep-lance-writer", daemon=True)
             self._thread.start()
-        self._put(rows)
+        self._put(aligned(rows))
 
     def _put(self, item: pa.RecordBatch | None) -> None:
         assert self._thread is not None

@@ -28,6 +28,11 @@ class ServerFixtures:
     claims_alone: ClassVar[bool]
     #: How a session is told to wait for a lock as briefly as possible.
     be_impatient: ClassVar[str]
+    #: How texts are compared, and which type a long one has.
+    collation: ClassVar[str]
+    long_text: ClassVar[str]
+    #: How the database says in which schema its tables are.
+    schema: ClassVar[str]
 
     @pytest.fixture
     def database(self) -> LedgerDatabase:

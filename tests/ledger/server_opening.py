@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, Text, TypeDecorator, inspect, text
 
 from instep.domain.server_address import server_address
 from instep.errors import InstepError, UserError
@@ -17,7 +18,7 @@ from instep.ledger.open import open_ledger
 from instep.ledger.schema import upgrade, version_of
 from instep.ledger.server import server_at
 from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.tables import HEAD
+from instep.ledger.tables import HEAD, metadata
 from instep.system import SystemClock
 from tests.contracts.ledger import (
     START,
@@ -109,6 +110,7 @@ class ServerOpening(ServerFixtures):
         make_old_ledger(engine)
         open_ledger(database.server.url(address.database), clock=VirtualClock()).close()
         check_migrated(SqlLedger(engine, server.dialect(VirtualClock(START + 40))))
+        self._check_texts(engine)
         engine.dispose()
 
     def test_an_empty_ledger_of_the_first_schema_comes_over(
@@ -174,3 +176,21 @@ class ServerOpening(ServerFixtures):
         finally:
             database.server.execute("DROP USER guest")
         assert "may not do this" in said
+
+    def _check_texts(self, engine: Engine) -> None:
+        """All are compared by their bytes, and tables refer to each other as before."""
+        columns = text(
+            "SELECT table_name, column_name, data_type, collation_name FROM information_schema.columns "
+            f"WHERE table_schema = {self.schema} AND collation_name IS NOT NULL"
+        )
+        with engine.connect() as connection:
+            found = {(row[0], row[1]): (row[2], row[3]) for row in connection.execute(columns)}
+        inspector = inspect(engine)
+        for table in metadata.sorted_tables:
+            for column in table.c:
+                if isinstance(column.type, TypeDecorator):
+                    kind, collation = found[table.name, column.name]
+                    assert collation == self.collation, str(column)
+                    assert (kind == self.long_text) is isinstance(column.type.impl_instance, Text), str(column)
+            there = {each["name"] for each in inspector.get_foreign_keys(table.name)}
+            assert len(there) == len(table.foreign_key_constraints), table.name

@@ -59,6 +59,9 @@ class TestMariadbServer(ServerLedger):
     make_guest = ("CREATE USER guest IDENTIFIED BY 'guest-s3cret'",)
     claims_alone = False
     be_impatient = "SET SESSION innodb_lock_wait_timeout = 0"
+    collation = "utf8mb4_nopad_bin"
+    long_text = "longtext"
+    schema = "DATABASE()"
 
     @pytest.fixture
     def database(self, mariadb: LedgerDatabase) -> LedgerDatabase:
@@ -84,6 +87,22 @@ class TestMariadbServer(ServerLedger):
             ledger = open_ledger(database.server.url(name), clock=VirtualClock())
             assert ledger.failures() == []
             ledger.close()
+
+    def test_an_upgrade_that_was_interrupted_among_its_texts_is_taken_up(
+        self, database: LedgerDatabase, fresh: Callable[[], str]
+    ) -> None:
+        name = fresh()
+        engine = server_at(server_address(database.server.url(name))).engine(read_only=False)
+        make_old_ledger(engine)
+        upgrade(engine, "0008")
+        for statement in (
+            "ALTER TABLE slices DROP FOREIGN KEY slices_job_id_fk",
+            "ALTER TABLE workers CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin",
+        ):
+            database.server.execute(statement, database=name)
+        open_ledger(database.server.url(name), clock=VirtualClock()).close()
+        self._check_texts(engine)
+        engine.dispose()
 
     def test_an_upgrade_that_was_interrupted_is_said_so(
         self, database: LedgerDatabase, fresh: Callable[[], str]
@@ -154,6 +173,7 @@ if PROGRAM in os.environ:
 
     class TestMysqlServer(TestMariadbServer):
         be_impatient = "SET SESSION innodb_lock_wait_timeout = 1"
+        collation = "utf8mb4_0900_bin"
 
         @pytest.fixture
         def database(self, mysql: LedgerDatabase) -> LedgerDatabase:

@@ -8,8 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, inspect
 
+from instep.domain.server_address import server_address
+from instep.errors import UserError
+from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
 from instep.ledger.postgres import Postgres
 from instep.ledger.server import server_at
@@ -48,6 +51,9 @@ class TestPostgresServer(ServerLedger):
     make_guest = ("CREATE ROLE guest LOGIN PASSWORD 'guest-s3cret'",)
     claims_alone = True
     be_impatient = "SET LOCAL lock_timeout = '10ms'"
+    collation = "C"
+    long_text = "text"
+    schema = "current_schema()"
 
     @pytest.fixture
     def database(self, postgres: LedgerDatabase) -> LedgerDatabase:
@@ -79,6 +85,29 @@ class TestPostgresServer(ServerLedger):
                 connection.exec_driver_sql("DEALLOCATE claim")
                 connection.exec_driver_sql("RESET plan_cache_mode")
                 connection.commit()
+
+    @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+    def test_a_database_that_does_not_hold_every_text_is_refused(
+        self, database: LedgerDatabase, fresh: Callable[[], str], encoding: str
+    ) -> None:
+        name = fresh()
+        database.server.execute(f"DROP DATABASE {name}")
+        database.server.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+        for read_only in (False, True):
+            with pytest.raises(UserError, match=f"encoding {encoding}, which does not hold every text"):
+                open_ledger(database.server.url(name), clock=VirtualClock(), read_only=read_only)
+        engine = server_at(server_address(database.server.url(name))).engine(read_only=False)
+        assert inspect(engine).get_table_names() == []
+        engine.dispose()
+
+    def test_what_the_environment_says_of_encodings_changes_nothing(
+        self, database: LedgerDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+        ledger = open_ledger(database.url, clock=VirtualClock())
+        ledger.register_worker("日本語 🎉", kind="run", host="here", pid=1)
+        assert [each.id for each in ledger.workers()] == ["日本語 🎉"]
+        ledger.close()
 
     def test_a_large_job_is_in_the_statistics_as_soon_as_it_is_planned(
         self, database: LedgerDatabase, watched: tuple[SqlLedger, Engine]

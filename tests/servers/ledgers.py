@@ -26,7 +26,7 @@ class _Kept:
         self._engine = server.engine(read_only=False)
         self._engine.dispose = self._stay  # type: ignore[method-assign]  # what a ledger that is closed calls
         self.dialect = server.dialect
-        self.demand_version = server.demand_version
+        self.demand_suitable = server.demand_suitable
         self.lock = server.lock
         self.clear_torn_schema = server.clear_torn_schema
 

@@ -13,6 +13,7 @@ import pytest
 
 from instep.domain.identity import document_id
 from instep.domain.manifest import Action, ManifestEntry, SourceDocument, difference
+from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.feed import FeedSource, feed_source
 from instep.sources.files import FilesSource
@@ -246,3 +247,14 @@ def test_documents_that_no_line_is_of_are_left_alone(tmp_path: Path) -> None:
     assert found.gone == 0
     assert isinstance(listing.documents[0], SourceDocument)
     assert found.changes[0].locator == listing.documents[0].locator
+
+
+def test_a_version_may_be_any_text_and_is_one_that_ledgers_keep(tmp_path: Path) -> None:
+    said = ["v" * 255, "v" * 256, "v" * 257, "nul\0", "nul\0 ", "nul"]
+    put(tmp_path / "a.jsonl", *({"id": str(at), "version": each, "text": "t"} for at, each in enumerate(said)))
+    source = feed(tmp_path)
+    versions = [each.version for each in source.list().documents]
+    assert versions == list(map(storable_version, said))
+    assert len(set(versions)) == len(said)
+    assert max(map(len, versions)) <= 255
+    texts(source)

@@ -12,6 +12,8 @@ from enum import StrEnum
 from math import floor
 from typing import Final
 
+from instep.domain.storable import storable
+
 #: How many keys are leased, acknowledged or failed by one call.
 MAX_BATCH: Final = 50_000
 
@@ -157,7 +159,7 @@ def _taken(hold: Hold, terms: Terms) -> Hold:
 def _spent(hold: Hold, error: str, now: int) -> Hold:
     attempts = hold.attempts + 1
     due = None if attempts % ATTEMPTS == 0 else now + pause(attempts)
-    return Hold(hold.fence, None, due, attempts, now, error[:MAX_ERROR])
+    return Hold(hold.fence, None, due, attempts, now, storable(error[:MAX_ERROR]))
 
 
 def _refusal(hold: Hold | None, fence: int) -> Refusal:

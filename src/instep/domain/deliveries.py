@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from instep.domain.refs import is_entity_name
+from instep.domain.storable import storable
 from instep.errors import Conflict, Fenced
 
 MAX_REASON: Final = 2_000
@@ -161,7 +162,7 @@ def bury(slot: Slot, fence: int, watermark: int, reason: str, now: int) -> Slot:
 
 def refuse(slot: Slot, reason: str, now: int) -> Slot:
     """Something came that is no request: a dead letter that asks for nothing, unless there is another one."""
-    return slot if slot.buried is not None else replace(slot, buried=Buried(0, 0, reason[:MAX_REASON], now))
+    return slot if slot.buried is not None else replace(slot, buried=Buried(0, 0, storable(reason[:MAX_REASON]), now))
 
 
 def requeue(slot: Slot, now: int, trace: str = "") -> Slot:
@@ -190,7 +191,7 @@ def drop(slot: Slot) -> Slot:
 def _bury(slot: Slot, reason: str, now: int) -> Slot:
     """What waits comes next, as if nothing had been before it."""
     assert slot.working is not None
-    letter = Buried(slot.working, slot.attempts, reason[:MAX_REASON], now)
+    letter = Buried(slot.working, slot.attempts, storable(reason[:MAX_REASON]), now)
     return replace(slot, working=None, attempts=0, last=False, due=now, buried=letter)
 
 

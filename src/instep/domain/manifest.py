@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
 from instep.domain.packing import pack, unpack
+from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
 
 
 class SourceDocument(NamedTuple):
@@ -36,6 +37,14 @@ class ManifestEntry(NamedTuple):
     chunks: int
     bucket: int
     digest: int | None = None
+
+    def storable(self) -> ManifestEntry:
+        return self._replace(
+            document_id=storable_key(self.document_id, LONGEST_ID),
+            uri=storable(self.uri),
+            version=storable_version(self.version),
+            document_hash=storable_version(self.document_hash),
+        )
 
 
 class Action(StrEnum):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from instep.domain.counts import Counts
 from instep.domain.manifest import DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice
+from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,15 @@ class Failure(NamedTuple):
     stage: str
     reason: str
 
+    def storable(self) -> Failure:
+        return Failure(
+            storable_key(self.document_id, LONGEST_ID),
+            storable(self.uri),
+            storable_version(self.version),
+            self.stage,
+            storable(self.reason),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
@@ -74,6 +84,15 @@ class SliceOutcome:
     entries: Sequence[ManifestEntry] = ()
     removed: Sequence[str] = ()
     failures: Sequence[Failure] = ()
+
+    def storable(self) -> SliceOutcome:
+        """As ledgers keep it: one odd text in it must not keep all the rest from being recorded."""
+        return replace(
+            self,
+            entries=[each.storable() for each in self.entries],
+            removed=[storable_key(each, LONGEST_ID) for each in self.removed],
+            failures=[each.storable() for each in self.failures],
+        )
 
 
 @dataclass(frozen=True, slots=True)

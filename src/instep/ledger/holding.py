@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from instep.domain import consuming
 from instep.domain.consuming import MAX_BATCH, Hold, HoldState, Refusal, Terms
 from instep.domain.pending import KeyRange
+from instep.domain.storable import storable_key
 from instep.ledger.holds import HoldCount, KeyFailure, Leased
 
 T = TypeVar("T")
+
+_LONGEST_HOLDER: Final = 128
 
 #: What is to become of a key, by what it is held as.
 Rule = Callable[[int, Hold | None], Hold | Refusal | None]
@@ -67,7 +70,7 @@ class HoldingLedger(ABC):
         def work(rows: HoldRows) -> Leased:
             fence = rows.lock(queue) + 1
             now = rows.now()  # not before the lock, which may have taken long to get
-            terms = Terms(fence, holder, now, now + lasting)
+            terms = Terms(fence, _name(holder), now, now + lasting)
             return _lease(rows, queue, keys, terms, retries=retries)
 
         return self._change_holds(work) if keys else Leased({}, {})
@@ -147,15 +150,15 @@ class HoldingLedger(ABC):
     def keys_held_by(
         self, queue: str, holder: str, keys: KeyRange | None = None, *, limit: int = MAX_BATCH
     ) -> dict[int, Hold]:
-        return self._look_at_holds(lambda rows: rows.held_by(queue, holder, keys, limit))
+        return self._look_at_holds(lambda rows: rows.held_by(queue, _name(holder), keys, limit))
 
     def extend_held_by(self, queue: str, holder: str, *, lasting: int) -> int:
-        return self._change_holds(lambda rows: rows.extend_held_by(queue, holder, rows.now() + lasting))
+        return self._change_holds(lambda rows: rows.extend_held_by(queue, _name(holder), rows.now() + lasting))
 
     def release_held_by(self, queue: str, holder: str) -> int:
         def work(rows: HoldRows) -> int:
             now = rows.now()
-            held = rows.held_by(queue, holder, None, None)
+            held = rows.held_by(queue, _name(holder), None, None)
             _change(rows, queue, held, lambda key, hold: consuming.release(hold, held[key].fence, now))
             return len(held)
 
@@ -180,6 +183,11 @@ def _change(rows: HoldRows, queue: str, keys: Collection[int], rule: Rule) -> di
     after = {key: each for key, each in result.items() if not isinstance(each, Refusal)}
     rows.put(queue, before, after)
     return result
+
+
+def _name(holder: str) -> str:
+    """Consumers name themselves."""
+    return storable_key(holder, _LONGEST_HOLDER)
 
 
 def _demand_bounded(keys: int) -> None:

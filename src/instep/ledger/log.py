@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
-from instep.domain.events import Event, Recorded
+from instep.domain.events import Event, Recorded, Unreadable
 from instep.domain.instances import Instance
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef
-from instep.domain.state import State
+from instep.domain.state import Rejected, State
+from instep.domain.storable import LONGEST_ID, is_storable, storable
 from instep.domain.wants import Want
 from instep.ledger.skips import Skip
 
 #: An event as it is stored: sequence, at, kind, version, JSON. `domain.events.read` makes events of them.
 LogRow = tuple[int, int, str, int, str]
+
+
+#: What is in an index, and of how many characters it can be.
+_NAMES: Final = (("want", LONGEST_ID), ("ref", 255), ("refs", 255), ("missing", 255))
+
+
+def unkept(event: Event | Unreadable) -> Rejected | None:
+    """Why an event cannot be: it names what not every ledger could find again."""
+    for field_name, longest in _NAMES:
+        named = getattr(event, field_name, ())
+        for each in (named,) if isinstance(named, str) else named:
+            if len(each) > longest:
+                return Rejected("malformed", f"{each[:40]}… is too long to be stored")
+            if not is_storable(each):
+                return Rejected("malformed", f"{storable(each)} cannot be stored: it is not text")
+    return None
 
 
 @dataclass(frozen=True, slots=True)

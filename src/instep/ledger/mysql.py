@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import pymysql
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Row,
+    TextClause,
     bindparam,
     create_engine,
     event,
@@ -33,6 +35,7 @@ from instep.domain.jobs import SliceState
 from instep.domain.server_address import ServerAddress
 from instep.domain.server_trouble import Trouble
 from instep.errors import InstepError, Transient, UserError
+from instep.ledger.collations import nopad
 from instep.ledger.server import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -119,15 +122,15 @@ class Mysql:
     def dialect(self, clock: Clock | None = None) -> MysqlDialect:
         return MysqlDialect(self._address.label, clock)
 
-    def demand_version(self, connection: Connection) -> None:
+    def demand_suitable(self, connection: Connection) -> None:
         mariadb = bool(getattr(connection.dialect, "is_mariadb", False))
         version = tuple(part for part in connection.dialect.server_version_info or () if isinstance(part, int))
-        # SKIP LOCKED and JSON_TABLE; in MySQL also CHECK.
-        if version < ((10, 6) if mariadb else (8, 0, 16)):
+        # SKIP LOCKED and JSON_TABLE; in MySQL also CHECK, and a collation for which a space at the end counts.
+        if version < ((10, 6) if mariadb else (8, 0, 17)):
             raise UserError(
                 f"{'MariaDB' if mariadb else 'MySQL'} {'.'.join(map(str, version))} is too old for a ledger",
                 where=self._address.label,
-                hint="Use MariaDB 10.6, MySQL 8.0.16, or newer.",
+                hint="Use MariaDB 10.6, MySQL 8.0.17, or newer.",
             )
 
     @contextmanager
@@ -212,7 +215,7 @@ class MysqlDialect:
         if connection.execute(_LEASED, values).one_or_none() is None:
             return 0
         done = [{"id": each.slice_id, "fence": each.fence} | each.counts.as_dict() for each in request.outcomes]
-        return connection.execute(_COMPLETE, values | {"done": json.dumps(done)}).rowcount
+        return connection.execute(_complete(nopad(connection)), values | {"done": json.dumps(done)}).rowcount
 
     def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]], /) -> None:
         if rows:
@@ -289,10 +292,13 @@ WHERE id IN :ids
 
 _LEASED: Final = text("SELECT 1 FROM leases WHERE ref = :ref AND epoch = :epoch AND job_id = :job_id")
 
-_TEXT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-_COMPLETE: Final = text(f"""
+
+@cache
+def _complete(collation: str) -> TextClause:
+    """Slices are looked up by an index that has this collation."""
+    return text(f"""
 UPDATE JSON_TABLE(:done, '$[*]' COLUMNS (
-    id VARCHAR(80) {_TEXT} PATH '$.id', fence BIGINT PATH '$.fence',
+    id VARCHAR(80) CHARACTER SET utf8mb4 COLLATE {collation} PATH '$.id', fence BIGINT PATH '$.fence',
     {", ".join(f"`{name}` BIGINT PATH '$.{name}'" for name in COUNT_FIELDS)}
 )) AS done STRAIGHT_JOIN slices ON slices.id = done.id AND slices.fence = done.fence
 SET slices.state = 'COMPLETED', slices.error = NULL, slices.finished_at = {_MOMENT},
@@ -300,6 +306,7 @@ SET slices.state = 'COMPLETED', slices.error = NULL, slices.finished_at = {_MOME
 WHERE slices.state = 'PROCESSING' AND slices.worker_id = :worker_id
   AND slices.job_id = :job_id AND slices.ref = :ref
 """).bindparams(_BY_NOW)
+
 
 # Twice as quick as grouping by text and summing integers, as `sql.statistics.grouped` does:
 # - Groups are in a temporary table here, whose keys should be short: numbers instead of texts.

@@ -71,6 +71,8 @@ class Postgres:
         ours = {
             "connect_timeout": int(min(CONNECT_SECONDS, self._answer_seconds)),
             "application_name": "instep",
+            # Whatever PGCLIENTENCODING says.
+            "client_encoding": "utf8",
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -113,13 +115,20 @@ class Postgres:
     def dialect(self, clock: Clock | None = None) -> PostgresDialect:
         return PostgresDialect(self._address.label, clock)
 
-    def demand_version(self, connection: Connection) -> None:
+    def demand_suitable(self, connection: Connection) -> None:
         version = connection.dialect.server_version_info or ()
         if version < (13,):
             raise UserError(
                 f"PostgreSQL {'.'.join(map(str, version))} is too old for a ledger",
                 where=self._address.label,
                 hint="Use PostgreSQL 13 or newer.",
+            )
+        encoding = connection.scalar(text("SELECT current_setting('server_encoding')"))
+        if encoding != "UTF8":
+            raise UserError(
+                f"the database has the encoding {encoding}, which does not hold every text",
+                where=self._address.label,
+                hint="Give the ledger a database of its own: CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
             )
 
     @contextmanager

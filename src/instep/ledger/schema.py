@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from instep.errors import UserError
-from instep.ledger.tables import HEAD, MYSQL_OPTIONS, metadata
-
-_MYSQL = ("mysql", "mariadb")
+from instep.ledger.tables import HEAD, metadata
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
 
@@ -61,20 +59,19 @@ def _create(engine: Engine, where: str) -> None:
     with engine.execution_options(write=True).begin() as connection:
         # Another process may have been first.
         if version_of(connection, where) is None:
-            for table in metadata.tables.values() if connection.dialect.name in _MYSQL else ():
-                table.dialect_kwargs.update(
-                    {f"{connection.dialect.name}_{key}": of for key, of in MYSQL_OPTIONS.items()}
-                )
             metadata.create_all(connection, checkfirst=False)
             _version.create(connection)
             connection.execute(insert(_version).values(version_num=HEAD))
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Run the migrations, in one transaction. Projections are then made from the log: no migration has to."""
+    """Run the migrations, in one transaction. Texts are then kept as they all are, and projections are made from the
+    log: no migration has to.
+    """
     from alembic import command
     from alembic.config import Config
 
+    from instep.ledger import collations
     from instep.ledger.sql import verification
 
     config = Config()
@@ -84,6 +81,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         if revision == "head":
+            collations.settle(connection)
             verification.rebuild(connection)
 
 

@@ -49,8 +49,8 @@ class Server(Protocol):
 
     def dialect(self, clock: Clock | None) -> SqlDialect: ...
 
-    def demand_version(self, connection: Connection) -> None:
-        """Raise `UserError` for a server that is too old."""
+    def demand_suitable(self, connection: Connection) -> None:
+        """Raise `UserError` for a server that is too old, or a database that cannot hold every text."""
 
     def lock(self, engine: Engine) -> AbstractContextManager[None]:
         """Keep others from changing the schema of this database meanwhile."""
@@ -97,7 +97,7 @@ def open_server(
     engine = server.engine(read_only=read_only)
     try:
         with engine.connect() as connection:
-            server.demand_version(connection)
+            server.demand_suitable(connection)
             version = version_of(connection, where)
         if version is None and read_only:
             engine.dispose()

@@ -1,13 +1,13 @@
 """The ledger's tables. Every change here needs a migration; a test compares the two.
 
 Types stay portable: bounded strings for MariaDB's indexes, BIGINT milliseconds instead of
-timestamps, LONGBLOB-sized binaries. MariaDB ignores case unless told otherwise.
+timestamps, LONGBLOB-sized binaries. How texts are compared, and how long they may be, is in `collations`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -22,16 +22,18 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     column,
     text,
 )
 
 from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storable_key
 from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 
 metadata = MetaData(
     naming_convention={
@@ -41,19 +43,41 @@ metadata = MetaData(
     }
 )
 
-#: What MySQL and MariaDB are told of every table. Beside the tables, SQLAlchemy would load these dialects to understand
-#: it, whatever the ledger is on.
-MYSQL_OPTIONS: Final = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
 
-_ID = String(80)
-_REF = String(255)
-_WORKER = String(128)
+class _Key(TypeDecorator[str]):
+    """Text that is compared, of so many characters: whatever it is given, it is kept, found again, and no other."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self._length = length
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        return None if value is None else storable_key(value, self._length)
+
+
+class _Text(TypeDecorator[str]):
+    """Text of any length, to be read."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        return None if value is None else storable(value)
+
+
+_ID = _Key(LONGEST_ID)
+_REF = _Key(255)
+_WORKER = _Key(128)
 _STATE = String(24)
-_UUID = String(36)
-_GENERATION = String(100)
-_NAME = String(100)
+_UUID = _Key(36)
+_GENERATION = _Key(100)
+_NAME = _Key(100)
 _KIND = String(16)
-_TRACE = String(LONGEST)
+_TRACE = _Key(LONGEST)
+_TEXT = _Text()
 
 
 def _states(states: Iterable[JobState] | Iterable[SliceState]) -> CheckConstraint:
@@ -67,13 +91,13 @@ jobs = Table(
     Column("id", _ID, primary_key=True),
     Column("state", _STATE, nullable=False),
     Column("worker_id", _WORKER, nullable=False),
-    Column("configuration", Text, nullable=False),
+    Column("configuration", _TEXT, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("updated_at", BigInteger, nullable=False),
     Column("stopping_at", BigInteger),
     Column("finished_at", BigInteger),
-    Column("error", Text),
+    Column("error", _TEXT),
     _states(JobState),
     Index("jobs_created", "created_at", "id"),
     Index("jobs_state", "state"),
@@ -90,8 +114,8 @@ job_parts = Table(
     Column("position", Integer, nullable=False),
     Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("physical", String(255), nullable=False),
-    Column("fingerprint", Text, nullable=False),
+    Column("physical", _Key(255), nullable=False),
+    Column("fingerprint", _TEXT, nullable=False),
     Column("buckets", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("base", BigInteger, nullable=False),
@@ -99,10 +123,10 @@ job_parts = Table(
     Column("priority", Integer, nullable=False),
     Column("state", _STATE),
     Column("finished_at", BigInteger),
-    Column("error", Text),
+    Column("error", _TEXT),
     Column("finisher", _WORKER),
-    Column("revision", Text, nullable=False),
-    Column("inputs", Text, nullable=False),
+    Column("revision", _TEXT, nullable=False),
+    Column("inputs", _TEXT, nullable=False),
     Column("generation", _GENERATION, nullable=False),
     Column("target", BigInteger),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
@@ -142,7 +166,7 @@ slices = Table(
     Column("worker_id", _WORKER),
     Column("claimed_at", BigInteger),
     Column("finished_at", BigInteger),
-    Column("error", Text),
+    Column("error", _TEXT),
     Column("split_from", _ID),
     *(Column(name, BigInteger, nullable=False, server_default=text("0")) for name in COUNT_FIELDS),
     ForeignKeyConstraint(["job_id", "ref"], ["job_parts.job_id", "job_parts.ref"], ondelete="CASCADE"),
@@ -180,8 +204,8 @@ slice_work = Table(
     "slice_work",
     metadata,
     Column("slice_id", _ID, primary_key=True),
-    Column("lower_bound", Text, nullable=False),
-    Column("upper_bound", Text, nullable=False),
+    Column("lower_bound", _TEXT, nullable=False),
+    Column("upper_bound", _TEXT, nullable=False),
     Column("payload", LargeBinary(length=2**32 - 1), nullable=False),
     ForeignKeyConstraint(["slice_id"], ["slices.id"], ondelete="CASCADE"),
 )
@@ -191,7 +215,7 @@ workers = Table(
     metadata,
     Column("id", _WORKER, primary_key=True),
     Column("kind", String(16), nullable=False),
-    Column("host", String(255), nullable=False),
+    Column("host", _Key(255), nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
@@ -215,8 +239,8 @@ checkpoints = Table(
     Column("generation", _GENERATION, primary_key=True),
     Column("instance", _UUID, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("physical", String(255), nullable=False),
-    Column("fingerprint", Text, nullable=False),
+    Column("physical", _Key(255), nullable=False),
+    Column("fingerprint", _TEXT, nullable=False),
     Column("buckets", Integer, nullable=False),
     Column("watermark", BigInteger, nullable=False),
     Column("job_id", _ID, nullable=False),
@@ -229,10 +253,10 @@ documents = Table(
     metadata,
     Column("instance", _UUID, primary_key=True),
     Column("document_id", _ID, primary_key=True),
-    Column("uri", Text, nullable=False),
+    Column("uri", _TEXT, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("version", String(255), nullable=False),
-    Column("document_hash", String(255), nullable=False),
+    Column("version", _Key(LONGEST_VERSION), nullable=False),
+    Column("document_hash", _Key(LONGEST_VERSION), nullable=False),
     Column("chunks", BigInteger, nullable=False),
     Column("bucket", Integer, nullable=False),
     Column("digest", BigInteger),
@@ -245,17 +269,17 @@ failures = Table(
     Column("ref", _REF, primary_key=True),
     Column("generation", _GENERATION, primary_key=True),
     Column("document_id", _ID, primary_key=True),
-    Column("uri", Text, nullable=False),
-    Column("version", String(255), nullable=False),
-    Column("stage", String(40), nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("uri", _TEXT, nullable=False),
+    Column("version", _Key(LONGEST_VERSION), nullable=False),
+    Column("stage", _Key(40), nullable=False),
+    Column("reason", _TEXT, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("job_id", _ID, nullable=False),
     Column("failed_at", BigInteger, nullable=False),
     Index("failures_newest", "ref", "failed_at"),
 )
 
-# Events, and what follows from them. (Text here is LONGTEXT on MariaDB, see the migration.)
+# Events, and what follows from them.
 
 #: The number and time of the last event. Its one row, there from the first event on, is locked by who appends.
 event_head = Table(
@@ -274,7 +298,7 @@ events = Table(
     Column("at", BigInteger, nullable=False),
     Column("kind", String(64), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", _TEXT, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -300,7 +324,7 @@ instances = Table(
     Column("state", _STATE, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
-    Column("body", Text, nullable=False),
+    Column("body", _TEXT, nullable=False),
     Index("instances_ref", "ref", "sequence"),
 )
 
@@ -340,7 +364,7 @@ wants = Table(
     Column("needed", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
-    Column("body", Text, nullable=False),
+    Column("body", _TEXT, nullable=False),
     Index("wants_newest", "sequence"),
     Index("wants_open", "ended_at", "sequence"),
 )
@@ -403,7 +427,7 @@ bus_slots = Table(
     Column("due_at", BigInteger),
     Column("buried_watermark", BigInteger),
     Column("buried_attempts", Integer),
-    Column("buried_reason", Text),
+    Column("buried_reason", _TEXT),
     Column("buried_at", BigInteger),
     Column("trace", _TRACE),
     Index("bus_slots_due", "consumer", "due_at", "ref"),
@@ -417,7 +441,7 @@ bus_status = Table(
     "bus_status",
     metadata,
     Column("key", _REF, primary_key=True),
-    Column("value", Text),
+    Column("value", _TEXT),
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
@@ -443,7 +467,7 @@ queue_holds = Table(
     Column("due_at", BigInteger),
     Column("attempts", Integer, nullable=False),
     Column("since", BigInteger, nullable=False),
-    Column("error", Text),
+    Column("error", _TEXT),
     Index("queue_holds_due", "queue", "due_at", "key"),
     Index("queue_holds_holder", "queue", "holder", "key"),
 )

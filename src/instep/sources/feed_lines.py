@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from instep.domain.identity import IdentityError, canonical_uri
+from instep.domain.storable import storable_version
 
 SCHEME: Final = "feed://"
 _SAFE: Final = ":"
@@ -40,7 +41,7 @@ class Event(msgspec.Struct, frozen=True):
 
     def version_in(self, line: bytes) -> str:
         """What it says, or else a hash of all that the line says."""
-        return hashlib.sha256(line).hexdigest()[:32] if self.version is None else str(self.version)
+        return hashlib.sha256(line).hexdigest()[:32] if self.version is None else storable_version(str(self.version))
 
 
 class _Text(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from instep.domain.identity import canonical_uri
 from instep.domain.manifest import SourceDocument
+from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.local import READS, check_size, reason
 from instep.sources.patterns import Globs
@@ -170,7 +171,8 @@ def file_version(fs: Any, path: str, info: Mapping[str, Any]) -> str:
         found = next((facts[key] for key in _VERSION_KEYS if facts.get(key)), None)
         if found is not None:
             # One and the same moment comes as a date from one call and as a number from the next.
-            return str(found.timestamp() if isinstance(found, datetime) else found).strip('"')
+            text = str(found.timestamp() if isinstance(found, datetime) else found).strip('"')
+            return storable_version(text)
     plain = sorted((key, value) for key, value in facts.items() if isinstance(value, str | int | float))
     return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
 

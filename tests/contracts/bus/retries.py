@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from instep.bus.port import Bus
-from instep.domain.deliveries import Policy
+from instep.domain.deliveries import MAX_REASON, Policy
 from instep.domain.requests import Kind
+from instep.domain.storable import storable
 from instep.errors import Conflict, Fenced
 from tests.contracts.bus.fixtures import (
     HASTY,
@@ -52,6 +53,14 @@ class Retries(Fixtures):
         assert mine.next() is None
         bus.publish(ask(2))
         assert taken(mine).attempt == 1
+
+    def test_a_reason_may_be_any_text(self, bus: Bus) -> None:
+        mine = consumer(bus, policy=ONCE)
+        for number, each in enumerate(["nul\0", "cut \ud83d", "🎉'; --", "x" * 100_000], 1):
+            bus.publish(ask(number))
+            mine.retry(taken(mine), each)
+            [letter] = bus.dead_letters()
+            assert letter.reason == storable(each[:MAX_REASON])
 
     def test_a_pause_holds_for_what_is_newer_too(self, bus: Bus) -> None:
         mine = consumer(bus)

@@ -58,6 +58,7 @@ from tests.contracts.ledger.searching import Searching
 from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
 from tests.contracts.ledger.targets import Targets
+from tests.contracts.ledger.texts import Texts
 from tests.contracts.ledger.verifying import Verifying
 from tests.contracts.ledger.wants import Wants
 from tests.contracts.ledger.workers import Workers
@@ -125,5 +126,6 @@ class LedgerContract(
     Verifying,
     HeldKeys,
     Figuring,
+    Texts,
 ):
     """All of it."""

@@ -15,6 +15,7 @@ from instep.ledger.port import FailureRecord
 
 def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:
     """Manifest rows and failures. What was written or removed has no failure any more."""
+    outcomes = [each.storable() for each in outcomes]
     manifest = tables.documents.setdefault(part.instance, {})
     key = part.ref, part.generation
     failed = tables.failures.setdefault(key, {})
@@ -33,7 +34,7 @@ def record_failures(tables: Tables, key: Generation, job_id: str, failures: Iter
     now, known = tables.now(), tables.failures.setdefault(key, {})
     ref, generation = key
     # One call is one attempt, however often it names a document.
-    for each in {failure.document_id: failure for failure in failures}.values():
+    for each in {failure.document_id: failure for failure in (some.storable() for some in failures)}.values():
         before = known.get(each.document_id)
         known[each.document_id] = FailureRecord(
             ref=ref,

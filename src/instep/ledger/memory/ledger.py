@@ -14,6 +14,7 @@ from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePla
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
+from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
@@ -105,7 +106,7 @@ class MemoryLedger(HoldingLedger):
 
     def leave_job(self, job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
         with self._lock:
-            return jobs.leave(self._tables, job_id, worker_id, stop_reason=stop)
+            return jobs.leave(self._tables, job_id, worker_id, stop_reason=_storable(stop))
 
     def start_job(self, job_id: str) -> None:
         with self._lock:
@@ -113,7 +114,7 @@ class MemoryLedger(HoldingLedger):
 
     def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
         with self._lock:
-            return jobs.request_stop(self._tables, job_id, reason)
+            return jobs.request_stop(self._tables, job_id, _storable(reason))
 
     def job(self, job_id: str) -> Job | None:
         with self._lock:
@@ -203,7 +204,7 @@ class MemoryLedger(HoldingLedger):
                 worker_id=worker_id,
                 promote=promote,
                 whole=whole,
-                error=error,
+                error=_storable(error),
                 retry=retry,
             )
 
@@ -241,7 +242,7 @@ class MemoryLedger(HoldingLedger):
         self, claims: Sequence[Claim], worker_id: str, *, error: str | None = None, spent: bool, delay: int = 0
     ) -> None:
         with self._lock:
-            jobs.give_back(self._tables, claims, worker_id, error=error, spent=spent, delay=delay)
+            jobs.give_back(self._tables, claims, worker_id, error=_storable(error), spent=spent, delay=delay)
 
     def split(self, claim: Claim, worker_id: str) -> bool:
         with self._lock:
@@ -303,7 +304,7 @@ class MemoryLedger(HoldingLedger):
 
     def document(self, instance: str, document_id: str) -> ManifestEntry | None:
         with self._lock:
-            return self._tables.documents.get(instance, {}).get(document_id)
+            return self._tables.documents.get(instance, {}).get(storable_key(document_id, LONGEST_ID))
 
     def sampled(self, instance: str, ids: Sequence[str]) -> list[ManifestEntry]:
         with self._lock:
@@ -413,3 +414,7 @@ class MemoryLedger(HoldingLedger):
             return work(self._tables.holds)
 
     _change_holds = _look_at_holds
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)

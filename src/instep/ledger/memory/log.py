@@ -8,7 +8,7 @@ from instep.domain.events import Event, Recorded, decode, encode, read
 from instep.domain.fold import apply, replay
 from instep.domain.state import Rejected, State
 from instep.errors import Conflict
-from instep.ledger.log import LogRow
+from instep.ledger.log import LogRow, unkept
 from instep.ledger.memory.tables import Tables
 
 
@@ -29,7 +29,7 @@ def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejecte
     for sequence, event in enumerate(events, state.sequence + 1):
         row = (sequence, at, event.KIND, event.VERSION, encode(event))
         each = Recorded(sequence, at, decode(event.KIND, event.VERSION, row[-1]))
-        changes = apply(state, each)
+        changes = unkept(each.event) or apply(state, each)
         if isinstance(changes, Rejected):
             return changes
         rows.append(row)

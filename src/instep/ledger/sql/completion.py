@@ -33,7 +33,7 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
     request = CompleteRequest(job_id, str(part.ref), part.epoch, worker_id, outcomes)
     if tx.dialect.complete(tx.connection, request) != len(outcomes):
         raise PartlyDone
-    if rows := [each for each in outcomes if writes_rows(each)]:
+    if rows := [each.storable() for each in outcomes if writes_rows(each)]:
         manifest.write(tx, part.instance, rows)
         manifest.write_failures(tx, (str(part.ref), part.generation), job_id, rows)
 
@@ -41,8 +41,9 @@ def complete(tx: Transaction, part: JobPart, worker_id: str, outcomes: Sequence[
 def absorb(tx: Transaction, part: JobPart, outcomes: Sequence[SliceOutcome], job_id: str) -> None:
     """The lease is locked: nothing is written to an instance that its next holder has looked at."""
     leases.demand_epoch(tx, job_id, part)
-    manifest.write(tx, part.instance, outcomes)
-    manifest.write_failures(tx, (str(part.ref), part.generation), job_id, outcomes)
+    rows = [each.storable() for each in outcomes]
+    manifest.write(tx, part.instance, rows)
+    manifest.write_failures(tx, (str(part.ref), part.generation), job_id, rows)
 
 
 def complete_rest(

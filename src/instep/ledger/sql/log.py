@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from instep.domain import events as e
 from instep.domain.fold import apply
 from instep.domain.state import Rejected
-from instep.ledger.log import LogRow
+from instep.ledger.log import LogRow, unkept
 from instep.ledger.sql import projections
 from instep.ledger.sql.stored import Stored
 from instep.ledger.sql.transaction import Transaction
@@ -61,13 +61,10 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
     stored.expect(each.event for each in recorded)
     changes = projections.Changes()
     for each in recorded:
-        applied = apply(stored.state, each)
+        applied = unkept(each.event) or apply(stored.state, each)
         if isinstance(applied, Rejected):
             return applied
         changes.add(each.sequence, applied)
-    wrong = changes.too_long()
-    if wrong is not None:
-        return wrong
     tx.connection.execute(insert(events), [dict(zip(events.c.keys(), row, strict=True)) for row in rows])
     changes.write(tx.connection, stored)
     _move_head(tx.connection, last, Head(rows[-1][0], at))

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
-from instep.domain.state import Canonical, Change, Dropped, Forgotten, Key, Promoted, Rejected, Served, State
+from instep.domain.state import Canonical, Change, Dropped, Forgotten, Key, Promoted, Served, State
 from instep.domain.wants import Want, WantState
 from instep.errors import UserError
 from instep.ledger.sql.transaction import batches
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from instep.ledger.sql.stored import Rows, Stored
 
 K = TypeVar("K")
-
-_LONGEST_REF: Final = 255
-_LONGEST_ID: Final = 80
 
 _instance = msgspec.json.Decoder(Instance).decode
 _want = msgspec.json.Decoder(Want).decode
@@ -209,14 +206,6 @@ class Changes:
             self._since.pop(id, None)
         self._gone += forgotten.instances
         self._wants_gone += forgotten.wants
-
-    def too_long(self) -> Rejected | None:
-        """Servers bound the length of what is in an index."""
-        refs = [*(ref for ref, _ in self._canonical), *(ref for each in self._wants.values() for ref in each.refs)]
-        long = [each for each in refs if len(each) > _LONGEST_REF] or [
-            each for each in self._wants if len(each) > _LONGEST_ID
-        ]
-        return Rejected("malformed", f"{long[0][:40]}… is too long to be stored") if long else None
 
     def write(self, connection: Connection, stored: Stored) -> None:
         _delete(connection, instances.c.uuid, self._gone)

@@ -194,7 +194,7 @@ def _fail(tx: Transaction, row: Row[Any], result: Poisoned) -> None:
         "error": result.error,
     }
     tx.connection.execute(update(slices).where(slices.c.id == row.id).values(values | result.counts.as_dict()))
-    outcome = SliceOutcome(row.id, row.fence, result.counts, failures=result.failures)
+    outcome = SliceOutcome(row.id, row.fence, result.counts, failures=result.failures).storable()
     in_part = select(job_parts.c.generation).where(job_parts.c.job_id == row.job_id, job_parts.c.ref == row.ref)
     key = row.ref, tx.connection.execute(in_part).scalar_one()
     manifest.write_failures(tx, key, row.job_id, [outcome])

@@ -13,7 +13,7 @@ from instep.domain.row_documents import NULL, SCHEME, key_part
 
 #: Text that is the same in a URI.
 _PLAIN = "^[A-Za-z0-9_.~:-]*$"
-#: Versions are kept in ledgers; longer ones are by their hash.
+#: Versions are kept in ledgers; longer ones, and those with a NUL in it, are by their hash.
 _LONGEST = 128
 
 
@@ -46,11 +46,14 @@ def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:
         texts = values.cast(pa.string())
     texts = texts.fill_null("")
     long: Any = pc.greater(pc.binary_length(texts), pa.scalar(_LONGEST))
-    if not pc.any(long, min_count=0).as_py():
+    odd: Any = pc.or_(long, pc.match_substring(texts, "\0"))
+    if not pc.any(odd, min_count=0).as_py():
         versions: pa.Array[Any] = texts
         return versions
-    short = [each if len(each.encode()) <= _LONGEST else content_hash(each.encode()) for each in texts.to_pylist()]
-    return pa.array(short, pa.string())
+    found: Any = texts.filter(odd)
+    short = pa.array([content_hash(each.encode()) for each in found.to_pylist()], pa.string())
+    replaced: pa.Array[Any] = pc.replace_with_mask(texts, odd, short)
+    return replaced
 
 
 def content_versions(titles: pa.Array[Any] | None, texts: pa.Array[Any]) -> pa.Array[Any]:

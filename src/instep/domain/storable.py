@@ -1,0 +1,39 @@
+"""Texts as every ledger can keep them: no database takes half a character, and PostgreSQL no NUL."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+_UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
+_INSTEAD: Final = "�"
+_DIGEST: Final = 32
+
+#: Characters of a document's id, and of its version.
+LONGEST_ID: Final = 80
+LONGEST_VERSION: Final = 255
+
+
+def is_storable(text: str) -> bool:
+    return _UNKEPT.search(text) is None
+
+
+def storable(text: str) -> str:
+    """What people read: whatever cannot be kept shows that something was there."""
+    return text if is_storable(text) else _UNKEPT.sub(_INSTEAD, text)
+
+
+def storable_key(text: str, longest: int) -> str:
+    """What is compared: texts that differ stay different. One that is too long, or cannot be kept as it is, is its
+    beginning and a digest.
+    """
+    if len(text) <= longest and is_storable(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{storable(text[: min(longest - _DIGEST - 1, 40)])}…{digest}"
+
+
+def storable_version(text: str) -> str:
+    """For sources: what a ledger keeps is compared with what the next listing says."""
+    return storable_key(text, LONGEST_VERSION)

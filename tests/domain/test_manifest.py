@@ -10,7 +10,6 @@ from instep.domain.manifest import (
     Action,
     DeleteGuard,
     Difference,
-    DocumentChange,
     ManifestEntry,
     SourceDocument,
     decode_changes,
@@ -86,7 +85,7 @@ def test_a_listing_is_the_same_exactly_when_there_is_no_difference(
     found = difference(documents, entries, {}, complete=True, buckets=4)
     assert same(documents, recorded) == (not found.changes)
     if not found.changes:
-        found = Difference((), found.unchanged, found.known_failures, found.recorded, found.gone)
+        found = Difference((), found.unchanged, found.known_failures, found.recorded, found.gone, found.lost)
         assert unchanged(len(documents)) == found
     assert not same([*documents, *documents[:1]], recorded) or not documents
 
@@ -101,22 +100,37 @@ def test_an_incomplete_listing_deletes_nothing() -> None:
     assert difference([], recorded, {}, complete=False, buckets=4).changes == []
 
 
-def _deletes(number: int, recorded: int) -> Difference:
-    change = DocumentChange(Action.DELETE, "doc", "file:///x", 0, "", 0, "", "")
-    return Difference([change] * number, 0, 0, recorded, gone=number)
-
-
 def test_the_delete_guard_needs_both_the_share_and_the_floor() -> None:
     guard = DeleteGuard(0.2, 100)
-    assert not guard.blocks(_deletes(99, 99))
-    assert guard.blocks(_deletes(100, 100))
-    assert not guard.blocks(_deletes(200, 1000))
-    assert guard.blocks(_deletes(201, 1000))
+    assert not guard.refuses(99, 101)
+    assert guard.refuses(100, 101)
+    assert not guard.refuses(200, 1000)
+    assert guard.refuses(201, 1000)
+
+
+@given(st.integers(1, 300), st.floats(0, 1), st.integers(0, 1000))
+def test_a_floor_never_covers_all_that_there_is(recorded: int, share: float, floor: int) -> None:
+    guard = DeleteGuard(share, floor)
+    assert guard.refuses(recorded, recorded)
+    assert not guard.refuses(0, recorded)
+
+
+def test_documents_that_lose_their_content_count_as_lost() -> None:
+    recorded = {uri: entry(uri, 5, "1") for uri in URIS}
+    empty = [SourceDocument(uri, 0, "2") for uri in URIS]
+    found = difference(empty, recorded, {}, complete=True, buckets=4)
+    assert (found.gone, found.lost) == (0, len(URIS))
+    # What had no content before loses none, and neither does what only failed.
+    without = {uri: each._replace(chunks=0) for uri, each in recorded.items()}
+    assert difference(empty, without, {}, complete=True, buckets=4).lost == 0
+    assert difference([], {}, dict.fromkeys(URIS, "1"), complete=True, buckets=4).lost == 0
 
 
 def test_what_the_source_says_is_deleted_is_not_guarded() -> None:
     recorded = {uri: entry(uri, 1, "1") for uri in URIS}
     told = difference([], recorded, {}, complete=True, buckets=4, deleted=URIS)
     assert [each.action for each in told.changes] == [Action.DELETE] * len(URIS)
-    assert not DeleteGuard(0, 0).blocks(told)
-    assert DeleteGuard(0, 0).blocks(difference([], recorded, {}, complete=True, buckets=4, deleted=URIS[1:]))
+    assert not DeleteGuard(0, 0).refuses(told.lost, told.recorded)
+    one = difference([], recorded, {}, complete=True, buckets=4, deleted=URIS[1:])
+    assert one.lost == 1
+    assert DeleteGuard(0, 0).refuses(one.lost, one.recorded)

@@ -10,8 +10,6 @@ import sys
 import unicodedata
 import uuid
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -27,6 +25,10 @@ from instep.sources.files import FilesSource
 from instep.sources.patterns import Globs
 from instep.sources.port import TooLarge, Unreadable, Vanished
 from instep.sources.urls import base_uri
+from tests.sources.rights import without_rights
+from tests.sources.unsteady import Unsteady, unsteady
+
+__all__ = ["unsteady"]
 
 BIG = 1 << 30
 
@@ -165,18 +167,6 @@ class TestLinks:
             FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/pipe.md", max_bytes=BIG)
 
 
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """Root reads everything, so it is put aside for a moment."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 class TestProblems:
     def test_an_unreadable_folder_makes_the_listing_incomplete(self, tmp_path: Path) -> None:
         put(tmp_path / "root/open/a.md", "a")
@@ -206,6 +196,25 @@ class TestProblems:
         listing = FilesSource((str(tmp_path),)).list(remove)
         assert len(listing.documents) == 1_000
         assert listing.problems == [f"{tmp_path}/files/later: no such file or directory"]
+
+    @pytest.mark.parametrize("error", [PermissionError(13, "denied"), FileNotFoundError("gone"), RuntimeError("busy")])
+    def test_a_folder_of_a_store_that_cannot_be_listed_makes_it_incomplete(
+        self, unsteady: Unsteady, error: Exception
+    ) -> None:
+        source = FilesSource((unsteady.url,))
+        assert source.list().complete
+        unsteady.broken["/b/deep"] = error
+        listing = source.list()
+        assert [each.uri.removeprefix(unsteady.base) for each in listing.documents] == ["/a.md", "/b/b.md"]
+        assert [each.startswith(f"{unsteady.base}/b/deep: ") for each in listing.problems] == [True]
+        unsteady.broken.clear()
+        assert source.list().complete
+
+    def test_a_file_of_a_store_that_cannot_be_looked_at_makes_it_incomplete(self, unsteady: Unsteady) -> None:
+        unsteady.broken["/b/b.md"] = PermissionError(13, "denied")
+        listing = FilesSource((unsteady.url,)).list()
+        assert len(listing.documents) == 2
+        assert not listing.complete
 
     def test_an_unreadable_file_is_unreadable(self, tmp_path: Path) -> None:
         put(tmp_path / "a.md", "a")

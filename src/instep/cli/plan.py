@@ -42,7 +42,8 @@ def plan(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what a run would do, and why. Writes no state; exits with 2 when changes are pending.
+    """Say what a run would do, and why. Writes no state; exits with 2 when changes are pending, else with 3 when not
+    all of a source could be seen.
 
     \b
     Examples:
@@ -81,6 +82,8 @@ def plan(
         out.note(f"saved to {save}; run exactly this with: instep run {save}")
     if any(each.pending for each in plans):
         raise typer.Exit(ExitCode.CHANGES)
+    if any(each.found.problems for each in plans):
+        raise typer.Exit(ExitCode.FAILURES)
 
 
 def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
@@ -105,7 +108,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
         if explain:
             for change in each.found.changes:
                 out.line(f"  {change.action:<7} {change.what}  ({change.why})")
-    if not any(each.pending for each in plans):
+    if not any(each.pending or each.found.problems for each in plans):
         out.line("Nothing to do.")
 
 
@@ -126,4 +129,4 @@ def _show_reasons(out: Output, plan: EntityPlan) -> None:
             f"{name}: {plan.found.counts.get('known_failures'):,} known failures wait for a change or --retry-failures"
         )
     if plan.found.blocked:
-        out.line(f"{name}: a run would stop: {plan.found.blocked} (--allow-deletes)")
+        out.line(f"{name}: a run would stop: {plan.found.blocked}")

@@ -59,7 +59,8 @@ def run(
 
     What an entity depends on is built first if it is not there.
 
-    Exits with 3 when it finished and some documents failed: see `instep failures`.
+    Exits with 3 when it finished and some documents failed: see `instep failures`. And when not all of a source could
+    be seen: what is there is indexed, and nothing is deleted.
 
     \b
     Examples:
@@ -121,6 +122,8 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
     if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):
+        raise typer.Exit(ExitCode.FAILURES)
+    if any(each.incomplete for each in results):
         raise typer.Exit(ExitCode.FAILURES)
 
 

@@ -78,7 +78,8 @@ class DocumentChange(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Changes in listing order (deletes last) and how many documents need nothing. `gone` counts those that are
-    deleted because they are not listed, not because the source says so.
+    deleted because they are not listed, not because the source says so. `lost` counts what is indexed, and would be no
+    more, without anybody having said so: documents that are gone, or have no content any more.
     """
 
     changes: Sequence[DocumentChange]
@@ -86,6 +87,7 @@ class Difference:
     known_failures: int
     recorded: int
     gone: int = 0
+    lost: int = 0
 
 
 def difference(
@@ -106,7 +108,7 @@ def difference(
     """
     changes: list[DocumentChange] = []
     seen: set[str] = set()
-    unchanged = known = 0
+    unchanged = known = emptied = 0
     for document in listed:
         uri = document.uri
         if uri in seen:
@@ -114,6 +116,8 @@ def difference(
         seen.add(uri)
         entry = recorded.get(uri)
         failed_at = failed.get(uri)
+        if entry is not None and entry.chunks and document.size == 0 and entry.version != document.version:
+            emptied += 1
         if failed_at is not None:
             if failed_at == document.version and not retry_failures:
                 known += 1
@@ -134,7 +138,8 @@ def difference(
     if complete:
         missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
         gone = _deletions(missing, recorded, failed, buckets, "no longer in the source")
-    return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone))
+    lost = emptied + sum(each.uri in recorded for each in gone)
+    return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone), lost)
 
 
 def same(listed: Collection[SourceDocument], indexed: Mapping[str, tuple[int, str]]) -> bool:
@@ -187,13 +192,16 @@ def _change(
 
 
 class DeleteGuard(NamedTuple):
-    """Refuses a run that would delete suspiciously much (share of what is recorded) that nobody asked for."""
+    """Refuses a run that would delete suspiciously much (share of what is recorded) that nobody asked for. Less than
+    `floor` is not suspicious, unless it is all that there is.
+    """
 
     share: float = 0.2
     floor: int = 100
 
-    def blocks(self, difference: Difference) -> bool:
-        return difference.gone >= self.floor and difference.gone > self.share * difference.recorded
+    def refuses(self, lost: int, recorded: int) -> bool:
+        """Whether so much of what is recorded may not be lost unasked."""
+        return lost > 0 and (lost >= recorded or (lost >= self.floor and lost > self.share * recorded))
 
 
 def encode_changes(changes: Sequence[DocumentChange]) -> bytes:

@@ -20,7 +20,7 @@ class Deletes(Model):
     share: Real = Field(default=0.2, ge=0, le=1)
     """Share of what is indexed (documents, or rows), from 0 to 1."""
     floor: Whole = Field(default=100, ge=0)
-    """This many may always be deleted."""
+    """So many may be deleted whatever their share, unless they are all that there is."""
 
 
 class EntityBase(Model):

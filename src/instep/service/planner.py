@@ -74,7 +74,5 @@ class Planner:
                 hint="Plan again: instep plan -o plan.json",
             )
         if plan.found.blocked:
-            raise UserError(
-                plan.found.blocked, where=str(ref), hint="If that is right, run again with --allow-deletes."
-            )
+            raise UserError(plan.found.blocked.why, where=str(ref), hint=plan.found.blocked.hint)
         return plan

@@ -78,6 +78,21 @@ class Planned(NamedTuple):
     why: str
 
 
+class Refusal(NamedTuple):
+    """Why a run would not do what is to be done, and the option by which a person says that it is right."""
+
+    why: str
+    option: str = "--allow-deletes"
+    look: str = ""
+
+    @property
+    def hint(self) -> str:
+        return f"{self.look}If that is right, run again with {self.option}."
+
+    def __str__(self) -> str:
+        return f"{self.why} ({self.option})"
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What is to be done, and why.
@@ -96,7 +111,7 @@ class Found:
     changes: Sequence[Planned] = ()
     state: Sequence[str] = ()
     problems: Sequence[str] = ()
-    blocked: str | None = None
+    blocked: Refusal | None = None
     held_back: str | None = None
     target: int | None = None
     left: int = 0

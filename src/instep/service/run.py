@@ -48,9 +48,16 @@ class EntityResult:
         return self.plan.found.held_back is not None
 
     @property
+    def incomplete(self) -> bool:
+        """Whether not all of the source could be seen: nothing was deleted because of that."""
+        return bool(self.plan.found.problems)
+
+    @property
     def state_name(self) -> str:
         if self.problem is not None:
             return "AWAY" if isinstance(self.problem, Away) else "FAILED"
+        if self.state is None and not self.held_back and self.incomplete:
+            return "INCOMPLETE"
         return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
 
     def as_dict(self) -> dict[str, Any]:

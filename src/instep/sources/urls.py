@@ -52,14 +52,15 @@ class UrlRoot:
         fs, root = self._open()
         try:
             fs.invalidate_cache()
-            if not fs.exists(root):
-                raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.")
-            single = fs.isfile(root)
-            found = {root: fs.info(root)} if single else fs.find(root, detail=True)
-        except (OSError, ValueError) as error:
+            top = fs.info(root)
+        except FileNotFoundError:
+            raise UserError(f"there is nothing at {self.base}", hint="Check the path of the source.") from None
+        except Exception as error:
             problem(f"{self.base}: {_reason(error)}")
             return
-        for path, info in found.items():
+        single = top.get("type") == "file"
+        files = [(root, top)] if single else files_below(fs, root, lambda path, why: problem(self._shown(path, why)))
+        for path, info in files:
             relative = path[len(root) :].lstrip("/") if not single else ""
             if relative and ((include and not include.matches(relative)) or (exclude and exclude.matches(relative))):
                 continue
@@ -68,6 +69,12 @@ class UrlRoot:
                     yield SourceDocument(self._uri(relative), _size(info), file_version(fs, path, info))
                 except FileNotFoundError:
                     continue
+                except Exception as error:
+                    problem(self._shown(path, _reason(error)))
+
+    def _shown(self, path: str, why: str) -> str:
+        _, root = self._open()
+        return f"{self._uri(path[len(root) :].strip('/'))}: {why}"
 
     def owns(self, uri: str) -> bool:
         return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")
@@ -127,6 +134,47 @@ class UrlRoot:
         if not relative:
             return self.base
         return f"{self.base.rstrip('/')}/{quote(relative, safe=_SAFE, errors='surrogateescape')}"
+
+
+def files_below(fs: Any, root: str, problem: Callable[[str, str], None]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Paths of all that is no folder under a folder, with what the store says of them. `problem` is told of folders
+    that could not be listed, and why.
+
+    `fs.find` leaves these out without a word, as `fs.walk` does: so folders are listed one by one here. A store that
+    finds in a way of its own, all of a bucket in one listing, has no folders to leave out.
+    """
+    folders = [root]
+    if _finds_at_once(fs):
+        try:
+            yield from fs.find(root, detail=True).items()
+        except Exception as error:  # Stores are not ours: whatever they raise, what they have is not known.
+            problem(root, _reason(error))
+        return
+    while folders:
+        folder = folders.pop()
+        try:
+            listed = fs.ls(folder, detail=True)
+        except Exception as error:
+            problem(folder, _reason(error))
+            continue
+        for info in listed:
+            path = info["name"].rstrip("/")
+            if info.get("type") != "directory":
+                yield info["name"], info
+            elif path != folder.rstrip("/"):
+                folders.append(path)
+
+
+def _finds_at_once(fs: Any) -> bool:
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    if isinstance(fs, DirFileSystem):
+        return _finds_at_once(fs.fs)
+    # Of a store that is asynchronous, `find` is a wrapper around `_find`.
+    found = getattr(fs.find, "__wrapped__", fs.find)
+    return getattr(found, "__func__", found) not in (AbstractFileSystem.find, AsyncFileSystem._find)
 
 
 @contextmanager

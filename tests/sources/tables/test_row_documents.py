@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,6 +24,7 @@ from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.predicates import MAX_KEYS
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.row_table import RowTable
+from tests.sources.rights import without_rights
 from tests.sources.tables.clickhouse_tables import ask, made
 
 BIG = 1_000_000
@@ -232,3 +234,21 @@ def test_text_that_is_no_text_comes_as_bytes(tmp_path: Path) -> None:
     assert listed == SourceDocument("table://Ticket/61f0c404-5cb3-11e7-907b-a6006ad3dba0", 2, "0")
     (found,) = read(source, [listed])
     assert found.data == b"\xff\x00"
+
+
+def test_a_folder_that_cannot_be_listed_is_no_smaller_table(tmp_path: Path) -> None:
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        pq.write_table(tickets((ord(part), part, "", NOON, False)), tmp_path / part / "all.parquet")
+    source = documents(ParquetRows((str(tmp_path),)))
+    assert len(source.list().documents) == 2
+    (tmp_path / "b").chmod(0)
+    for parent in (tmp_path, *tmp_path.parents[:-2]):
+        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
+    try:
+        with without_rights(), pytest.raises(UserError, match=f"{tmp_path}/b cannot be listed: permission denied"):
+            source.list()
+    finally:
+        (tmp_path / "b").chmod(0o755)
+    assert len(source.list().documents) == 2

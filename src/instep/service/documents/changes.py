@@ -15,7 +15,7 @@ from instep.domain.manifest import Action, Difference, difference, same, unchang
 from instep.domain.planning import cut_documents
 from instep.domain.replacement import judged
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.question import Found, Kind, Planned, PlanOptions, Question, wanted_as_of_now
+from instep.service.question import Found, Kind, Planned, PlanOptions, Question, Refusal, wanted_as_of_now
 from instep.sources.port import Listing
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
             kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
     blocked = None
     if kind is Kind.REFRESH:
-        blocked = _blocked(setup, changes, options)
+        blocked = _blocked(setup, changes, found, options)
     elif kind is Kind.REBUILD and checkpoint:
         blocked = _left_out(setup, checkpoint, found, options, ledger)
     slices: Sequence[SlicePlan] = []
@@ -123,28 +123,38 @@ def _would_fail_again(
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 
 
-def _blocked(setup: DocumentSetup, changes: Difference, options: PlanOptions) -> str | None:
-    if options.allow_deletes or not setup.guard.blocks(changes):
+def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, options: PlanOptions) -> Refusal | None:
+    """Nothing is no answer: a volume that is not mounted looks just like that."""
+    if not setup.guard.refuses(changes.lost, changes.recorded):
         return None
-    return (
-        f"{changes.gone:,} of {changes.recorded:,} documents are gone from the source; "
-        f"more than {setup.guard.share:.0%} at once is not deleted unasked"
+    if not found.documents and changes.lost == changes.recorded:
+        if options.allow_empty:
+            return None
+        there = f"{amount(changes.recorded, 'document')} {'is' if changes.recorded == 1 else 'are'}"
+        return Refusal(
+            f"the source is empty, and {there} indexed", "--allow-empty", "Is all of it there, and mounted? "
+        )
+    if options.allow_deletes:
+        return None
+    emptied = changes.lost - changes.gone
+    how = "gone from the source" if emptied <= 0 else "gone from the source, or empty by now"
+    bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
+    return Refusal(
+        f"{changes.lost:,} of {changes.recorded:,} documents are {how}; {bound} at once is not deleted unasked"
     )
 
 
 def _left_out(
     setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, options: PlanOptions, ledger: Ledger
-) -> str | None:
+) -> Refusal | None:
     """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more."""
-    if options.allow_deletes:
-        return None
-    if not found.complete:
-        return f"a build would leave out what could not be listed: {found.problems[0]}"
+    if not found.complete and not options.allow_deletes:
+        return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}")
     served = ledger.manifest(checkpoint.instance)
     changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
-    if changes.gone and not found.exhaustive:
-        return (
+    if changes.gone and not found.exhaustive and not options.allow_deletes:
+        return Refusal(
             f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "
             f"the first is {next(each.uri for each in changes.changes[-changes.gone :])}"
         )
-    return _blocked(setup, changes, options)
+    return _blocked(setup, changes, found, options)

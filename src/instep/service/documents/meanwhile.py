@@ -25,6 +25,6 @@ def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[S
         deleted=found.deleted,
         retry_failures=False,
     )
-    if setup.guard.blocks(changes):
+    if setup.guard.refuses(changes.lost, changes.recorded):
         return []
     return cut_documents(changes.changes, setup.sizing, priority=setup.priority)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from instep.domain.amounts import amount
 from instep.domain.discrepancies import repairs
-from instep.domain.manifest import Action, Difference, DocumentChange
+from instep.domain.manifest import Action, DocumentChange
 from instep.domain.planning import cut_documents
 from instep.errors import UserError
 from instep.service.documents import differences
-from instep.service.question import Found, Kind, Planned, Question
+from instep.service.question import Found, Kind, Planned, Question, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,13 +61,13 @@ def _recorded(seen: Differences, changes: Sequence[DocumentChange]) -> int:
     return sum(each.document_id in seen.truth.recorded for each in changes)
 
 
-def _blocked(setup: DocumentSetup, seen: Differences, changes: Sequence[DocumentChange]) -> str | None:
+def _blocked(setup: DocumentSetup, seen: Differences, changes: Sequence[DocumentChange]) -> Refusal | None:
     """A ledger that was replaced knows of nothing that is there: that is no reason to delete it all."""
     removed = sum(each.action is Action.DELETE for each in changes)
     documents = len(seen.truth.recorded) + len(changes) - _recorded(seen, changes)
-    if not setup.guard.blocks(Difference(changes, 0, 0, documents, removed)):
+    if not setup.guard.refuses(removed, documents):
         return None
-    return (
+    return Refusal(
         f"a repair would remove {removed:,} of {documents:,} documents; "
         f"more than {setup.guard.share:.0%} at once is not deleted unasked"
     )

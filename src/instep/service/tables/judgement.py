@@ -90,7 +90,7 @@ def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool, empty: 
     lost = served - stored
     if served and not stored:
         return None if empty else EMPTY
-    if allowed or lost < setup.guard.floor or lost <= setup.guard.share * served:
+    if allowed or not setup.guard.refuses(lost, served):
         return None
     return (
         f"{lost:,} of {served:,} rows are gone from the source; more than {setup.guard.share:.0%} at once is not left "

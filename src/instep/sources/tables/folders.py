@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from instep.errors import UserError
-from instep.sources.urls import file_version, is_url
+from instep.sources.urls import file_version, files_below, is_url
 
 #: What Spark takes for a pattern in a path.
 _PATTERN = re.compile(r"[*?{}\[\]\\]")
@@ -80,15 +80,23 @@ def _folder(path: str, format: str) -> Folder | None:
             raise UserError(f"there is nothing at {shown(path)}", hint="Check the path of the source.")
         log = _LOGS.get(format)
         beneath = f"{root.rstrip('/')}/{log}" if log else root
-        listing = {beneath: fs.info(beneath)} if fs.isfile(beneath) else fs.find(beneath, detail=True)
+        listing = [(beneath, fs.info(beneath))] if fs.isfile(beneath) else files_below(fs, beneath, _refuse)
         listed = [
             Listed(each, int(info.get("size") or 0), file_version(fs, each, info))
-            for each, info in listing.items()
+            for each, info in listing
             if log or not _hidden(each[len(root) :])
         ]
     except (OSError, ValueError, ImportError):
         return None
     return Folder(str(root), fs, tuple(sorted(listed)))
+
+
+def _refuse(folder: str, why: str) -> None:
+    """What is in it would pass for gone."""
+    raise UserError(
+        f"{shown(folder)} cannot be listed: {why}",
+        hint="Nothing of the table is changed until all of it can be. Run again.",
+    )
 
 
 def _hidden(relative: str) -> bool:

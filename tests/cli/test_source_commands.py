@@ -1,0 +1,99 @@
+"""Commands on a source of which something cannot be seen, or that has nothing any more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import instep
+from tests.cli.saying import said
+from tests.sources.unsteady import Unsteady, unsteady
+
+__all__ = ["unsteady"]
+
+
+def _project(folder: Path, path: str) -> None:
+    (folder / "instep.yaml").write_text(
+        f"""
+name: p
+engine: inline
+targets:
+  main: {{type: lance, uri: .instep/index}}
+entities:
+  Document:
+    source: {{type: files, path: {path!r}}}
+    embed: {{type: hashing}}
+"""
+    )
+
+
+def _documents(folder: Path) -> int | None:
+    (status,) = instep.load(folder).status()
+    return status.documents
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_that_cannot_be_listed_deletes_nothing_and_is_told(
+    folder: Path, unsteady: Unsteady, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _project(folder, unsteady.url)
+    said(capsys, "run")
+    unsteady.broken["/b/deep"] = PermissionError(13, "Permission denied")
+    assert "b/deep: permission denied" in said(capsys, "plan", code=3)
+    (told,) = json.loads(said(capsys, "run", "--json", code=3))
+    assert told["state"] == "INCOMPLETE"
+    assert told["notes"] == [f"{unsteady.base}/b/deep: permission denied"]
+    assert _documents(folder) == 3
+
+    unsteady.put({"b/new.md": b"# N\n\nbrandnew\n"})
+    assert "b/deep: permission denied" in said(capsys, "run", code=3)
+    assert _documents(folder) == 4
+    unsteady.broken.clear()
+    said(capsys, "run")
+    assert _documents(folder) == 4
+
+
+@pytest.mark.parametrize("options", [(), ("--allow-deletes",), ("--full-refresh", "--allow-deletes")])
+def test_a_source_that_is_empty_all_at_once_is_not_trusted(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    _project(folder, "docs")
+    (folder / "docs").mkdir()
+    for name in "ab":
+        (folder / "docs" / f"{name}.md").write_text(f"# {name}\n\ntext\n")
+    said(capsys, "run")
+    for name in "ab":
+        (folder / "docs" / f"{name}.md").unlink()
+    refused = said(capsys, "run", *options, code=1)
+    assert "the source is empty, and 2 documents are indexed" in refused
+    assert "--allow-empty" in refused
+    assert "the source is empty" in said(capsys, "plan", *options, code=2)
+    assert _documents(folder) == 2
+
+
+@pytest.mark.parametrize("content", ["", "# new\n\nother words\n"])
+def test_documents_that_are_all_replaced_or_emptied_at_once_are_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    _project(folder, "docs")
+    (folder / "docs").mkdir()
+    for name in "ab":
+        (folder / "docs" / f"{name}.md").write_text(f"# {name}\n\ntext\n")
+    said(capsys, "run")
+    for name in "ab":
+        (folder / "docs" / f"{name}.md").write_text(content)
+        if content:
+            (folder / "docs" / f"{name}.md").rename(folder / "docs" / f"{name}{name}.md")
+    refused = said(capsys, "run", code=1)
+    assert "2 of 2 documents are gone from the source" in refused
+    assert "--allow-deletes" in refused
+    assert len(instep.load(folder).search("text", mode="text")) == 2
+    said(capsys, "run", "--allow-deletes")
+    assert instep.load(folder).search("text", mode="text") == []

@@ -198,13 +198,11 @@ class Handling:
         crash in the middle, the next call does the rest. Raises `UserError` while a job works on it.
         """
         from instep.service.namespaces import delete_namespace, namespace_of
-        from instep.service.stores import table_target
 
         scope = namespace_of(namespace)
-        stores = {name: table_target(self.project, name) for name in map(self.project.target_of, self.namespaced)}
-        targets = {name: stores[self.project.target_of(name)] for name in self.namespaced}
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop), closing(workshop.ledger()) as ledger:
+            targets = {name: workshop.table_target(self.project.target_of(name)) for name in self.namespaced}
             context = workshop.context(ledger, progress or Silent())
             return delete_namespace(scope, targets, workshop.bus(ledger), context, by=by)
 

@@ -21,10 +21,7 @@ class SqlIntruder:
             row = {"sequence": (last or 0) + 1, "at": at or 1}
             connection.execute(insert(events).values(kind=kind, version=version, body=body, **row))
             head = {"last": row["sequence"], "at": row["at"]}
-            if last is None:
-                connection.execute(insert(event_head).values(id=1, **head))
-            else:
-                connection.execute(update(event_head).values(**head))
+            connection.execute(update(event_head).values(**head))
 
     def store(self, instance: Instance) -> None:
         with self._engine.begin() as connection:

@@ -18,7 +18,7 @@ from instep.domain.events import (
     WantCreated,
 )
 from instep.domain.instances import Reason
-from instep.domain.refs import PartitionRef, event_instance_id
+from instep.domain.refs import Naming, PartitionRef, event_instance_id
 from instep.ledger.port import Ledger
 from tests.contracts.ledger import START
 from tests.contracts.ledger.building import canonical_of
@@ -29,14 +29,15 @@ _REF = PartitionRef.parse("Document@7")
 
 def fill_log(ledger: Ledger) -> None:
     """So many instances and wants in a ledger without events."""
+    naming = ledger.naming()
     for start in range(0, _MANY, 200):
-        ledger.append([each for number in range(start, start + 200) for each in _life(number, 5 * number + 1)])
+        ledger.append([each for number in range(start, start + 200) for each in _life(number, 5 * number + 1, naming)])
 
 
-def _life(number: int, sequence: int) -> list[Event]:
+def _life(number: int, sequence: int, naming: Naming) -> list[Event]:
     """Events that an instance lives through, the first of which has this sequence."""
     ref = f"Document@{number}"
-    uuid = event_instance_id(ref, "", sequence)
+    uuid = event_instance_id(ref, "", sequence, naming)
     return [
         InstanceCreated(ref=ref, reason=Reason.FIRST),
         InstanceBuilding(instance=uuid, job="job", target=START, fingerprint={}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from sqlalchemy import Connection, Engine, MetaData
 
 from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceImported, InstanceRefreshing
@@ -188,6 +190,9 @@ def _check_instances(ledger: Ledger) -> None:
     assert list(ledger.manifest(built)) == [change(1).uri]
     assert list(ledger.manifest(_BEGUN)) == []
     assert ledger.verify().differences == ()
+    naming = ledger.naming()
+    assert (str(UUID(naming.ledger)), naming.since) == (naming.ledger, 4), "those that there were keep their names"
+    assert ledger.all_indexes() == {"index-0", "index-1"}
 
 
 def _finish_other(ledger: Ledger) -> None:

@@ -46,7 +46,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.clock = VirtualClock()
         self.sql: Ledger = open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=self.clock)
-        self.memory: Ledger = MemoryLedger(self.clock)
+        self.memory: Ledger = MemoryLedger(self.clock, naming=self.sql.naming())
         self.leases: list[Lease] = []
         self.parts: list[tuple[str, JobPart]] = []
         self.claims: list[Claim] = []

@@ -72,7 +72,8 @@ class LogChecker:
 
     def _projected(self, rows: list[LogRow]) -> Iterator[str]:
         """By the port alone: what readers are told is what a replay gives."""
-        state, ledger = replay(read(rows)), self._ledger
+        ledger = self._ledger
+        state = replay(read(rows), State(naming=ledger.naming()))
         if state != ledger.state():
             yield "the ledger's state is not what it leads to"
         for ref in sorted({PartitionRef.parse(each.ref) for each in state.instances.values()}):

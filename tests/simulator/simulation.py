@@ -14,7 +14,7 @@ from instep.bus.memory import MemoryStatusKeys
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import Naming, PartitionRef
 from instep.domain.replacement import NEEDED
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice
@@ -49,11 +49,14 @@ IDLE = 61 * MINUTE
 #: Runs that may be needed after that until one finds nothing to do: poison kills one each time.
 MENDS = 60
 
+#: A run is the same each time it is made.
+NAMING = Naming("00000000-0000-4000-8000-000000000001")
+
 MakeLedger = Callable[[LedgerClock, Timing], Ledger]
 
 
 def memory_ledger(clock: LedgerClock, timing: Timing) -> Ledger:
-    return MemoryLedger(clock, timing=timing)
+    return MemoryLedger(clock, timing=timing, naming=NAMING)
 
 
 @dataclass(frozen=True)

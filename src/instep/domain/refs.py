@@ -6,6 +6,7 @@ import hashlib
 import re
 import uuid
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}\Z")
 _PATH = re.compile(r"[0-9]+(/[0-9]+)*/?\Z")
@@ -120,13 +121,39 @@ def instance_id(ref: PartitionRef, sequence: int) -> uuid.UUID:
     return uuid.uuid5(INSTANCE_NAMESPACE, f"{ref}#{sequence}")
 
 
-def event_instance_id(ref: str, generation: str, sequence: int) -> str:
-    """UUIDv5 of the partition, its generation and the event that makes the instance, as text.
+def index_name(alias: str, ledger: str, made: str) -> str:
+    """The physical index that a ledger keeps for an alias: of an instance, or of whatever this digest is of."""
+    ours = f"{_short(ledger)}_" if ledger else ""
+    return f"{alias}__{ours}{_short(made)}"
+
+
+def _short(id: str) -> str:
+    return id.replace("-", "")[:8]
+
+
+class Naming(NamedTuple):
+    """How a ledger names instances: by its own id those that are made by events after `since`; those before were made
+    when ledgers had none, and keep their names.
+    """
+
+    ledger: str = ""
+    since: int = 0
+
+
+#: Of a ledger without an id.
+UNNAMED = Naming()
+
+
+def event_instance_id(ref: str, generation: str, sequence: int, naming: Naming = UNNAMED) -> str:
+    """UUIDv5 of the ledger, the partition, its generation and the event that makes the instance, as text: a replay of
+    one ledger gives the same one, another ledger another.
 
     Its names differ from those of `instance_id`: an instance made before there was an event log never has the id of
     one made by the event of the same number.
     """
     name = f"{ref}+{generation}#event:{sequence}" if generation else f"{ref}#event:{sequence}"
+    if sequence > naming.since and naming.ledger:
+        name = f"{naming.ledger}/{name}"
     # What str(uuid.uuid5(INSTANCE_NAMESPACE, name)) gives, at a third of its time: a replay makes very many.
     text = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

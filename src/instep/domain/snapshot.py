@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from instep.domain.events import Unreadable
 from instep.domain.instances import Instance
+from instep.domain.refs import UNNAMED, Naming
 from instep.domain.state import State
 from instep.domain.wants import Want
 
@@ -76,19 +77,21 @@ def dump(state: State) -> bytes:
     )
 
 
-def load(snapshot: bytes) -> State | Unreadable:
-    """The state that was dumped; folding the rest of the log on it gives what folding all of it does."""
+def load(snapshot: bytes, naming: Naming = UNNAMED) -> State | Unreadable:
+    """The state that was dumped; folding the rest of the log on it gives what folding all of it does. How its ledger
+    names instances is for the ledger to say.
+    """
     try:
         found = _head(snapshot).format
         if found != FORMAT:
             return Unreadable("unknown-version", f"the snapshot has format {found}, this program reads {FORMAT}")
-        return _state(_decoded(snapshot))
+        return _state(_decoded(snapshot), naming)
     except (ValueError, LookupError) as error:
         return Unreadable("malformed", f"snapshot: {error}")
 
 
-def _state(read: _Snapshot) -> State:
-    state = State(sequence=read.sequence, skipped=read.skipped)
+def _state(read: _Snapshot, naming: Naming) -> State:
+    state = State(sequence=read.sequence, skipped=read.skipped, naming=naming)
     for fingerprint in read.fingerprints:
         state.fingerprint(fingerprint)
     known: dict[str, str] = {}

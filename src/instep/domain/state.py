@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from instep.domain.instances import Instance
+from instep.domain.refs import UNNAMED, Naming
 from instep.domain.wants import Want
 
 Key = tuple[str, str]
@@ -67,7 +68,7 @@ class State:
 
     `served` is what is read of each generation, `promoted` the generation of each partition that is read by those who
     ask for none. `open` are the wants that have not ended, by what they wait for, in the order
-    of their creation.
+    of their creation. `naming` is the ledger's: no event changes it.
     """
 
     sequence: int = 0
@@ -78,6 +79,7 @@ class State:
     wants: dict[str, Want] = field(default_factory=dict)
     open: dict[Key, dict[str, None]] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    naming: Naming = UNNAMED
     #: Equal texts (revisions, who asked) and fingerprints are kept once.
     texts: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     fingerprints: dict[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
@@ -111,6 +113,7 @@ class State:
             dict(self.wants),
             {key: dict(ids) for key, ids in self.open.items()},
             dict(self.skipped),
+            self.naming,
             dict(self.texts),
             dict(self.fingerprints),
         )

@@ -21,7 +21,7 @@ from instep.domain.events import DependencyMissed
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceStatus
 from instep.domain.manifest import ManifestEntry
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import Naming, PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.figures import Figured
 from instep.ledger.holds import Holds
@@ -133,6 +133,12 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
 
     def now(self) -> int:
         """The ledger's clock."""
+
+    def naming(self) -> Naming:
+        """Its id, which is made with it and never changes, and how it names instances."""
+
+    def all_indexes(self) -> set[str]:
+        """Physical indexes that its jobs have ever made or written."""
 
     # Workers: one heartbeat row each, never one per claimed slice.
 
@@ -263,9 +269,10 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
     def release_lease(self, lease: Lease) -> None:
         """Free it. A lease that was taken over is left alone."""
 
-    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
+    def transfer_lease(self, lease: Lease, job_id: str, *, above: int = 0) -> Lease:
         """Hand a lease to another job (or the same) under a new epoch, in one statement; it is never free in
-        between. Raises `Fenced` when it was taken over or has expired, `Conflict` for a job that does not exist.
+        between. `above`: an epoch that was seen elsewhere, and is to be exceeded too. Raises `Fenced` when it was taken
+        over or has expired, `Conflict` for a job that does not exist.
         """
 
     # Parts.

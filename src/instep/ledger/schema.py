@@ -7,13 +7,14 @@ run. A test proves that the migrations lead to the very same schema.
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, select
 
 from instep.errors import UserError
-from instep.ledger.tables import HEAD, metadata
+from instep.ledger.tables import HEAD, event_head, metadata
 
 _version = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True, nullable=False))
 
@@ -62,6 +63,7 @@ def _create(engine: Engine, where: str) -> None:
             metadata.create_all(connection, checkfirst=False)
             _version.create(connection)
             connection.execute(insert(_version).values(version_num=HEAD))
+            connection.execute(insert(event_head).values(id=1, last=0, at=0, ledger=str(uuid.uuid4()), since=0))
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:

@@ -33,7 +33,7 @@ from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storab
 from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 
 metadata = MetaData(
     naming_convention={
@@ -281,13 +281,16 @@ failures = Table(
 
 # Events, and what follows from them.
 
-#: The number and time of the last event. Its one row, there from the first event on, is locked by who appends.
+#: The number and time of the last event, the id of this very ledger, and the last event before it had one. Its one row,
+#: there from the beginning, is locked by who appends.
 event_head = Table(
     "event_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("ledger", _UUID, nullable=False, server_default=text("''")),
+    Column("since", BigInteger, nullable=False, server_default=text("0")),
 )
 
 #: Columns in the order of `port.LogRow`.

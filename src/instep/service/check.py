@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from instep.errors import InstepError, UserError
+from instep.service.ownership import foreign_alias
 from instep.service.setup import EntitySetup
 
 
@@ -48,10 +50,14 @@ def check(
     yield _ask("ledger", open_ledger)
     checked: set[str] = set()
     asked: set[str] = set()
+    owned: set[tuple[str, str]] = set()
     for setup in setups:
         if setup.target_name not in checked:
             checked.add(setup.target_name)
             yield _ask(f"target {setup.target_name}", partial(_target, setup))
+        if (setup.target_name, setup.alias) not in owned:
+            owned.add((setup.target_name, setup.alias))
+            yield from _foreign(setup)
         if setup.alias not in asked:  # Its other partitions are alike.
             asked.add(setup.alias)
             for name, question in setup.checks().items():
@@ -68,6 +74,13 @@ def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PR
         return Finding(subject, else_, what, error.hint)
     except InstepError as error:
         return Finding(subject, else_, str(error))
+
+
+def _foreign(setup: EntitySetup) -> Iterator[Finding]:
+    """Only what is not as it should be. A target that is away has said so."""
+    with suppress(InstepError):
+        if stranger := foreign_alias(setup):
+            yield Finding(f"index {setup.alias}", Health.PROBLEM, stranger.what, stranger.hint)
 
 
 def _target(setup: EntitySetup) -> str:

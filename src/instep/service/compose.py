@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Literal, cast
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
 from instep.ledger.open import open_ledger
 from instep.project import Project
 from instep.project.documents import DocumentEntity
 from instep.project.sources import ClickHouseSource, SparkSource
 from instep.project.tables import TableEntity
+from instep.service import stores
 from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
 from instep.service.documents.wiring import document_setup
 from instep.service.liveness import LockFiles
+from instep.service.ownership import owner_in
 from instep.service.partitions import all_refs, all_upstream_refs, declared_refs, demanded_refs
 from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
-from instep.service.stores import document_target, table_target
 from instep.system import RandomIds, SystemClock, Threads
+from instep.targets.ownership import NOBODY, Owner, owned
 from instep.telemetry.counters import Counters, Uncounted
 
 if TYPE_CHECKING:
@@ -80,12 +82,28 @@ class Workshop:
         self._engines: dict[str, Engine] = {}
         self._targets: dict[str, DocumentTarget] = {}
         self._table_targets: dict[str, TableTarget] = {}
+        self._owner: Owner | None = None
         self._bus: Bus | None = None
         #: Handlers are threads, and share one workshop.
         self._opening = threading.RLock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
-        return open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+        ledger = open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+        owner = owner_in(ledger)
+        with self._opening:
+            if owner != self._owner:
+                self._owner = owner
+                self._targets.clear()
+                self._table_targets.clear()
+        return ledger
+
+    @property
+    def owner(self) -> Owner:
+        """The ledger for which targets are used: the one that was opened last."""
+        if self._owner is None:
+            self.ledger(read_only=True).close()
+        assert self._owner is not None, "a ledger has an id"
+        return self._owner
 
     def bus(self, ledger: Ledger) -> Bus:
         """What carries requests and status; closed with the workshop. Raises `UserError` when it is out of reach."""
@@ -154,7 +172,7 @@ class Workshop:
     def _tables(self) -> TableEntities:
         from instep.service.tables.wiring import TableEntities  # Brings Arrow.
 
-        return TableEntities(self.project, self.spark, self._table_target)
+        return TableEntities(self.project, self.spark, self.table_target)
 
     def one_each(self) -> list[EntitySetup]:
         """A setup of each entity, in whichever partition: to look into what is served of it."""
@@ -225,6 +243,11 @@ class Workshop:
         from instep.service import check
         from instep.service.queues.checking import queue_checks
 
+        if self._owner is None:
+            try:
+                self.ledger(read_only=True).close()
+            except InstepError:
+                self._owner = NOBODY  # The ledger's own finding says why.
         needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
         return list(
             check.check(
@@ -282,12 +305,12 @@ class Workshop:
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:
-            self._targets[name] = document_target(self.project, name)
+            self._targets[name] = owned(stores.document_target(self.project, name), self.owner)
         return self._targets[name]
 
-    def _table_target(self, name: str) -> TableTarget:
+    def table_target(self, name: str) -> TableTarget:
         if name not in self._table_targets:
-            self._table_targets[name] = table_target(self.project, name)
+            self._table_targets[name] = owned(stores.table_target(self.project, name), self.owner)
         return self._table_targets[name]
 
     def _describe_ledger(self) -> str:

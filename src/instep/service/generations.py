@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from instep.domain.refs import PartitionRef, is_generation_name
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.ownership import foreign_alias
 from instep.service.setup import EntitySetup
 
 
@@ -37,7 +38,10 @@ def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str |
 def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> str | None:
     """The physical index that is read: by the alias, or, when a generation is asked for, by its checkpoint."""
     if generation is None:
-        return setup.target.served(setup.alias)
+        served = setup.target.served(setup.alias)
+        if served and (stranger := foreign_alias(setup)):
+            raise stranger
+        return served
     checkpoint = ledger.checkpoint(setup.ref, generation)
     return checkpoint.physical if checkpoint else None
 

@@ -16,6 +16,7 @@ from instep.service.context import Context
 from instep.service.recovery import recover
 from instep.service.start import Busy, held_text
 from instep.service.worker import Worker
+from instep.targets.ownership import Ownable
 from instep.targets.tables import TableTarget
 
 
@@ -155,4 +156,5 @@ class _Deletion:
         """Those that are needed, that which is served, and what was left behind."""
         served = target.served(entity)
         known = {*self._context.ledger.indexes(entity), *target.leftovers(entity, idle_seconds=0)}
-        return sorted(each for each in known | ({served} if served else set()) if target.exists(each))
+        there = (each for each in known | ({served} if served else set()) if target.exists(each))
+        return sorted(each for each in there if not isinstance(target, Ownable) or target.mine(each))

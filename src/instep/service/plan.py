@@ -18,6 +18,7 @@ from instep.engine.choice import EngineChoice
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import past_ttl
+from instep.service.ownership import demand_ours
 from instep.service.question import Found, Kind, Planned, PlanOptions, Question
 from instep.service.settings import wanted_settings
 from instep.service.setup import EntitySetup
@@ -116,6 +117,8 @@ def plan_entity(
     if not (options.full_refresh or options.reroute):
         _demand_routes(setup, checkpoint, unfinished)
     current = ledger.canonical(setup.ref, generation)
+    if checkpoint is None or unfinished:
+        demand_ours(setup, ledger, generation)
     kind, why = _kind(setup, checkpoint, unfinished, current, options)
     if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
         kind, why = Kind.REBUILD, ["its time to live is over"]
@@ -137,6 +140,8 @@ def plan_entity(
             indexes or ledger.indexes,
         )
     )
+    if found.kind is not Kind.NOTHING:
+        demand_ours(setup, ledger, generation)
     check_limits([len(found.slices)])
     return EntityPlan(
         ref=setup.ref,

@@ -13,8 +13,9 @@ from instep.domain.jobs import JobPart
 from instep.domain.planning import PlanTooLarge, check_limits
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
-from instep.errors import Conflict, InstepError, UserError
+from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
+from instep.service.ownership import newer_elsewhere
 from instep.service.plan import EntityPlan, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
@@ -276,7 +277,7 @@ class Start:
             instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
             if self._planner.options.repair:
                 setup.create(physical)  # It may be gone as a whole.
-            base = setup.target.fence(physical, lease.epoch) if setup.target.exists(physical) else -1
+            base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
             if base < 0:
                 raise UserError(
                     f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
@@ -287,7 +288,7 @@ class Start:
             instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
             physical, fresh = setup.physical(instance, plan.generation), True
             shared = setup.in_place and setup.target.exists(physical)
-            base = setup.target.fence(physical, lease.epoch) if shared else 0
+            base = self._fence(setup, physical, lease) if shared else 0
         beside = {ref: self.todo[ref].generation for ref in self._leases}
         upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
         part = JobPart(
@@ -307,6 +308,12 @@ class Start:
         sound = not part.fresh and setup.as_recorded(part, self._ledger)
         self._sound = self._sound | {part.ref} if sound else self._sound - {part.ref}
         return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
+
+    def _fence(self, setup: EntitySetup, physical: str, lease: Lease) -> int:
+        try:
+            return setup.target.fence(physical, lease.epoch)
+        except Fenced as error:
+            raise newer_elsewhere(setup, physical, lease, self._ledger, error) from error
 
     def _expire(self, setup: EntitySetup, generation: str) -> None:
         current = self._ledger.canonical(setup.ref, generation)

@@ -15,10 +15,11 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.ledger.port import Ledger
+from instep.ledger.port import Lease, Ledger
 from instep.outcomes import decode_outcome, encode_outcome
 from instep.service.context import Context
 from instep.service.keeper import Keeper
+from instep.service.ownership import newer_elsewhere
 from instep.service.patience import Circuit, T, backoff, patiently
 from instep.service.setup import EntitySetup
 from instep.telemetry import traces
@@ -245,7 +246,7 @@ class WaveRunner:
         """
         suspects = [claim for claim in claims if claim.fence > 1]
         if suspects or self._base < 0:
-            self._base = self._setup.target.fence(self._part.physical, self._part.epoch, _fences(suspects))
+            self._base = self._fence(claims, suspects)
         if not suspects:
             return list(claims)
         outcomes = _committed(self._setup, self._part, suspects)
@@ -253,6 +254,15 @@ class WaveRunner:
         done = {outcome.slice_id for outcome in outcomes}
         progress(sum(outcome.counts.read for outcome in outcomes))
         return [claim for claim in claims if claim.slice_id not in done]
+
+    def _fence(self, claims: Sequence[Claim], suspects: Sequence[Claim]) -> int:
+        part = self._part
+        try:
+            return self._setup.target.fence(part.physical, part.epoch, _fences(suspects))
+        except Fenced as error:
+            self._demand(claims)
+            lease = Lease(part.ref, self._job_id, part.epoch, 0)
+            raise newer_elsewhere(self._setup, part.physical, lease, self._ledger, error) from error
 
     def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
         """What was tried often enough, and is not in the target, and will not be: others are fenced by now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from instep.errors import UserError
 
@@ -56,6 +56,14 @@ class Ownable(Protocol):
         epochs and what is served stay as they are. Raises `NotOurs` if it is someone else's by now, `UserError` when
         there is no such thing. Again it changes nothing.
         """
+
+
+T = TypeVar("T")
+
+
+def owned(target: T, owner: Owner) -> T:
+    """The target, used for this ledger."""
+    return cast("T", target.owned_by(owner)) if isinstance(target, Ownable) else target
 
 
 class OwnedIndexes(ABC):

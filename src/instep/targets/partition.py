@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from instep.domain.refs import Scope
 from instep.domain.waves import Mark
+from instep.targets.ownership import NOBODY, Ownable, Owner, owned
 from instep.targets.tables import TableTarget
 
 
@@ -17,6 +18,23 @@ class PartitionTarget:
 
     tables: TableTarget
     scope: Scope
+
+    @property
+    def owner(self) -> Owner:
+        return self.tables.owner if isinstance(self.tables, Ownable) else NOBODY
+
+    def owned_by(self, owner: Owner) -> PartitionTarget:
+        return replace(self, tables=owned(self.tables, owner))
+
+    def owner_of(self, name: str) -> str | None:
+        return self.tables.owner_of(name) if isinstance(self.tables, Ownable) else NOBODY.id
+
+    def mine(self, name: str) -> bool:
+        return not isinstance(self.tables, Ownable) or self.tables.mine(name)
+
+    def claim(self, name: str, *, of: str) -> None:
+        if isinstance(self.tables, Ownable):
+            self.tables.claim(name, of=of)
 
     @property
     def kind(self) -> Literal["transactional", "idempotent"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import pytest
 
@@ -24,6 +25,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.refs import event_instance_id
 from instep.domain.state import State
 from instep.errors import Conflict
+from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
@@ -34,6 +36,7 @@ from tests.contracts.ledger.building import (
     complete_all,
     end,
     imported,
+    lease_of,
     logged,
     plans,
     running,
@@ -54,7 +57,17 @@ class Events(Fixtures):
 
     def test_a_new_ledger_has_no_events(self, ledger: Ledger) -> None:
         assert ledger.events() == []
-        assert ledger.state() == State()
+        assert ledger.state() == State(naming=ledger.naming())
+
+    def test_a_ledger_has_an_id_of_its_own_that_never_changes(self, ledger: Ledger) -> None:
+        """By which it names instances: another ledger's never have the same names."""
+        naming = ledger.naming()
+        assert (str(UUID(naming.ledger)), naming.since) == (naming.ledger, 0)
+        uuid = ledger.new_instance(lease_of(ledger, "ann"), Reason.FIRST)
+        assert ledger.naming() == naming
+        assert uuid == event_instance_id(str(REF), "", 1, naming)
+        assert uuid != event_instance_id(str(REF), "", 1, MemoryLedger(VirtualClock()).naming())
+        assert ledger.rebuild_projections().differences == ()
 
     def test_events_are_numbered_from_one_without_gaps(self, ledger: Ledger, clock: VirtualClock) -> None:
         first = ledger.append([_want("a"), _want("b")])
@@ -85,7 +98,7 @@ class Events(Fixtures):
         assert ledger.events() == []
 
     def test_an_event_sees_those_before_it_in_the_same_call(self, ledger: Ledger) -> None:
-        uuid = event_instance_id(str(REF), "", 1)
+        uuid = event_instance_id(str(REF), "", 1, ledger.naming())
         building = InstanceBuilding(instance=uuid, job="job", target=START, fingerprint={})
         ledger.append([InstanceCreated(ref=str(REF), reason=Reason.FIRST), building])
         assert canonical_of(ledger).state is InstanceState.BUILDING
@@ -177,7 +190,7 @@ class Events(Fixtures):
         clock.advance(1)
         end(ledger, part)
         state = ledger.state()
-        assert state == replay(read(ledger.events()))
+        assert state == replay(read(ledger.events()), State(naming=ledger.naming()))
         assert state.current(str(REF)) == ledger.canonical(REF)
         assert state.instances == {each.uuid: each for each in ledger.instances(REF)}
         assert state.wants == {each.id: each for each in ledger.wants()}

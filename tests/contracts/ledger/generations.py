@@ -59,7 +59,7 @@ class Generations(Fixtures):
         two = ledger.new_instance(lease, Reason.FIRST, generation="v2", by="ann")
         made = InstanceCreated(ref=str(REF), reason=Reason.GENERATION, generation="v2", by="ann")
         assert logged(ledger, 1) == [made]
-        assert two == event_instance_id(str(REF), "v2", 2), "a replay gives the same one"
+        assert two == event_instance_id(str(REF), "v2", 2, ledger.naming()), "a replay gives the same one"
         assert ledger.new_instance(lease, Reason.REBUILD, generation="v2") == two, "it is Missing: that is to be built"
         assert canonical_of(ledger).uuid == one
         there = ledger.canonical(REF, "v2")

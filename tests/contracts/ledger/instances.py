@@ -88,7 +88,7 @@ class Instances(Fixtures):
     def test_the_first_instance_of_a_partition_is_made_by_an_event(self, ledger: Ledger) -> None:
         uuid = ledger.new_instance(lease_of(ledger, "ann"), Reason.REBUILD, by="ann")
         assert logged(ledger) == [InstanceCreated(ref=str(REF), reason=Reason.FIRST, by="ann")]
-        assert uuid == event_instance_id(str(REF), "", 1), "a replay gives the same one"
+        assert uuid == event_instance_id(str(REF), "", 1, ledger.naming()), "a replay gives the same one"
         instance = canonical_of(ledger)
         assert (instance.uuid, instance.state, instance.reason) == (uuid, InstanceState.MISSING, Reason.FIRST)
         assert (instance.created_at, instance.by, instance.previous) == (START, "ann", None)

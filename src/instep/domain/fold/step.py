@@ -97,7 +97,7 @@ class Step:
 
     def succeed(self, old: Instance | None, ref: str, generation: str, reason: Reason, by: str = "") -> None:
         """The next instance of this partition's generation is made, and the canonical one from now on."""
-        uuid = event_instance_id(ref, generation, self.sequence)
+        uuid = event_instance_id(ref, generation, self.sequence, self.state.naming)
         previous = None
         if old is not None:
             # The same text as before, and not another that is equal.

@@ -49,9 +49,9 @@ def release(tables: Tables, lease: Lease) -> None:
         row.job_id = None
 
 
-def transfer(tables: Tables, lease: Lease, job_id: str) -> Lease:
+def transfer(tables: Tables, lease: Lease, job_id: str, above: int = 0) -> Lease:
     tables.job(job_id)
-    return _grant(tables, lease.ref, _demand_live(tables, lease), job_id)
+    return _grant(tables, lease.ref, _demand_live(tables, lease), job_id, above)
 
 
 def free_all_of(tables: Tables, job_id: str) -> None:
@@ -89,8 +89,8 @@ def _demand_live(tables: Tables, lease: Lease) -> LeaseRow:
     return row
 
 
-def _grant(tables: Tables, ref: PartitionRef, row: LeaseRow, job_id: str) -> Lease:
+def _grant(tables: Tables, ref: PartitionRef, row: LeaseRow, job_id: str, above: int = 0) -> Lease:
     now = tables.now()
-    row.epoch += 1
+    row.epoch = max(row.epoch, above) + 1
     row.job_id, row.since, row.expires_at = job_id, now, now + tables.timing.lease
     return Lease(ref, job_id, row.epoch, row.expires_at)

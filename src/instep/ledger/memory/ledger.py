@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
 from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.timing import TIMING, Timing
@@ -46,8 +47,9 @@ T = TypeVar("T")
 class MemoryLedger(HoldingLedger):
     """Implements `port.Ledger`. May be shared by threads; what a method calls checks first and changes then."""
 
-    def __init__(self, clock: Clock, timing: Timing = TIMING) -> None:
+    def __init__(self, clock: Clock, timing: Timing = TIMING, naming: Naming | None = None) -> None:
         self._tables = Tables(clock, timing)
+        self._tables.state.naming = naming or Naming(str(uuid.uuid4()))
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -55,6 +57,10 @@ class MemoryLedger(HoldingLedger):
 
     def now(self) -> int:
         return self._tables.now()
+
+    def naming(self) -> Naming:
+        with self._lock:
+            return self._tables.state.naming
 
     # Workers.
 
@@ -165,9 +171,9 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             leases.release(self._tables, lease)
 
-    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
+    def transfer_lease(self, lease: Lease, job_id: str, *, above: int = 0) -> Lease:
         with self._lock:
-            return leases.transfer(self._tables, lease, job_id)
+            return leases.transfer(self._tables, lease, job_id, above)
 
     # Parts.
 
@@ -285,6 +291,10 @@ class MemoryLedger(HoldingLedger):
     def promoted(self, ref: PartitionRef) -> str | None:
         with self._lock:
             return self._tables.state.promoted.get(str(ref))
+
+    def all_indexes(self) -> set[str]:
+        with self._lock:
+            return {row.part.physical for job in self._tables.jobs.values() for row in job.parts.values()}
 
     def indexes(self, entity: str) -> set[str]:
         with self._lock:

@@ -46,5 +46,6 @@ def rows(tables: Tables, after: int, limit: int) -> list[LogRow]:
 def state(tables: Tables, *, at: int | None = None, sequence: int | None = None) -> State:
     """Replayed: what is stored beside the log may be wrong, and verifying it is to show that."""
     return replay(
-        read(row for row in tables.log if (sequence is None or row[0] <= sequence) and (at is None or row[1] <= at))
+        read(row for row in tables.log if (sequence is None or row[0] <= sequence) and (at is None or row[1] <= at)),
+        State(naming=tables.state.naming),
     )

@@ -27,7 +27,7 @@ def rebuild(tables: Tables) -> Verified:
 
 
 def _replayed(tables: Tables) -> tuple[State, Skips]:
-    state, skips = State(), Skips()
+    state, skips = State(naming=tables.state.naming), Skips()
     for recorded in read(tables.log):
         follow(state, recorded, skips)
     return state, skips

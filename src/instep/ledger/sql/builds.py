@@ -29,14 +29,14 @@ def demand(tx: Transaction, events: Sequence[e.Event]) -> list[e.Recorded]:
 
 def new_instance(tx: Transaction, lease: Lease, reason: Reason, generation: str, by: str) -> str:
     leases.demand(tx, lease)
-    log.lock(tx.connection)
+    head = log.lock(tx.connection)
     current = projections.current(tx.connection, lease.ref, generation)
     if current is not None and current.state is InstanceState.MISSING:
         return current.uuid
     ref = str(lease.ref)
     why = reason if current is not None else first_reason(generation)
     (recorded,) = demand(tx, [e.InstanceCreated(ref=ref, reason=why, generation=generation, by=by)])
-    return event_instance_id(ref, generation, recorded.sequence)
+    return event_instance_id(ref, generation, recorded.sequence, head.naming)
 
 
 def begin(tx: Transaction, job_id: str, new: Sequence[NewPart], created_at: int) -> None:

@@ -46,10 +46,10 @@ def release(tx: Transaction, lease: Lease) -> None:
     tx.connection.execute(update(leases).where(*_of(lease)).values(job_id=None))
 
 
-def transfer(tx: Transaction, lease: Lease, job_id: str) -> Lease:
+def transfer(tx: Transaction, lease: Lease, job_id: str, above: int = 0) -> Lease:
     moves.demand(tx, job_id)
     now = tx.now()
-    after = Lease(lease.ref, job_id, lease.epoch + 1, now + tx.timing.lease)
+    after = Lease(lease.ref, job_id, max(lease.epoch, above) + 1, now + tx.timing.lease)
     values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
     handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
     if handed.rowcount != 1:

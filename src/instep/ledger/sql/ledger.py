@@ -18,7 +18,7 @@ from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
 from instep.domain.manifest import ManifestEntry
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
@@ -78,6 +78,9 @@ class SqlLedger(HoldingLedger):
 
     def now(self) -> int:
         return self._read(Transaction.now)
+
+    def naming(self) -> Naming:
+        return self._read(lambda tx: log.head(tx.connection).naming)
 
     # Workers.
 
@@ -162,8 +165,8 @@ class SqlLedger(HoldingLedger):
     def release_lease(self, lease: Lease) -> None:
         self._write(lambda tx: leases.release(tx, lease))
 
-    def transfer_lease(self, lease: Lease, job_id: str) -> Lease:
-        return self._write(lambda tx: leases.transfer(tx, lease, job_id))
+    def transfer_lease(self, lease: Lease, job_id: str, *, above: int = 0) -> Lease:
+        return self._write(lambda tx: leases.transfer(tx, lease, job_id, above))
 
     # Parts.
 
@@ -269,6 +272,9 @@ class SqlLedger(HoldingLedger):
 
     def promoted(self, ref: PartitionRef) -> str | None:
         return self._read(lambda tx: projections.some_promoted(tx.connection, [str(ref)])).get(str(ref))
+
+    def all_indexes(self) -> set[str]:
+        return self._read(part_rows.all_indexes)
 
     def indexes(self, entity: str) -> set[str]:
         return self._read(lambda tx: part_rows.indexes(tx, entity))

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from instep.domain import events as e
 from instep.domain.fold import apply
+from instep.domain.refs import Naming
 from instep.domain.state import Rejected
 from instep.ledger.log import LogRow, unkept
 from instep.ledger.sql import projections
@@ -21,7 +22,7 @@ from instep.ledger.tables import event_head, events
 #: So many rows are read at once.
 _CHUNK: Final = 10_000
 
-_HEAD = select(event_head.c.last, event_head.c.at).where(event_head.c.id == 1)
+_HEAD = select(event_head.c.last, event_head.c.at, event_head.c.ledger, event_head.c.since).where(event_head.c.id == 1)
 _LOCKED_HEAD = _HEAD.with_for_update()
 _MOVE_HEAD = update(event_head).where(event_head.c.id == 1)
 _AFTER = select(events).where(events.c.sequence > bindparam("b_after")).order_by(events.c.sequence)
@@ -29,26 +30,31 @@ _SOME = _AFTER.limit(bindparam("b_limit"))
 
 
 class Head(NamedTuple):
-    """Sequence and time of the last event."""
+    """Sequence and time of the last event, and the ledger's id with the last event before it had that."""
 
     last: int
     at: int
+    ledger: str
+    since: int
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.ledger, self.since)
 
 
 def head(connection: Connection) -> Head:
-    return Head(*(connection.execute(_HEAD).one_or_none() or (0, 0)))
+    return Head(*connection.execute(_HEAD).one())
 
 
 def lock(connection: Connection) -> Head:
-    """Nobody else appends until the end of the transaction. (Before the first event there is nothing to lock: of two
-    who append it, the second one collides.)
-    """
-    return Head(*(connection.execute(_LOCKED_HEAD).one_or_none() or (0, 0)))
+    """Nobody else appends until the end of the transaction."""
+    return Head(*connection.execute(_LOCKED_HEAD).one())
 
 
 def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Rejected:
     """Append events and change the projections, or do nothing when one of them is rejected."""
-    last, before = lock(tx.connection)
+    head = lock(tx.connection)
+    last, before = head.last, head.at
     if not new:
         return []
     at = max(before, tx.now())
@@ -57,7 +63,7 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
     ]
     # As they will be read: whatever the text cannot hold must not get into the projections either.
     recorded = list(e.read(rows))
-    stored = Stored(tx.connection, last)
+    stored = Stored(tx.connection, last, head.naming)
     stored.expect(each.event for each in recorded)
     changes = projections.Changes()
     for each in recorded:
@@ -67,14 +73,9 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
         changes.add(each.sequence, applied)
     tx.connection.execute(insert(events), [dict(zip(events.c.keys(), row, strict=True)) for row in rows])
     changes.write(tx.connection, stored)
-    _move_head(tx.connection, last, Head(rows[-1][0], at))
+    tx.connection.execute(_MOVE_HEAD.values(last=rows[-1][0], at=at))
     tx.appended = (last, rows[-1][0])
     return recorded
-
-
-def _move_head(connection: Connection, before: int, now: Head) -> None:
-    statement = _MOVE_HEAD if before else insert(event_head).values(id=1)
-    connection.execute(statement.values(last=now.last, at=now.at))
 
 
 def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:

@@ -150,6 +150,10 @@ def part_reaching(tx: Transaction, ref: PartitionRef, instance: str, watermark: 
     return None
 
 
+def all_indexes(tx: Transaction) -> set[str]:
+    return set(tx.connection.scalars(select(job_parts.c.physical).distinct()))
+
+
 def indexes(tx: Transaction, entity: str) -> set[str]:
     begun = (
         select(job_parts.c.physical)

@@ -43,16 +43,17 @@ def _until(events: Iterator[Recorded], at: int | None, sequence: int | None) -> 
 
 
 def _newest(connection: Connection, at: int | None, sequence: int | None) -> State:
+    naming = log.head(connection).naming
     made = select(snapshots.c.sequence).where(snapshots.c.piece == 0).order_by(snapshots.c.sequence.desc())
     if at is not None:
         made = made.where(snapshots.c.at <= at)
     if sequence is not None:
         made = made.where(snapshots.c.sequence <= sequence)
     for each in connection.execute(made).scalars().all():
-        found = load(b"".join(connection.execute(_pieces(each)).scalars()))
+        found = load(b"".join(connection.execute(_pieces(each)).scalars()), naming)
         if isinstance(found, State):
             return found
-    return State()
+    return State(naming=naming)
 
 
 def _pieces(sequence: int) -> Select[Any]:

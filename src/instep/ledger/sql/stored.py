@@ -16,6 +16,7 @@ from instep.domain.events import (
     Unreadable,
 )
 from instep.domain.instances import Instance
+from instep.domain.refs import Naming
 from instep.domain.state import Key, State
 from instep.domain.wants import Want
 from instep.ledger.sql import projections
@@ -75,14 +76,16 @@ class Rows(dict[K, V]):
 class Stored:
     """The state after the event `last`. Its projections must not change meanwhile: the log's head is locked."""
 
-    def __init__(self, connection: Connection, last: int) -> None:
+    def __init__(self, connection: Connection, last: int, naming: Naming) -> None:
         self.instances: Rows[str, Instance] = Rows(lambda keys: projections.some_instances(connection, keys))
         self.canonical: Rows[Key, str] = Rows(lambda keys: projections.some_canonical(connection, keys))
         self.served: Rows[Key, str] = Rows(lambda keys: projections.some_served(connection, keys))
         self.promoted: Rows[str, str] = Rows(lambda refs: projections.some_promoted(connection, refs))
         self.wants: Rows[str, Want] = Rows(lambda ids: projections.some_wants(connection, ids))
         self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: projections.open_wants(connection, keys))
-        self.state = State(last, self.instances, self.canonical, self.served, self.promoted, self.wants, self._open)
+        self.state = State(
+            last, self.instances, self.canonical, self.served, self.promoted, self.wants, self._open, naming=naming
+        )
 
     def expect(self, events: Iterable[Event | Unreadable]) -> None:
         """Look up at once what these events are about."""

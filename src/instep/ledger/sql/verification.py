@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Table, select
 from instep.domain.events import Recorded
 from instep.domain.fold import follow
 from instep.domain.instances import Instance
+from instep.domain.refs import Naming
 from instep.domain.state import Change, Forgotten, Served, State
 from instep.domain.wants import Want
 from instep.ledger.log import Verified
@@ -24,8 +25,8 @@ _Content = dict[str, Any]
 class Replayed:
     """The state after all events."""
 
-    def __init__(self, recorded: Iterable[Recorded]) -> None:
-        self.state = State()
+    def __init__(self, recorded: Iterable[Recorded], naming: Naming) -> None:
+        self.state = State(naming=naming)
         self.origins = projections.Origins({}, {})
         self.skips = Skips()
         self.events = 0
@@ -47,12 +48,12 @@ class Replayed:
 
 def verify(connection: Connection) -> Verified:
     """In a transaction that sees one moment of the ledger."""
-    return _verified(connection, Replayed(log.read(connection)))
+    return _verified(connection, Replayed(log.read(connection), log.head(connection).naming))
 
 
 def rebuild(connection: Connection) -> Verified:
-    log.lock(connection)
-    replayed = Replayed(log.read(connection))
+    naming = log.lock(connection).naming
+    replayed = Replayed(log.read(connection), naming)
     verified = _verified(connection, replayed)
     projections.write_all(connection, replayed.state, replayed.origins)
     snapshots.forget(connection)

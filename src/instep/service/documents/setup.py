@@ -11,6 +11,7 @@ from instep.documents.limits import DEFAULT_LIMITS, Limits
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
+from instep.domain.refs import index_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
@@ -50,7 +51,7 @@ class DocumentSetup(EntitySetup):
         return changes.find_documents(self, question)
 
     def physical(self, instance: str, generation: str) -> str:
-        return f"{self.alias}__{instance.replace('-', '')[:8]}"
+        return index_name(self.alias, self.owner.id, instance)
 
     def create(self, physical: str) -> None:
         self.target.create(physical, self.dimensions, self.buckets)

@@ -12,6 +12,7 @@ from instep.domain.graph import GraphTable
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.refs import index_name
 from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
 from instep.domain.waves import Wave, WaveSlice
 from instep.ledger.port import Checkpoint, Ledger
@@ -88,11 +89,13 @@ class TableSetup(EntitySetup):
 
     def physical(self, instance: str, generation: str) -> str:
         if not self.in_place:
-            return f"{self.alias}__{instance.replace('-', '')[:8]}"
+            return index_name(self.alias, self.owner.id, instance)
         # All partitions that are made in the same way share it, and no others.
         made = {part: text for part, text in self.fingerprint.items() if part != ROWS}
         text = repr((sorted(made.items()), self.tables(), generation))
-        return f"{self.alias}__{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        before = index_name(self.alias, "", digest)
+        return before if before in self.owner.before else index_name(self.alias, self.owner.id, digest)
 
     def outgrown(self, part: JobPart) -> str | None:
         differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []

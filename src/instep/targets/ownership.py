@@ -97,9 +97,19 @@ class OwnedIndexes(ABC):
 
     def demand(self, name: str) -> None:
         """Raises `NotOurs` for what is another ledger's."""
-        found = self.owner_of(name)
+        self.taken(name, self.owner_of(name))
+
+    def taken(self, name: str, found: str | None) -> str:
+        """Whose it is once it is written, given whose it was. Raises `NotOurs` if that is another ledger."""
         if not self.is_mine(name, found):
             raise not_ours(name, found or "", self.owner, where=self.shown)
+        return self.owner.id
+
+    def claimed(self, name: str, of: str, found: str) -> str:
+        """The same for a claim."""
+        if found not in (of, self.owner.id):
+            raise not_ours(name, found, self.owner, where=self.shown)
+        return self.owner.id
 
 
 def not_ours(name: str, found: str, owner: Owner, *, where: str) -> NotOurs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_rows import ODD_ROWS
 from tests.contracts.table_target import TableTargetContract
 
@@ -19,3 +20,7 @@ class TestPostgres(TableTargetContract):
         2: ("string", "text with the character U+0000"),
         3: ("select", "text with the character U+0000"),
     }
+
+
+class TestOwnership(TableOwnership):
+    """With the `target` of this folder."""

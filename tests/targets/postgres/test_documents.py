@@ -15,10 +15,12 @@ from psycopg import sql
 
 from instep.errors import UserError
 from instep.postgres.connection import Session
+from instep.targets.ownership import NotOurs, Owner
 from instep.targets.port import ChunkChanges, DocumentTarget, row_schema
 from instep.targets.postgres import chunk_upkeep, pgvector
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.target import PostgresTarget
+from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.table_rows import SPECS
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Content, put, replaced, rows_of
@@ -45,6 +47,23 @@ class TestPostgresDocuments(TargetContract):
         assert isinstance(target, PostgresDocuments)
         with target.place.session() as session:
             return Counter(session.run("SELECT document_id, text FROM {table}", table=session.name(physical)))
+
+
+class TestOwnership(DocumentOwnership):
+    def test_a_schema_of_before_owners_were_known_is_taken_over(self, target: PostgresDocuments) -> None:
+        target.create("Document__1", DIMENSIONS, BUCKETS)
+        target.promote("Document", "Document__1", 5)
+        with target.place.session() as session:
+            for table in ("instep_indexes", "instep_aliases"):
+                session.run("ALTER TABLE {table} DROP COLUMN owner", table=session.name(table))
+        stranger = target.owned_by(OURS)
+        assert (stranger.owner_of("Document__1"), stranger.mine("Document")) == ("", False)
+        with pytest.raises(NotOurs):
+            stranger.fence("Document__1", 6)
+        before = target.owned_by(Owner(OURS.id, frozenset({"Document__1"})))
+        before.fence("Document__1", 6)
+        before.promote("Document", "Document__1", 6)
+        assert (target.owner_of("Document__1"), target.owner_of("Document")) == (OURS.id, OURS.id)
 
 
 def row_texts(server: PostgresServer, target: PostgresDocuments, alias: str = "Document") -> list[object]:

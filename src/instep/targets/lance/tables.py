@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.domain.waves import Mark
@@ -161,7 +161,7 @@ class LanceTableTarget(OwnedIndexes):
             for spec in self.specs(physical)
             if spec.kind != OWN
         }
-        owned = self._datasets.taken(physical)
+        owned = partial(self.taken, physical)
         return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside, owned=owned)
 
     def writer(self, physical: str, base: int) -> TableWriter:
@@ -236,7 +236,7 @@ class LanceTableTarget(OwnedIndexes):
         if physical is not None:
             self._place.open(physical)
             self.demand(physical)
-        owned = self._datasets.taken_alias(alias)
+        owned = partial(self._datasets.taken_alias, alias)
         aliases.promote(self._place, alias, physical, epoch, owned, scope=scope, superseded=superseded)
 
     def served(self, alias: str) -> str | None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
@@ -18,7 +18,7 @@ from instep.errors import InstepError, UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.place import Place, lance_library, place_of
 from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, not_ours
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ class LanceTarget(OwnedIndexes):
         from instep.targets.lance.commits import State
 
         if (alias := aliases.owner(self._place, name)) is not None:
-            owner, serves = alias
-            return owner or (self.owner_of(serves) if serves else None)
+            return self._resolved(*alias)
         if not self._place.has(name):
             return None
         dataset = self._place.open(name)
@@ -70,39 +69,18 @@ class LanceTarget(OwnedIndexes):
     def claim(self, name: str, *, of: str) -> None:
         from instep.targets.lance import commits
 
-        def owned(found: str) -> str:
-            if found not in (of, self.owner.id):
-                raise not_ours(name, found, self.owner, where=self.shown)
-            return self.owner.id
-
+        owned = partial(self.claimed, name, of)
         if self._place.has(name):
             commits.claim(self._place, name, owned)
         else:
-            aliases.claim(self._place, name, lambda found, serves: owned(found or self._owner_of_index(serves)))
+            aliases.claim(self._place, name, lambda found, serves: owned(self._resolved(found, serves) or ""))
 
-    def _owner_of_index(self, physical: str | None) -> str:
-        return (self.owner_of(physical) if physical else None) or ""
+    def taken_alias(self, alias: str, found: str, serves: str | None) -> str:
+        """`taken`, given whose the alias says it is and what it serves."""
+        return self.taken(alias, self._resolved(found, serves))
 
-    def taken(self, physical: str) -> Callable[[str], str]:
-        """Whose an index will be when it is written now, given whose it is. Raises `NotOurs` if it may not be."""
-
-        def owned(found: str) -> str:
-            if not self.is_mine(physical, found):
-                raise not_ours(physical, found, self.owner, where=self.shown)
-            return self.owner.id
-
-        return owned
-
-    def taken_alias(self, alias: str) -> Callable[[str, str | None], str]:
-        """The same for an alias, given whose it says it is and what it serves."""
-
-        def owned(found: str, serves: str | None) -> str:
-            whose = found or (self.owner_of(serves) if serves else None)
-            if not self.is_mine(alias, whose):
-                raise not_ours(alias, whose or "", self.owner, where=self.shown)
-            return self.owner.id
-
-        return owned
+    def _resolved(self, found: str, serves: str | None) -> str | None:
+        return found or (self.owner_of(serves) if serves else None)
 
     def check(self) -> None:
         probe = f".instep-check-{uuid.uuid4().hex}"
@@ -150,7 +128,7 @@ class LanceTarget(OwnedIndexes):
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         from instep.targets.lance import commits
 
-        return commits.fence(self._place, physical, epoch, marks, owned=self.taken(physical))
+        return commits.fence(self._place, physical, epoch, marks, owned=partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.lance.staging import LanceChunkWriter
@@ -189,7 +167,7 @@ class LanceTarget(OwnedIndexes):
         if physical is not None:
             self._place.open(physical)
             self.demand(physical)
-        aliases.promote(self._place, alias, physical, epoch, self.taken_alias(alias))
+        aliases.promote(self._place, alias, physical, epoch, partial(self.taken_alias, alias))
 
     def served(self, alias: str) -> str | None:
         return aliases.served(self._place, alias)

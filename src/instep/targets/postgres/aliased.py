@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from instep.postgres.place import Place
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 
 
 @dataclass(frozen=True)
-class AliasedIndexes:
+class AliasedIndexes(OwnedIndexes):
     """In a schema of a PostgreSQL database (`postgresql://user:password@host/database`).
 
     `keep_seconds` is how long staged rows that nobody committed stay, and records of epochs gone by.
@@ -19,6 +21,7 @@ class AliasedIndexes:
     uri: str = field(repr=False)
     schema: str = "public"
     keep_seconds: float = 3600.0
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["transactional"] = field(default="transactional", init=False)
 
@@ -33,6 +36,21 @@ class AliasedIndexes:
     def shown(self) -> str:
         """The address without secrets."""
         return self.place.shown
+
+    def owner_of(self, name: str) -> str | None:
+        from instep.targets.postgres.registry import fitting, owner_of_alias, owner_of_index
+
+        fitting(name)
+        with self.place.session() as session:
+            found = owner_of_index(session, name)
+            return owner_of_alias(session, name) if found is None else found
+
+    def claim(self, name: str, *, of: str) -> None:
+        from instep.targets.postgres.registry import claim, fitting
+
+        fitting(name)
+        with self.place.session() as session:
+            claim(session, name, partial(self.claimed, name, of))
 
     def served(self, alias: str) -> str | None:
         from instep.targets.postgres import serving
@@ -49,5 +67,6 @@ class AliasedIndexes:
 
         fitting(alias)
         with self.place.session() as session, contextlib.suppress(Missing):
-            return upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
+            found = upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
+            return [each for each in found if self.mine(each)]
         return []

@@ -7,6 +7,7 @@ table ever has, and `_commit`, a number of the commit that brought it.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, LiteralString
 
@@ -88,19 +89,21 @@ def _constraint(name: str, kind: ColumnType | Vector) -> LiteralString:
     return ' COLLATE "C" NOT NULL' if kind == STRING and name not in _PROSE else " NOT NULL"
 
 
-def create(session: Session, physical: str, dimensions: int) -> None:
+def create(session: Session, physical: str, dimensions: int, owner: str, demand: Callable[[str], None]) -> None:
+    """`demand` raises `NotOurs` for one that is there and another ledger's."""
     if not 1 <= dimensions <= pgvector.MAX_DIMENSIONS:
         raise UserError(f"PostgreSQL takes vectors of 1 to {pgvector.MAX_DIMENSIONS:,} dimensions, not {dimensions:,}")
     with session.transaction():
         registry.lock(session)
         if (record := registry.find(session, physical)) is not None:
+            demand(physical)
             before = _index(session, physical, record)
             if columns_of(session, physical):
                 _demand_same(session, before, dimensions)
                 return
             registry.drop(session, record.id, [])  # Somebody else has dropped the table.
         vectors = pgvector.make(session)
-        number = registry.write_down(session, physical, json.dumps({"dimensions": dimensions}))
+        number = registry.write_down(session, physical, json.dumps({"dimensions": dimensions}), owner)
         index = DocumentIndex(number, physical, dimensions)
         session.run(
             "CREATE TABLE {table} ({columns}, {words} tsvector NOT NULL, {commit} bigint NOT NULL, "

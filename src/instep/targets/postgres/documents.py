@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from instep.domain.waves import Mark
@@ -41,7 +42,7 @@ class PostgresDocuments(AliasedIndexes):
         fitting(physical)
         with self.place.session() as session:
             registry.prepare(session)
-            chunks.create(session, physical, dimensions)
+            chunks.create(session, physical, dimensions, self.owner.id, self.demand)
 
     def exists(self, physical: str) -> bool:
         from instep.targets.postgres import chunks
@@ -55,7 +56,7 @@ class PostgresDocuments(AliasedIndexes):
         from instep.targets.postgres.journal import Journal
 
         with self._index(physical) as (session, index):
-            return Journal(session, index).fence("", epoch, marks)
+            return Journal(session, index).fence("", epoch, marks, partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.postgres import chunk_writing
@@ -89,6 +90,7 @@ class PostgresDocuments(AliasedIndexes):
         from instep.targets.postgres import chunk_upkeep, staging
         from instep.targets.postgres.journal import Journal
 
+        self.demand(physical)
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
@@ -97,6 +99,7 @@ class PostgresDocuments(AliasedIndexes):
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
         from instep.targets.postgres import chunk_upkeep
 
+        self.demand(physical)
         with self._index(physical) as (session, index):
             chunk_upkeep.refine(session, index, begin)
 
@@ -105,11 +108,13 @@ class PostgresDocuments(AliasedIndexes):
         from instep.targets.postgres.registry import fitting
 
         fitting(alias)
+        if physical is not None:
+            self.demand(physical)
         with self.place.session() as session:
             views = []
             if physical is not None:
                 views.append(chunks.view(session, chunks.known(session, fitting(physical))))
-            serving.promote(session, alias, physical, views, epoch=epoch)
+            serving.promote(session, alias, physical, views, partial(self.taken, alias), epoch=epoch)
 
     def rows(self, physical: str) -> int:
         from instep.targets.postgres import searching
@@ -140,7 +145,7 @@ class PostgresDocuments(AliasedIndexes):
         from instep.targets.postgres import chunks, registry, staging
         from instep.targets.postgres.registry import fitting
 
-        fitting(physical)
+        self.demand(fitting(physical))
         with self.place.session() as session:
             index = chunks.find(session, physical)
             if index is not None:

@@ -7,13 +7,13 @@ fences do not wait for the work of a commit, only for its last step, and nobody 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.postgres.connection import Session
-from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known
+from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known, own, owner_of_index, prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,15 @@ class Journal:
     session: Session
     index: Index
 
-    def fence(self, scope: str, epoch: int, marks: Sequence[Mark]) -> int:
-        """See `DocumentTarget.fence`."""
+    def fence(self, scope: str, epoch: int, marks: Sequence[Mark], taken: Callable[[str | None], str]) -> int:
+        """See `DocumentTarget.fence`. `taken`: see `OwnedIndexes`."""
+        if taken(before := owner_of_index(self.session, self.index.name)) != before:
+            prepare(self.session)  # It was made before owners were written down.
         with self.session.transaction():
             self.take(scope, epoch)
             self._refuse_slices(marks, since=0)
             seq = self._next()
+            own(self.session, self.index.name, taken)
             self._mark(seq, scope, epoch, [(mark.slice_id, mark.fence, None) for mark in marks])
         return seq
 

@@ -81,7 +81,7 @@ def stored_columns(spec: TableSpec) -> dict[str, str]:
     }
 
 
-def create(session: Session, physical: str, specs: Sequence[TableSpec]) -> None:
+def create(session: Session, physical: str, specs: Sequence[TableSpec], owner: str) -> None:
     with session.transaction():
         registry.lock(session)
         if registry.find(session, physical) is not None:
@@ -93,7 +93,7 @@ def create(session: Session, physical: str, specs: Sequence[TableSpec]) -> None:
                 columns=declared(spec),
                 key=names(spec.key),
             )
-        registry.write_down(session, physical, encode_specs(specs))
+        registry.write_down(session, physical, encode_specs(specs), owner)
 
 
 def declared(spec: TableSpec) -> sql.Composed:

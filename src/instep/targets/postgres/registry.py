@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -62,6 +62,9 @@ def prepare(session: Session) -> None:
             session.run(
                 "CREATE TABLE IF NOT EXISTS {table} ({columns})", table=session.name(table), columns=sql.SQL(columns)
             )
+        for table in (INDEXES, ALIASES):
+            if "owner" not in columns_of(session, table):  # Made before owners were written down.
+                session.run("ALTER TABLE {table} ADD COLUMN owner text NOT NULL DEFAULT ''", table=session.name(table))
         session.run(
             "CREATE INDEX IF NOT EXISTS {name} ON {table} (index_id, slice, seq)",
             name=Name(f"{MARKS}_slice"),
@@ -72,13 +75,14 @@ def prepare(session: Session) -> None:
 #: An outcome of a mark is null where the slice was only fenced.
 _OWN: Final = {
     INDEXES: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE, specs text NOT NULL, "
-    "seq bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT clock_timestamp()",
+    "seq bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT clock_timestamp(), owner text NOT NULL DEFAULT ''",
     EPOCHS: "index_id bigint, scope text, epoch bigint NOT NULL, PRIMARY KEY (index_id, scope)",
     COMMITS: "index_id bigint, attempt text, scope text NOT NULL, epoch bigint NOT NULL, seq bigint NOT NULL, "
     "at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (index_id, attempt)",
     MARKS: "index_id bigint NOT NULL, slice text NOT NULL, fence bigint NOT NULL, scope text NOT NULL, "
     "epoch bigint NOT NULL, seq bigint NOT NULL, outcome bytea, at timestamptz NOT NULL DEFAULT clock_timestamp()",
-    ALIASES: "alias text PRIMARY KEY, physical text, kinds text[] NOT NULL DEFAULT '{}'",
+    ALIASES: "alias text PRIMARY KEY, physical text, kinds text[] NOT NULL DEFAULT '{}', "
+    "owner text NOT NULL DEFAULT ''",
     PROMOTIONS: "alias text, scope text, epoch bigint NOT NULL, physical text, PRIMARY KEY (alias, scope)",
     STAGED: "name text PRIMARY KEY, index_id bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp()",
 }
@@ -104,12 +108,73 @@ def known(session: Session, physical: str) -> Record:
     return record
 
 
-def write_down(session: Session, physical: str, declared: str) -> int:
+def owner_of_index(session: Session, physical: str) -> str | None:
+    """Which ledger's it is; None if it is not there. By way of JSON: a column that is not there yet is nobody."""
+    try:
+        found = session.run(
+            "SELECT coalesce(to_jsonb(there) ->> 'owner', '') FROM {indexes} AS there WHERE name = %s",
+            physical,
+            indexes=session.name(INDEXES),
+        )
+    except Missing:
+        return None
+    return found[0][0] if found else None
+
+
+def owner_of_alias(session: Session, alias: str) -> str | None:
+    """The same of an alias: one that names nobody is whose that is which it serves."""
+    try:
+        found = session.run(
+            "SELECT coalesce(to_jsonb(there) ->> 'owner', ''), physical FROM {aliases} AS there WHERE alias = %s",
+            alias,
+            aliases=session.name(ALIASES),
+        )
+    except Missing:
+        return None
+    owner, physical = found[0] if found else ("", None)
+    return owner or (owner_of_index(session, physical) if physical else None)
+
+
+def own(session: Session, physical: str, taken: Callable[[str | None], str]) -> None:
+    """Write down whose it is from now on, under the lock of its row. Raises what `taken` raises."""
+    before = owner_of_index(session, physical)
+    if taken(before) == before:
+        return
+    session.run(
+        "UPDATE {indexes} SET owner = %s WHERE name = %s", taken(before), physical, indexes=session.name(INDEXES)
+    )
+
+
+def claim(session: Session, name: str, claimed: Callable[[str], str]) -> None:
+    """See `ownership.Ownable.claim`."""
+    prepare(session)
+    with session.transaction():
+        for table, key, owner_of in (
+            (INDEXES, "name", owner_of_index),
+            (ALIASES, "alias", owner_of_alias),
+        ):
+            there = session.run(
+                "SELECT 1 FROM {table} WHERE {key} = %s FOR UPDATE", name, table=session.name(table), key=Name(key)
+            )
+            if there:
+                session.run(
+                    "UPDATE {table} SET owner = %s WHERE {key} = %s",
+                    claimed(owner_of(session, name) or ""),
+                    name,
+                    table=session.name(table),
+                    key=Name(key),
+                )
+                return
+    raise UserError(f"there is no index and no alias {name!r}", where=session.place.shown)
+
+
+def write_down(session: Session, physical: str, declared: str, owner: str) -> int:
     """An index whose tables are made in the same transaction; returns its id."""
     found = session.run(
-        "INSERT INTO {indexes} (name, specs) VALUES (%s, %s) RETURNING id",
+        "INSERT INTO {indexes} (name, specs, owner) VALUES (%s, %s, %s) RETURNING id",
         physical,
         declared,
+        owner,
         indexes=session.name(INDEXES),
     )
     return int(found[0][0])

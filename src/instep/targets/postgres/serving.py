@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from psycopg import sql
 
 from instep.errors import Conflict, Fenced, UserError
 from instep.postgres.connection import Missing, Name, Session
-from instep.targets.postgres.registry import ALIASES, EPOCHS, INDEXES, PROMOTIONS, columns_of, fitting, prepare
+from instep.targets.postgres.registry import (
+    ALIASES,
+    EPOCHS,
+    INDEXES,
+    PROMOTIONS,
+    columns_of,
+    fitting,
+    owner_of_alias,
+    prepare,
+)
 
 
 class View(NamedTuple):
@@ -21,12 +30,20 @@ class View(NamedTuple):
 
 
 def promote(
-    session: Session, alias: str, physical: str | None, views: Sequence[View], *, epoch: int, scope: str = ""
+    session: Session,
+    alias: str,
+    physical: str | None,
+    views: Sequence[View],
+    taken: Callable[[str | None], str],
+    *,
+    epoch: int,
+    scope: str = "",
 ) -> None:
-    """See `TableTarget.promote`."""
+    """See `TableTarget.promote`. `taken`: see `OwnedIndexes`."""
     prepare(session)
     with session.transaction():
         shown, kinds = _locked(session, alias)
+        owner = taken(owner_of_alias(session, alias))
         if _again(session, alias, physical, epoch, scope):
             return
         _refuse_superseded(session, alias, shown, epoch, scope)
@@ -41,7 +58,8 @@ def promote(
             promotions=session.name(PROMOTIONS),
         )
         session.run(
-            "UPDATE {aliases} SET physical = %s, kinds = %s WHERE alias = %s",
+            "UPDATE {aliases} SET owner = %s, physical = %s, kinds = %s WHERE alias = %s",
+            owner,
             physical,
             [view.kind for view in views],
             alias,

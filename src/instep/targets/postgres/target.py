@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
@@ -38,7 +39,8 @@ class PostgresTarget(AliasedIndexes):
         specs = fitting_specs(physical, specs)
         with self.place.session() as session:
             registry.prepare(session)
-            layout.create(session, physical, specs)
+            layout.create(session, physical, specs, self.owner.id)
+            self.demand(physical)
             differing = layout.drift(session, physical, specs)
         if differing:
             raise UserError(
@@ -66,7 +68,7 @@ class PostgresTarget(AliasedIndexes):
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         with self._index(physical) as (session, index):
-            return Journal(session, index).fence(scope, epoch, marks)
+            return Journal(session, index).fence(scope, epoch, marks, partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> TableWriter:
         with self._index(physical) as (_, index):
@@ -101,6 +103,7 @@ class PostgresTarget(AliasedIndexes):
             return Journal(session, index).committed(since, slice_ids)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
+        self.demand(physical)
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
@@ -108,9 +111,11 @@ class PostgresTarget(AliasedIndexes):
 
     def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
         fitting(alias)
+        if physical is not None:
+            self.demand(physical)
         with self.place.session() as session:
             views = [] if physical is None else _views(session, known(session, fitting(physical)))
-            serving.promote(session, alias, physical, views, epoch=epoch, scope=scope)
+            serving.promote(session, alias, physical, views, partial(self.taken, alias), epoch=epoch, scope=scope)
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
@@ -148,6 +153,7 @@ class PostgresTarget(AliasedIndexes):
         self._delete(physical, epoch, scope, prefix=prefix, but=None)
 
     def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
+        self.demand(physical)
         with self._index(physical) as (session, index), session.transaction():
             journal = Journal(session, index)
             journal.look(scope, epoch, (), since=0)
@@ -156,7 +162,7 @@ class PostgresTarget(AliasedIndexes):
             journal.take(scope, epoch)
 
     def drop(self, physical: str) -> None:
-        fitting(physical)
+        self.demand(fitting(physical))
         with self.place.session() as session:
             index = layout.find(session, physical)
             if index is not None:

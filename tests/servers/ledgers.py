@@ -10,6 +10,7 @@ from instep.domain.clock import Clock
 from instep.domain.server_address import ServerAddress, server_address
 from instep.domain.timing import TIMING, Timing
 from instep.ledger.port import Ledger
+from instep.ledger.schema import begin
 from instep.ledger.server import Server as LedgerServer
 from instep.ledger.server import open_server, server_at
 from instep.ledger.tables import metadata
@@ -79,6 +80,7 @@ class LedgerDatabase:
         with self._engine.begin() as connection:
             for table in reversed(metadata.sorted_tables):
                 connection.execute(table.delete())
+            begin(connection)
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         """One statement, in a transaction of its own."""

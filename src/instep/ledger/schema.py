@@ -63,7 +63,12 @@ def _create(engine: Engine, where: str) -> None:
             metadata.create_all(connection, checkfirst=False)
             _version.create(connection)
             connection.execute(insert(_version).values(version_num=HEAD))
-            connection.execute(insert(event_head).values(id=1, last=0, at=0, ledger=str(uuid.uuid4()), since=0))
+            begin(connection)
+
+
+def begin(connection: Connection) -> None:
+    """What is in the tables of a new ledger: its id."""
+    connection.execute(insert(event_head).values(id=1, last=0, at=0, ledger=str(uuid.uuid4()), since=0))
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import instep
+from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.engine.spark import SparkEngine
 from instep.service.compose import Workshop
 from instep.service.documents.setup import DocumentSetup
+from instep.service.jobs import stop_job
+from instep.service.status import EntityStatus, entity_status
 from instep.service.watch import REST
 from instep.service.worker import serve
 from instep.sources.port import DocumentSource, Listing
@@ -22,7 +26,7 @@ from tests.doubles.clock import VirtualClock
 
 from . import corpus
 from .conftest import Place
-from .test_many_workers import Site
+from .test_many_workers import Meanwhile, Site, Through
 
 EVERY = 2.0
 REF = PartitionRef("Document")
@@ -73,16 +77,19 @@ def site(tmp_path: Path, clock: Steps) -> Site:
     return Site(place, clock)
 
 
-def watch(site: Site, slow: Slow | None = None, engine: str = "inline") -> None:
+def watch(
+    site: Site, slow: Slow | None = None, engine: str = "inline", target: Callable[[Any], Any] = lambda real: real
+) -> None:
     workshop = Workshop(instep.load(site.place.root).project, clock=site.clock, engine=engine)
     with closing(workshop):
-        (setup,) = workshop.setups()
-        assert isinstance(setup, DocumentSetup)
+        setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
         if slow:
+            (setup,) = setups
+            assert isinstance(setup, DocumentSetup)
             slow.inner = setup.source
-            setup = replace(setup, source=slow)  # type: ignore[arg-type]  # nothing is read of it
+            setups = [replace(setup, source=slow)]  # type: ignore[arg-type]  # nothing is read of it
         with pytest.raises(KeyboardInterrupt):
-            serve([setup], site.context(workshop), watch=EVERY)
+            serve(setups, site.context(workshop), watch=EVERY)
 
 
 def test_what_changes_lands_and_what_does_not_makes_no_job(site: Site, clock: Steps) -> None:
@@ -140,3 +147,145 @@ def test_a_source_that_takes_long_to_look_at_is_left_alone_for_longer(site: Site
     pauses = [later - sooner - 5.0 for sooner, later in zip(slow.looks, slow.looks[1:], strict=False)]
     assert len(pauses) > 5
     assert all(REST * 5.0 <= each <= REST * 5.0 + EVERY for each in pauses), pauses
+
+
+# What ended badly, and what was stopped.
+
+#: Of this, and then again and again, a job would be made each few seconds.
+LONG = 20 * 60
+REFUSED = "were recorded; not served"
+
+
+def said(site: Site, text: str) -> int:
+    return sum(text in each for each in site.told.said)
+
+
+def miscounted(real: Any) -> Any:
+    """A target that holds more than was written: whatever is built in it is refused."""
+    return Through(real, rows=lambda rows, physical: rows(physical) + 1)
+
+
+def jobs(site: Site) -> list[Job]:
+    """The oldest first."""
+    return list(reversed(site.ledger.jobs(100)))
+
+
+def test_a_build_that_was_refused_is_tried_again_after_pauses_that_grow(site: Site, clock: Steps) -> None:
+    clock.quiet = LONG
+    watch(site, target=miscounted)
+    ended = jobs(site)
+    assert {each.state for each in ended} == {JobState.FAILED}
+    pauses = [(later.created_at - (job.finished_at or 0)) / 1000 for job, later in pairwise(ended)]
+    assert 4 <= len(pauses) <= 6, pauses
+    assert pauses[0] >= 30
+    assert all(later >= 2 * sooner - EVERY for sooner, later in pairwise(pauses)), pauses
+    assert said(site, "it is tried again after") == len(ended), "each end is said once"
+    assert said(site, REFUSED) == 1, "and its reason, as long as it is the same"
+    assert any(REFUSED in note for note in status(site).notes)
+
+
+def test_it_is_remembered_by_another_worker(site: Site, clock: Steps) -> None:
+    clock.quiet = 60.0
+    watch(site, target=miscounted)
+    before = len(jobs(site))
+    assert before == 2, "at once, and after half a minute"
+    clock.quiet = 10.0
+    watch(site)
+    assert len(jobs(site)) == before
+    assert said(site, "(2 times in a row)")
+
+
+def test_what_is_declared_otherwise_is_tried_at_once(site: Site, clock: Steps) -> None:
+    clock.quiet = 10.0
+    watch(site, target=miscounted)
+    site.place.declare(chunk=700, entity="buckets: 3")
+    clock.quiet = 10.0
+    watch(site)
+    assert [each.state for each in jobs(site)] == [JobState.FAILED, JobState.COMPLETED]
+    assert site.place.wrong() == ""
+
+
+def test_a_person_who_asks_is_not_kept_waiting(site: Site, clock: Steps) -> None:
+    clock.quiet = 10.0
+    watch(site, target=miscounted)
+    (result,) = site.run()
+    assert result.promoted
+    clock.quiet = 10.0
+    watch(site)
+    assert len(jobs(site)) == 2
+    assert site.place.wrong() == ""
+
+
+def interrupted(site: Site) -> None:
+    """A run that got Ctrl-C in its first wave."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        site.run(engine=lambda _: Meanwhile(interrupt))
+    assert site.only_job().state is JobState.STOPPED
+
+
+def test_a_job_that_a_person_stopped_stays_stopped(site: Site, clock: Steps) -> None:
+    interrupted(site)
+    id = site.only_job().id
+    assert stop_job(site.ledger, id, "enough", clock=clock) is JobState.STOPPED
+    clock.quiet = LONG
+    watch(site)
+    assert site.only_job().state is JobState.STOPPED
+    assert said(site, "was stopped by request: enough, and stays so") == 1
+    assert any("enough" in note and f"instep job resume {id[:8]}" in note for note in status(site).notes)
+    site.ledger.start_job(id)
+    clock.quiet = 30.0
+    watch(site)
+    assert site.only_job().state is JobState.COMPLETED
+    assert site.place.wrong() == ""
+
+
+def test_a_job_that_was_only_left_is_gone_on_with(site: Site, clock: Steps) -> None:
+    interrupted(site)
+    clock.quiet = 60.0
+    watch(site)
+    assert site.only_job().state is JobState.COMPLETED
+    assert site.place.wrong() == ""
+
+
+UPSTREAM = """
+  Site:
+    source: {type: files, path: sites}
+    embed: {type: hashing}
+"""
+
+
+def test_what_is_made_from_something_empty_waits_for_it(site: Site, clock: Steps) -> None:
+    site.place.declare(entity="buckets: 3\ndepends_on: [Site]")
+    declared = site.place.root / "instep.yaml"
+    declared.write_text(declared.read_text() + UPSTREAM)
+    sites = site.place.root / "sites"
+    sites.mkdir()
+    clock.quiet = LONG
+    clock.steps = [lambda: corpus.write(sites, range(1))]
+    watch(site)
+    made = jobs(site)
+    assert {part.part.ref.entity for job in made for part in job.parts} == {"Document", "Site"}
+    assert all(job.state is JobState.COMPLETED for job in made), "no job was made in vain"
+    assert said(site, "waits for Site@global: ") == 1
+
+
+@pytest.mark.parametrize("broken", ["missing folder", "refused"])
+def test_what_cannot_be_had_of_one_entity_stops_no_other(site: Site, clock: Steps, broken: str) -> None:
+    declared = site.place.root / "instep.yaml"
+    declared.write_text(declared.read_text() + UPSTREAM)
+    if broken == "refused":
+        (site.place.root / "sites").mkdir()
+        (site.place.root / "sites" / "a.pdf").write_bytes(b"%PDF-1.7 nothing")
+    clock.quiet = LONG
+    watch(site)
+    assert site.place.wrong() == ""
+
+
+def status(site: Site) -> EntityStatus:
+    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock)
+    with closing(workshop):
+        return entity_status(workshop.setups(["Document"])[0], site.ledger)

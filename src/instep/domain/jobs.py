@@ -12,6 +12,14 @@ from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, Lately
 
+#: How the reason of a stop begins that a person asked for.
+STOPPED_BY = "stopped by "
+
+
+def by_people(reason: str | None) -> bool:
+    """Whether a person asked for a stop: then it is for a person to go on."""
+    return (reason or "").startswith(STOPPED_BY)
+
 
 class JobState(StrEnum):
     INITIALIZING = "INITIALIZING"
@@ -224,6 +232,11 @@ class Job:
     @property
     def lately(self) -> Lately:
         return sum((each.lately for each in self.parts), NOTHING_LATELY)
+
+    @property
+    def stopped_by_people(self) -> bool:
+        """Whether it is to stay stopped until a person says otherwise."""
+        return self.state in (JobState.STOPPING, JobState.STOPPED) and by_people(self.error)
 
     def part(self, ref: PartitionRef) -> PartStatus:
         return next(each for each in self.parts if each.part.ref == ref)

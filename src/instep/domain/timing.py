@@ -17,7 +17,8 @@ class Timing:
     the remains of others. `grace`: how long a stopping job waits for the slices in work. `orphan`:
     how long a job that nobody works on waits for a worker that can resume it, before it may be failed.
     `stagger`: over which time the second half of a new job's slices becomes claimable, if others work
-    on the ledger too. `poll`: how often an idle worker looks for work.
+    on the ledger too. `poll`: how often an idle worker looks for work. `rest`, `longest_rest`: how long what ended
+    badly is left alone by who was not asked for it, after the first time and at most.
     """
 
     lease: int = 5 * 60_000
@@ -30,6 +31,8 @@ class Timing:
     orphan: int = 10 * 60_000
     stagger: int = 5_000
     poll: int = 500
+    rest: int = 30_000
+    longest_rest: int = 60 * 60_000
 
     def faster(self, factor: float) -> Timing:
         """The same proportions, `factor` times as fast."""

@@ -228,7 +228,8 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
 
     def request_stop(self, job_id: str, reason: str | None = None) -> JobState:
         """INITIALIZING, READY or RUNNING → STOPPING; STOPPED at once when no slice is in work. Pending
-        slices stay PENDING, for a later run to resume. A job that has ended stays as it is. Returns its state.
+        slices stay PENDING, for a later run to resume. A job that has ended stays as it is; but what a person says of
+        a stop (`domain.jobs.by_people`) replaces what else was said of it. Returns its state.
         """
 
     def job(self, job_id: str) -> Job | None:

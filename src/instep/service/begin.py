@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
-from instep.errors import Transient, Unknown, UserError
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.service.latest import LatestSetups
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
+from instep.service.resting import Refusals, Resting, stays_stopped
 from instep.service.start import Busy, Start
 from instep.service.turns import turns
 from instep.telemetry.context import within
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 
 class Beginner(ABC):
-    """Starts what is due. What could not be started is left alone for a while (a sweep's time)."""
+    """Starts what is due. What could not be started is left alone for a while, which grows."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
         self._context = planner.context
-        self._later: dict[tuple[PartitionRef, str], float] = {}
+        self._refusals = Refusals(self._context)
+        self._resting = Resting(self._context)
 
     @abstractmethod
     def _due(self) -> list[tuple[PartitionRef, str]]:
@@ -44,44 +46,50 @@ class Beginner(ABC):
             self._planner.setups.renew()
         for ref, generation in due:
             # One generation of each partition: the next one when that is built.
-            plan = None if ref in plans else self._plan(ref, generation)
-            if plan is not None and plan.pending:
+            plan = None if ref in plans or self._waits(ref, generation) else self._plan(ref, generation)
+            if plan is not None and plan.resumes and plan.resumes.stopped_by_people:
+                self._refusals.add(ref, generation, stays_stopped(plan.resumes))
+            elif plan is not None and plan.pending:
                 plans[ref] = plan
             elif plan is not None:
                 moved |= self._idle(plan)
         if not plans:
             return moved
         found = turns(self._planner.setups[ref] for ref in plans)
-        alone = len(found) == 1
-        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker, alone=alone) for turn in found]
+        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker) for turn in found]
         return any(begun)
 
-    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker, *, alone: bool) -> bool:
+    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker) -> bool:
         start = Start(plans, self._planner, worker, deadline=self._context.clock.monotonic())
         try:
             start.get()
         except Busy:
             return False  # Others were quicker.
         except (UserError, Transient, Unknown) as error:
-            if alone and not isinstance(error, UserError):
-                raise
             for plan in plans.values():
-                self._leave_alone(plan.ref, plan.generation, str(error))
+                self._refused(plan.ref, plan.generation, error)
             return False
+        for plan in plans.values():
+            self._refusals.forget(plan.ref, plan.generation)
         return start.progressed
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
             with within(self._asked_in(ref, generation)):
                 return self._planner.plan(ref, generation)
-        except UserError as error:
-            self._leave_alone(ref, generation, str(error))
+        except (UserError, Transient, Unknown) as error:
+            self._refused(ref, generation, error)
             return None
+
+    def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
+        """What is away may be back soon; what a person has to mend may take longer."""
+        passes = isinstance(error, Transient | Unknown | Away)
+        self._refusals.add(ref, generation, str(error), longest=self._context.timing.sweep if passes else None)
+
+    def _waits(self, ref: PartitionRef, generation: str) -> bool:
+        """Whether it is due, and something that it is made from has to be there first."""
+        return False
 
     def _asked_in(self, ref: PartitionRef, generation: str) -> str:
         """The trace of whoever asked for it, if somebody did."""
         return ""
-
-    def _leave_alone(self, ref: PartitionRef, generation: str, why: str) -> None:
-        self._context.progress.say(ref.label, why)
-        self._later[ref, generation] = self._context.clock.monotonic() + self._context.timing.sweep / 1000

@@ -3,7 +3,8 @@
 A handler takes the requests of its entity, one at a time, has the partition indexed, and answers for it:
 
 * Indexed: acknowledged.
-* Others are at it, or something that it needs is away: postponed by the policy's pause; no attempt is spent.
+* Others are at it, something that it needs is away, or a person has stopped its job: postponed by the policy's pause;
+  no attempt is spent.
 * Anything else that went wrong: tried again after the pause, until the attempts are spent; then a dead letter.
 * Taken over by another handler meanwhile: let go, whatever came of it.
 
@@ -29,7 +30,7 @@ from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknow
 from instep.service.context import Context
 from instep.service.idleness import Idleness
 from instep.service.patience import backoff
-from instep.service.start import Busy
+from instep.service.start import Busy, Stopped
 from instep.telemetry.context import within
 
 #: How many polls' time a question for the next request is held open: so long a handler takes to see that it is to stop.
@@ -182,7 +183,7 @@ class Loop:
             found = self._site.indexer.index(
                 delivery.ref, delivery.request.watermark, partial(consumer.extend, delivery)
             )
-        except (Transient, Unknown, Conflict, Fenced, Away, Busy) as error:
+        except (Transient, Unknown, Conflict, Fenced, Away, Busy, Stopped) as error:
             return Verdict(cleaned(str(error)))
         except InstepError as error:
             return Verdict(cleaned(str(error)), counts=True)

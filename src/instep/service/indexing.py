@@ -9,10 +9,13 @@ from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.service.context import Context
+from instep.service.generations import generation_of
 from instep.service.handlers import Indexed
 from instep.service.question import PlanOptions
+from instep.service.resting import stays_stopped
 from instep.service.run import EntityResult, run_entities
 from instep.service.setup import EntitySetup
+from instep.service.start import Stopped
 
 #: Ends of a job that leave nothing to be done again. What failed by itself (a row, a document) is in the failure list.
 _GOOD = (None, JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
@@ -30,6 +33,7 @@ class PartitionIndexer:
     wait_seconds: float
 
     def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
+        self._demand_not_stopped(ref)
         results = run_entities(
             self.setups([ref]),
             self.context,
@@ -39,6 +43,13 @@ class PartitionIndexer:
             demand=demand,
         )
         return _indexed(next(each for each in results if each.plan.ref == ref))
+
+    def _demand_not_stopped(self, ref: PartitionRef) -> None:
+        """What a person has stopped is for a person to go on with. Raises `Stopped`."""
+        ledger = self.context.ledger
+        left = ledger.unfinished_job(ref, generation_of(ledger, ref, None))
+        if left is not None and left.state is JobState.STOPPED and left.stopped_by_people:
+            raise Stopped(stays_stopped(left))
 
 
 def _indexed(result: EntityResult) -> Indexed:

@@ -12,7 +12,7 @@ from typing import Any
 
 from instep.domain.clock import Clock
 from instep.domain.counts import Counts
-from instep.domain.jobs import Job, JobState, PartStatus, SliceState
+from instep.domain.jobs import STOPPED_BY, Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import Lately, seconds_left
 from instep.domain.timing import TIMING, Timing
@@ -285,12 +285,14 @@ def find_job(ledger: Ledger, wanted: str) -> Job:
 
 
 def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bool = False) -> JobState:
-    """Ask a job to stop. What is in work has the grace time to end; the rest stays, for a resume.
+    """Ask a job to stop, as a person does. What is in work has the grace time to end; the rest stays, for a resume by
+    a person: a worker that watches and a handler leave it alone.
 
     With `wait`, come back when it has ended. It does in bounded time even if its workers are dead: who waits
     sweeps. A job that has ended stays as it is.
     """
-    state = ledger.request_stop(job_id, reason)
+    said = reason if reason.startswith(STOPPED_BY) else f"{STOPPED_BY}request: {reason}"
+    state = ledger.request_stop(job_id, said)
     while wait and not state.ended:
         ledger.sweep()
         job = ledger.job(job_id)

@@ -19,7 +19,7 @@ from instep.service.prerequisites import Prerequisites
 from instep.service.question import PlanOptions
 from instep.service.serving import settle
 from instep.service.setup import EntitySetup
-from instep.service.start import Start
+from instep.service.start import Start, Stopped
 from instep.service.turns import held_up, those_that_answer_first, turns
 from instep.telemetry import traces
 
@@ -189,7 +189,7 @@ class _Run:
             while todo:
                 todo = self._round(todo, worker)
         except BaseException as error:
-            worker.end(stop="stopped by the user" if isinstance(error, KeyboardInterrupt) else cleaned(str(error)))
+            worker.end(stop="its run was interrupted" if isinstance(error, KeyboardInterrupt) else cleaned(str(error)))
             if isinstance(error, (Transient, Unknown)):
                 raise Away(str(error), hint=RESUMES) from error
             raise
@@ -247,7 +247,8 @@ class _Run:
         job = ledger.job(job_id)
         if job is None or (status := job.part(ref)).state is None:
             reason = f": {job.error}" if job and job.error else ""
-            raise UserError(
+            by_people = job is not None and job.stopped_by_people
+            raise (Stopped if by_people else UserError)(
                 f"{ref}: job {job_id} was stopped{reason}",
                 hint="Run again to resume it: finished slices are not redone.",
             )

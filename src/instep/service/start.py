@@ -40,6 +40,10 @@ class Busy(UserError):
     exit_code = 75
 
 
+class Stopped(UserError):
+    """A person has stopped the job."""
+
+
 class Start:
     """One round's beginning: a lease for everything that is to be done, and a job for what is new.
 

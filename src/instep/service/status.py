@@ -14,6 +14,7 @@ from instep.domain.status import IndexState
 from instep.errors import InstepError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.instances import ending
+from instep.service.resting import stays_stopped
 from instep.service.setup import EntitySetup, Size
 
 
@@ -96,7 +97,9 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     if skipped:
         notes.append(f"{amount(skipped, setup.unit)} skipped as too large; see `instep failures`")
     error = part.error or job.error if job and part else None
-    if error:
+    if job and job.state is JobState.STOPPED and job.stopped_by_people:
+        notes.append(stays_stopped(job))
+    elif error:
         notes.append(f"last job: {error}")
     return EntityStatus(
         ref=setup.ref,

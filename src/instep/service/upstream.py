@@ -84,6 +84,17 @@ def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionR
     return found
 
 
+def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
+    """The same partitions, each after those of them that it is made from."""
+    left, ordered = list(refs), list[PartitionRef]()
+    while left:
+        waiting = set(left)
+        ready = [ref for ref in left if waiting.isdisjoint(setups[ref].depends_on)]
+        ordered += ready or left
+        left = [ref for ref in left if ref not in ordered]
+    return ordered
+
+
 def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
     """Partitions with a part that whoever looks for work goes on with: no job is to be begun for these."""
     return {each.part.ref for each in parts if each.held or misfit(setups[each.part.ref], each.part) is None}

@@ -2,43 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from instep.domain.refs import PartitionRef
 from instep.service.begin import Beginner
 from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
-from instep.service.upstream import in_hand
+from instep.service.upstream import in_hand, missing_upstream, upstream_first
 
 #: A source whose look takes long is left alone for so many times as long.
 REST = 4
 
 
 class Watcher(Beginner):
-    """Starts what differs from its source, in the promoted generation. `every`: seconds between two looks at a source,
-    or more if a look takes long.
+    """Starts what differs from its source, in the promoted generation: but what a person has stopped stays so, what
+    has just failed rests, and what is made from something waits until there is something to make that from. `every`:
+    seconds between two looks at a source, or more if a look takes long.
     """
 
     def __init__(self, planner: Planner, every: float) -> None:
         super().__init__(planner)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
+        #: What cannot be had for now, and why.
+        self._lacking: dict[PartitionRef, str] = {}
+        self._told: dict[PartitionRef, str] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
         ledger, time = self._context.ledger, self._context.clock.monotonic()
         refs = [ref for ref in self._planner.setups if self._next.get(ref, 0.0) <= time]
         busy = in_hand(ledger.open_parts(refs), self._planner.setups) if refs else set()
-        keys = [(ref, generation_of(ledger, ref, None)) for ref in refs if ref not in busy]
-        return [key for key in keys if self._later.get(key, 0.0) <= time]
+        ordered = upstream_first(self._planner.setups, [ref for ref in refs if ref not in busy])
+        return self._rested([(ref, generation_of(ledger, ref, None)) for ref in ordered])
+
+    def _rested(self, keys: Collection[tuple[PartitionRef, str]]) -> list[tuple[PartitionRef, str]]:
+        found = []
+        for ref, generation in keys:
+            why = self._resting.why(self._planner.setups[ref], generation)
+            if why:
+                self._lacking[ref] = why
+                self._looked(ref, self._context.clock.monotonic())
+            elif not self._refusals.rests(ref, generation):
+                found.append((ref, generation))
+        return found
+
+    def _waits(self, ref: PartitionRef, generation: str) -> bool:
+        """Said once, and nothing is planned."""
+        missing = missing_upstream(self._planner.setups[ref], self._context.ledger)
+        why = next((f"waits for {each}: {self._lacking[each]}" for each in missing if each in self._lacking), None)
+        if why is None:
+            self._told.pop(ref, None)
+            return False
+        if self._told.get(ref) != why:
+            self._context.progress.say(ref.label, why)
+            self._told[ref] = why
+        self._lacking[ref] = why
+        self._looked(ref, self._context.clock.monotonic())
+        return True
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         clock = self._context.clock
         began = clock.monotonic()
         try:
-            return super()._plan(ref, generation)
+            plan = super()._plan(ref, generation)
         finally:
-            ended = clock.monotonic()
-            self._next[ref] = ended + max(self._every, REST * (ended - began))
+            self._looked(ref, began)
+        if plan is None:
+            self._lacking[ref] = "it could not be planned"
+        elif plan.pending:
+            self._lacking.pop(ref, None)
+        else:
+            self._lacking[ref] = "; ".join(plan.found.why) or "there is nothing to do"
+        return plan
+
+    def _looked(self, ref: PartitionRef, began: float) -> None:
+        ended = self._context.clock.monotonic()
+        self._next[ref] = ended + max(self._every, REST * (ended - began))
 
     def _idle(self, plan: EntityPlan) -> bool:
         """It is in step."""
+        self._refusals.forget(plan.ref, plan.generation)
         return False

@@ -53,6 +53,7 @@ class Worker:
         self._kind = kind
         self._circuits: dict[str, Circuit] = {}
         self._aside: dict[PartKey, float] = {}
+        self._said: dict[PartitionRef, str] = {}
         self._shown: dict[PartKey, int] = {}
         self._fenced_in_a_row = 0
         self._pauses = backoff(context.random)
@@ -405,7 +406,9 @@ class Worker:
     def _set_aside(self, key: PartKey, error: UserError) -> None:
         """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""
         job_id, ref = key
-        self._context.progress.say(ref.label, str(error))
+        if self._said.get(ref) != str(error):
+            self._said[ref] = str(error)
+            self._context.progress.say(ref.label, str(error))
         self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
         for other in [each for each in self._desks if each[0] == job_id]:
             self._forget(other)

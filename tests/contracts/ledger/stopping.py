@@ -41,7 +41,22 @@ class Stopping(Fixtures):
         assert stopped.slices == {SliceState.PENDING: 2}
         clock.advance(3)
         assert ledger.request_stop("job", "again") is JobState.STOPPED
+        assert ledger.request_stop("job", "stopped by another") is JobState.STOPPED
         assert job_of(ledger) == stopped
+
+    def test_what_a_person_says_of_a_stop_replaces_what_a_machine_said(self, ledger: Ledger) -> None:
+        running(ledger, plans(1))
+        assert ledger.leave_job("job", "ann", stop="the target is away") is JobState.STOPPED
+        assert not job_of(ledger).stopped_by_people
+        assert ledger.request_stop("job", "stopped by ann") is JobState.STOPPED
+        assert (job_of(ledger).error, job_of(ledger).stopped_by_people) == ("stopped by ann", True)
+
+    def test_whoever_leaves_a_job_that_is_stopping_does_not_say_why(self, ledger: Ledger) -> None:
+        running(ledger, plans(2))
+        ledger.claim("job", REF, "ann", work=1, limit=1)
+        assert ledger.request_stop("job", "stopped by ann") is JobState.STOPPING
+        assert ledger.leave_job("job", "ann", stop="its target is away") is JobState.STOPPED
+        assert job_of(ledger).error == "stopped by ann"
 
     @pytest.mark.parametrize("state", [JobState.INITIALIZING, JobState.READY])
     def test_a_job_can_be_stopped_before_it_runs(self, ledger: Ledger, state: JobState) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan
+from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPart, SlicePlan, by_people
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
@@ -87,7 +87,9 @@ def leave(tables: Tables, job_id: str, worker_id: str, *, stop_reason: str | Non
             slices.to_pending(tables, row)
     workers.leave(tables, job, worker_id)
     if stop_reason is not None and not job.workers and not job.state.ended:
-        moves.end(tables, job, JobState.STOPPED, error=stop_reason)
+        # The reason of a stop that was asked for stands.
+        error = job.error if job.state is JobState.STOPPING else stop_reason
+        moves.end(tables, job, JobState.STOPPED, error=error)
     return job.state
 
 
@@ -109,6 +111,8 @@ def request_stop(tables: Tables, job_id: str, reason: str | None) -> JobState:
     if JobState.STOPPING in JOB_MOVES[job.state]:
         moves.move(tables, job, JobState.STOPPING)
         job.stopping_at, job.error = job.updated_at, reason
+    elif job.state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason) and not by_people(job.error):
+        job.updated_at, job.error = tables.now(), reason
     if job.state is JobState.STOPPING and not job.processing:
         moves.stop(tables, job)
     return job.state

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, case, delete, exists, insert, select, union
+from sqlalchemy import ColumnElement, Row, Select, bindparam, case, delete, exists, insert, or_, select, union, update
 
 from instep.domain.counts import Counts
-from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, PartStatus, SliceState
+from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Claim, Job, JobPart, JobState, PartStatus, SliceState, by_people
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
@@ -70,7 +70,8 @@ def leave(tx: Transaction, job_id: str, worker_id: str, stop: str | None) -> Job
     workers.leave(tx, job_id, worker_id)
     if stop is None or state.ended or workers.count(tx, job_id):
         return state
-    end(tx, job_id, JobState.STOPPED, error=stop)
+    # The reason of a stop that was asked for stands.
+    end(tx, job_id, JobState.STOPPED, **({} if state is JobState.STOPPING else {"error": stop}))
     return JobState.STOPPED
 
 
@@ -89,6 +90,12 @@ def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
     if JobState.STOPPING in JOB_MOVES[state]:
         state = JobState.STOPPING
         moves.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
+    elif state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason):
+        tx.connection.execute(
+            update(jobs)
+            .where(jobs.c.id == job_id, or_(jobs.c.error.is_(None), ~jobs.c.error.startswith(STOPPED_BY)))
+            .values(error=reason, updated_at=tx.now())
+        )
     if state is not JobState.STOPPING or in_work(tx, job_id):
         return state
     end(tx, job_id, JobState.STOPPED)

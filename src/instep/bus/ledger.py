@@ -37,7 +37,7 @@ class LedgerStore:
 
     def take(self, name: str, policy: Policy) -> tuple[PartitionRef, Slot] | None:
         # Who finds nothing, as most do, keeps nobody from writing.
-        if not self._ledger.look(lambda tx: slots.anything_due(tx, name)):
+        if not self._ledger.look(lambda tx: slots.anything_due(tx, name, policy)):
             return None
         return self._ledger.change(lambda tx: slots.take(tx, name, policy))
 

@@ -66,7 +66,7 @@ class MemoryStore:
     def take(self, name: str, policy: Policy) -> tuple[PartitionRef, Slot] | None:
         with self._lock:
             now = self.clock.now()
-            if policy.group and self._in_work(policy.group, now) >= policy.limit:
+            if policy.group and self._in_work(policy, now) >= policy.limit:
                 return None
             mine = [(slot.due, ref) for ref, slot in self._slots.items() if ref.entity == name]
             for _, ref in sorted(mine):
@@ -77,10 +77,11 @@ class MemoryStore:
                     return ref, taken
             return None
 
-    def _in_work(self, group: str, now: int) -> int:
-        names = {name for name, (_, policy) in self._consumers.items() if policy.group == group}
+    def _in_work(self, policy: Policy, now: int) -> int:
+        names = {name for name, (_, each) in self._consumers.items() if each.group == policy.group}
         return sum(
-            ref.entity in names and slot.working is not None and now < slot.due for ref, slot in self._slots.items()
+            ref.entity in names and slot.working is not None and not policy.is_due(slot.due, now)
+            for ref, slot in self._slots.items()
         )
 
     def change(self, ref: PartitionRef, change: Change) -> Slot:

@@ -25,6 +25,10 @@ LONGEST_PAUSE: Final = 24 * 60 * 60_000
 #: One key in so many of a batch may be one that failed before.
 _RETRIES_ONE_IN: Final = 10
 
+#: What came into its state so much later than now did so before the clock was set back. How long ago nobody knows: it
+#: is due.
+AHEAD: Final = 60_000
+
 MAX_ERROR: Final = 2_000
 RAN_OUT: Final = "its lease ran out"
 
@@ -73,7 +77,7 @@ class Hold:
         return HoldState.PARKED if self.due is None else HoldState.WAITING
 
     def is_due(self, now: int) -> bool:
-        return self.due is not None and self.due <= now
+        return self.due is not None and (self.due <= now or self.since > now + AHEAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from instep.domain.storable import storable
 from instep.errors import Conflict, Fenced
 
 MAX_REASON: Final = 2_000
+_HOUR: Final = 3_600_000
 
 #: Why a delivery is dead whose worker never said what became of it.
 EXHAUSTED: Final = "its worker did not answer for the last of {attempts} attempts"
@@ -38,6 +39,15 @@ class Policy:
             raise ValueError("a policy needs an attempt, an ack wait and a back-off")
         if bool(self.group) != (self.limit > 0) or (self.group and not is_entity_name(self.group)):
             raise ValueError("a group has a name like that of an entity, and a limit of at least 1")
+
+    @property
+    def longest(self) -> int:
+        """No request waits longer than that, or is in work for longer without a word."""
+        return max(_HOUR, self.ack_wait, *self.backoff)
+
+    def is_due(self, due: int, now: int) -> bool:
+        """Now; or by a clock that was set back since."""
+        return not now < due <= now + self.longest
 
     def pause(self, attempt: int) -> int:
         return self.backoff[min(attempt, len(self.backoff)) - 1]
@@ -96,7 +106,7 @@ def reconcile(slot: Slot, now: int) -> Slot:
 def take(slot: Slot, policy: Policy, now: int) -> Slot | None:
     """The slot with its newest request in work; None when there is none to be taken now."""
     slot = reconcile(slot, now)
-    if slot.idle or now < slot.due:
+    if slot.idle or not policy.is_due(slot.due, now):
         return None
     attempts = slot.attempts + 1
     return replace(

@@ -36,6 +36,7 @@ from instep.domain.server_address import ServerAddress
 from instep.domain.server_trouble import Trouble
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.collations import nopad
+from instep.ledger.retries import LONGEST_DELAY
 from instep.ledger.server import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -259,7 +260,8 @@ _MAY_CLAIM: Final = """
 _PENDING: Final = f"""
     FROM slices FORCE INDEX (slices_pending)
     WHERE job_id = :job_id AND ref = :ref AND state = 'PENDING' AND `rank` >= :after
-      AND attempts BETWEEN :least AND :most AND claimable_at <= {_MOMENT}
+      AND attempts BETWEEN :least AND :most
+      AND NOT (claimable_at BETWEEN {_MOMENT} + 1 AND {_MOMENT} + {LONGEST_DELAY})
 """
 
 #: So many slices are enough for most claims.

@@ -140,6 +140,11 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
     def all_indexes(self) -> set[str]:
         """Physical indexes that its jobs have ever made or written."""
 
+    def present(self) -> int:
+        """The ledger's clock, but never before what has happened by its log: somebody may have set the clock back. What
+        is wanted "as of now" is measured by this; what lasts or is to be waited for, by the clock.
+        """
+
     # Workers: one heartbeat row each, never one per claimed slice.
 
     def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:

@@ -24,6 +24,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.server_address import ServerAddress
 from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
 from instep.errors import InstepError, UserError
+from instep.ledger.retries import LONGEST_DELAY
 from instep.ledger.server import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -279,11 +280,12 @@ _NOW_IF_ALLOWED: Final = f"""
       AND EXISTS (SELECT 1 FROM leases WHERE leases.ref = %(ref)s AND leases.job_id = %(job_id)s)
       AND EXISTS (SELECT 1 FROM workers WHERE workers.id = %(worker_id)s)
 """
-_PENDING: Final = """
+_PENDING: Final = f"""
     FROM slices
     WHERE job_id = %(job_id)s AND ref = %(ref)s AND state = 'PENDING' AND rank >= %(after)s
       AND attempts BETWEEN %(least)s AND %(most)s
-      AND EXISTS (SELECT 1 FROM moment) AND claimable_at <= (SELECT now FROM moment)
+      AND EXISTS (SELECT 1 FROM moment)
+      AND NOT (claimable_at BETWEEN (SELECT now FROM moment) + 1 AND (SELECT now FROM moment) + {LONGEST_DELAY})
     ORDER BY rank, id
 """
 _TAKE: Final = f"""

@@ -26,6 +26,10 @@ from instep.domain.refs import PartitionRef
 from instep.domain.rows import decode_row_slice
 from instep.domain.waves import Failure, SliceOutcome
 
+#: No slice waits longer than so many milliseconds before it may be claimed. One that seems to was put back before the
+#: ledger's clock was set back, and may be claimed.
+LONGEST_DELAY = 60_000
+
 #: After so many bad ends a slice is a suspect: it is claimed alone, after all others. When a worker
 #: dies, all its slices have ended badly, and only one of them need be at fault.
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1

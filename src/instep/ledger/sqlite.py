@@ -37,6 +37,7 @@ from instep.domain.counts import COUNT_FIELDS
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import InstepError, Transient, UserError
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.sql.slices import may_be_claimed
 from instep.ledger.sql.statistics import grouped
 from instep.ledger.tables import documents, jobs, leases, slice_work, slices, workers
 
@@ -170,7 +171,7 @@ def _claim() -> Executable:
         .where(slices.c.job_id == bindparam("b_job"), slices.c.ref == bindparam("b_ref"))
         .where(_is(slices.c.state, SliceState.PENDING), slices.c.rank >= bindparam("b_after"))
         .where(slices.c.attempts.between(bindparam("b_least"), bindparam("b_most")))
-        .where(slices.c.claimable_at <= bindparam("b_now"))
+        .where(may_be_claimed(slices.c.claimable_at, bindparam("b_now")))
         .where(running, _LEASED, registered)
         .order_by(slices.c.rank, slices.c.id)
         .limit(bindparam("b_limit"))

@@ -24,7 +24,7 @@ class Fulfiller(Beginner):
     def _due(self) -> list[tuple[PartitionRef, str]]:
         """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
         setups, ledger = self._planner.setups, self._context.ledger
-        wants, now = ledger.startable_wants(setups), ledger.now()
+        wants, now = ledger.startable_wants(setups), ledger.present()
         named = [
             (PartitionRef.parse(ref), each.generation) for each in wants if can_begin(each, now) for ref in each.refs
         ]

@@ -77,7 +77,7 @@ def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str 
 
 def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
     """What is Live and past its time to live, of the generations that are read."""
-    now = ledger.now()
+    now = ledger.present()
     found = ((ref, ttl, ledger.canonical(ref, ledger.promoted(ref) or "")) for ref, ttl in ttls.items())
     return {
         ref: each

@@ -192,7 +192,7 @@ _MISSING = {
 
 def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
     """Whether the instance has lived for longer than the entity's time to live."""
-    return past_ttl(current, setup.ttl, ledger.now())
+    return past_ttl(current, setup.ttl, ledger.present())
 
 
 def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
@@ -201,7 +201,7 @@ def _asked(ref: PartitionRef, generation: str, current: Instance | None, options
     """
     if options.full_refresh or options.retry_failures or options.allow_empty:
         return True
-    now = ledger.now()
+    now = ledger.present()
     wants = waiting_wants(ledger, ref, generation)
     people = [want for want in wants if want.derivative_of is None]
     return any(can_begin(want, now) and not want.satisfied_by(current) for want in people)

@@ -26,7 +26,7 @@ SEARCHED_WANTS = 1_000
 class WantView:
     """A want, and what it looks at: the canonical instance of each of its partitions, None where there is none.
 
-    Made of what the ledger said at one moment: `seen_at`, by its clock.
+    Made of what the ledger said at one moment: `seen_at`, its present.
     """
 
     want: Want
@@ -140,7 +140,7 @@ def want_views(
 ) -> list[WantView]:
     """Newest first."""
     known: dict[tuple[str, str], Instance | None] = {}
-    wants, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.now()
+    wants, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
     return [WantView(want, _current(ledger, want, known), now) for want in wants]
 
 
@@ -172,7 +172,7 @@ def _view(ledger: Ledger, want_id: str) -> WantView:
     want = ledger.want(want_id)
     if want is None:
         raise Conflict(f"want {want_id} is not in the ledger any more")
-    return WantView(want, _current(ledger, want, {}), ledger.now())
+    return WantView(want, _current(ledger, want, {}), ledger.present())
 
 
 def _current(ledger: Ledger, want: Want, known: dict[tuple[str, str], Instance | None]) -> tuple[Instance | None, ...]:

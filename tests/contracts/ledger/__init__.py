@@ -36,6 +36,7 @@ from tests.contracts.ledger.building import (
     upstream_fails,
 )
 from tests.contracts.ledger.claims import Claims
+from tests.contracts.ledger.clocks import Clocks
 from tests.contracts.ledger.completing import Completing
 from tests.contracts.ledger.dependencies import Dependencies
 from tests.contracts.ledger.documents import Documents
@@ -127,5 +128,6 @@ class LedgerContract(
     HeldKeys,
     Figuring,
     Texts,
+    Clocks,
 ):
     """All of it."""

@@ -34,8 +34,8 @@ class MemoryHolds:
 
     def due(self, queue: str, limit: int) -> dict[int, Hold]:
         now = self.now()
-        due = sorted((each.due, key) for key, each in self._all(queue).items() if each.due is not None)
-        return {key: self.queues[queue][key] for at, key in due[:limit] if at <= now}
+        due = sorted((each.due or 0, key) for key, each in self._all(queue).items() if each.is_due(now))
+        return {key: self.queues[queue][key] for _, key in due[:limit]}
 
     def parked(self, queue: str, after: int | None, limit: int) -> dict[int, Hold]:
         parked = (key for key, each in self._all(queue).items() if each.state is HoldState.PARKED)

@@ -100,7 +100,7 @@ def wants(tables: Tables, ref: PartitionRef | None, *, open_only: bool, after: s
 
 
 def startable_wants(tables: Tables, refs: Collection[PartitionRef]) -> list[Want]:
-    now, state, known = tables.now(), tables.state, {str(each) for each in refs}
+    now, state, known = log.present(tables), tables.state, {str(each) for each in refs}
     found = dict.fromkeys(
         next((id for id in waiting if _is_startable(state.wants[id], now)), None)
         for (ref, _), waiting in state.open.items()

@@ -10,7 +10,7 @@ from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPar
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.memory import instances, leases, moves, parts, slices, workers
+from instep.ledger.memory import instances, leases, log, moves, parts, slices, workers
 from instep.ledger.memory.tables import Generation, JobRow, SliceRow, Tables
 from instep.ledger.port import JobMark, NewPart
 
@@ -19,7 +19,7 @@ def begin(tables: Tables, job_id: str, worker_id: str, configuration: Mapping[st
     tables.worker(worker_id)
     if job_id not in tables.jobs:
         now = tables.now()
-        tables.jobs[job_id] = JobRow(job_id, worker_id, dict(configuration), now, now)
+        tables.jobs[job_id] = JobRow(job_id, worker_id, dict(configuration), log.present(tables), now)
         workers.take_part(tables, tables.jobs[job_id], worker_id)
 
 

@@ -62,6 +62,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return self._tables.state.naming
 
+    def present(self) -> int:
+        with self._lock:
+            return log.present(self._tables)
+
     # Workers.
 
     def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:

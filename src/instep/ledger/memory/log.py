@@ -23,7 +23,9 @@ def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejecte
     """Append all of them, or say why the first that is not possible is not; then nothing has changed."""
     # One event is all or nothing by itself; of several, those before the one that is rejected must not count.
     state = tables.state if len(events) == 1 else tables.state.copy()
-    at = max(tables.now(), tables.log[-1][1]) if tables.log else tables.now()
+    before = tables.log[-1][1] if tables.log else 0
+    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    at = tables.now() if tables.now() >= before else before + 1
     rows: list[LogRow] = []
     recorded: list[Recorded] = []
     for sequence, event in enumerate(events, state.sequence + 1):
@@ -37,6 +39,11 @@ def attempt(tables: Tables, events: Sequence[Event]) -> list[Recorded] | Rejecte
     tables.state = state
     tables.log += rows
     return recorded
+
+
+def present(tables: Tables) -> int:
+    """Now, but not before the last event."""
+    return max(tables.now(), tables.log[-1][1] if tables.log else 0)
 
 
 def rows(tables: Tables, after: int, limit: int) -> list[LogRow]:

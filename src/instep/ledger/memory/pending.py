@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from instep.domain.jobs import MAX_ATTEMPTS
-from instep.ledger.retries import SUSPECT_ATTEMPTS
+from instep.ledger.retries import LONGEST_DELAY, SUSPECT_ATTEMPTS
 
 
 class _Slice(Protocol):
@@ -47,12 +47,15 @@ class Pending(Generic[SliceT]):
         self._ready: list[tuple[int, str, SliceT]] = []
         self._suspects: list[tuple[bool, int, str, SliceT]] = []
         self._waiting: list[tuple[int, int, str, SliceT]] = []
+        #: No time in the heap is later.
+        self._latest = 0
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._suspects) + len(self._waiting)
 
     def add(self, each: SliceT) -> None:
         heappush(self._waiting, (each.claimable_at, each.rank, each.id, each))
+        self._latest = max(self._latest, each.claimable_at)
 
     def take(self, now: int, *, work: int, limit: int, after: int, together: bool) -> list[SliceT]:
         """Remove and return what one claim gets. A suspect goes alone, when nothing else is claimable; if not, all go
@@ -96,6 +99,10 @@ class Pending(Generic[SliceT]):
         return removed
 
     def _ripen(self, now: int) -> None:
+        if self._latest > now + LONGEST_DELAY:  # The clock was set back.
+            waiting, self._waiting, self._latest = self._waiting, [], now + LONGEST_DELAY
+            for at, rank, id, each in waiting:
+                heappush(self._waiting, (at if at <= now + LONGEST_DELAY else now, rank, id, each))
         while self._waiting and self._waiting[0][0] <= now:
             each = heappop(self._waiting)[-1]
             if each.attempts < SUSPECT_ATTEMPTS:

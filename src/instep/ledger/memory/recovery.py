@@ -16,7 +16,7 @@ def heartbeat(tables: Tables, worker_id: str, running: Collection[str]) -> int:
     forgotten = [
         each
         for each in row.slices.values()
-        if each.id not in running and now - each.claimed_at > tables.timing.heartbeat
+        if each.id not in running and abs(now - each.claimed_at) > tables.timing.heartbeat
     ]
     for each in forgotten:
         slices.to_pending(tables, each)
@@ -46,6 +46,7 @@ def _by_id(row: SliceRow) -> str:
 
 def sweep(tables: Tables) -> Swept:
     """Slices of workers that are not registered need no look here: whatever removes a worker takes them."""
+    _pull_back(tables)
     stale = tables.now() - tables.timing.stale
     silent = sorted(row.id for row in tables.workers.values() if row.heartbeat_at <= stale)
     taken = sum(bury(tables, worker_id) for worker_id in silent)
@@ -59,6 +60,19 @@ def sweep(tables: Tables) -> Swept:
             continue
         ended[job.id] = job.state
     return Swept(tuple(silent), taken, ended)
+
+
+def _pull_back(tables: Tables) -> None:
+    """What is said to have been, or to last, beyond this was written before the clock was set back. It begins anew."""
+    now = tables.now()
+    for worker in tables.workers.values():
+        worker.heartbeat_at = min(worker.heartbeat_at, now)
+    for lease in tables.leases.values():
+        lease.expires_at = min(lease.expires_at, now + tables.timing.lease)
+    for job in tables.jobs.values():
+        if not job.state.ended:
+            job.updated_at = min(job.updated_at, now)
+            job.stopping_at = None if job.stopping_at is None else min(job.stopping_at, now)
 
 
 def _may_stop(tables: Tables, job: JobRow) -> bool:

@@ -14,6 +14,7 @@ from instep.ledger.memory.leases import demand_epoch, is_held_for
 from instep.ledger.memory.tables import PartRow, SliceRow, Tables
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
+    LONGEST_DELAY,
     Poisoned,
     SliceWork,
     Stuck,
@@ -157,7 +158,7 @@ def split(tables: Tables, claimed: Claim, worker_id: str) -> bool:
 def to_pending(tables: Tables, row: SliceRow, *, delay: int = 0) -> None:
     """Back to where it can be claimed. Attempts are the caller's business."""
     _leave_work(tables, row, SliceState.PENDING)
-    row.worker_id, row.claimable_at = None, tables.now() + delay
+    row.worker_id, row.claimable_at = None, tables.now() + min(delay, LONGEST_DELAY)
     tables.part_of(row).pending.add(row)
 
 
@@ -180,7 +181,7 @@ def _take_apart(tables: Tables, row: SliceRow, *, delay: int) -> Stuck | None:
         tables.part_of(row).counts += result.counts
         documents.record_failures(tables, tables.part_of(row).key, row.job_id, result.failures)
         return None
-    _replace_by(tables, row, result, attempts=ATTEMPTS_OF_HALVES, claimable_at=tables.now() + delay)
+    _replace_by(tables, row, result, attempts=ATTEMPTS_OF_HALVES, claimable_at=tables.now() + min(delay, LONGEST_DELAY))
     return None
 
 

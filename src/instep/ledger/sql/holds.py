@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
 
-from instep.domain.consuming import Hold, HoldState
+from instep.domain.consuming import AHEAD, Hold, HoldState
 from instep.domain.pending import KeyRange
 from instep.ledger.holds import HoldCount
 from instep.ledger.sql.transaction import Transaction, batches
@@ -47,7 +47,7 @@ class SqlHolds:
         return found
 
     def due(self, queue: str, limit: int) -> dict[int, Hold]:
-        due = select(queue_holds).where(_rows.queue == queue, _rows.due_at <= self.now())
+        due = select(queue_holds).where(_rows.queue == queue, self._due())
         return _holds(self._connection.execute(due.order_by(_rows.due_at, _rows.key).limit(limit)))
 
     def parked(self, queue: str, after: int | None, limit: int) -> dict[int, Hold]:
@@ -96,10 +96,15 @@ class SqlHolds:
             (_rows.due_at.is_(None), HoldState.PARKED.value),
             else_=HoldState.WAITING.value,
         ).label("state")
-        due = func.sum(case((_rows.due_at <= self.now(), 1), else_=0))
+        due = func.sum(case((self._due(), 1), else_=0))
         counted = select(state, func.count(), due, func.min(_rows.since)).where(_rows.queue == queue)
         found = self._connection.execute(counted.group_by(state)).all()
         return {HoldState(name): HoldCount(int(keys), int(due), int(since)) for name, keys, due, since in found}
+
+    def _due(self) -> ColumnElement[bool]:
+        """As `Hold.is_due` has it."""
+        now = self.now()
+        return and_(_rows.due_at.is_not(None), or_(_rows.due_at <= now, _rows.since > now + AHEAD))
 
     def drop(self, queue: str) -> None:
         self._connection.execute(delete(queue_holds).where(_rows.queue == queue))

@@ -15,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
 from instep.ledger.port import JobMark
-from instep.ledger.sql import leases, moves, workers
+from instep.ledger.sql import leases, log, moves, workers
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PROCESSING
 from instep.ledger.sql.transaction import Transaction
@@ -38,7 +38,7 @@ def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[s
             state=JobState.INITIALIZING.value,
             worker_id=worker_id,
             configuration=json.dumps(dict(configuration), sort_keys=True),
-            created_at=now,
+            created_at=log.present(tx),
             updated_at=now,
         )
     )

@@ -82,6 +82,9 @@ class SqlLedger(HoldingLedger):
     def naming(self) -> Naming:
         return self._read(lambda tx: log.head(tx.connection).naming)
 
+    def present(self) -> int:
+        return self._read(log.present)
+
     # Workers.
 
     def register_worker(self, worker_id: str, *, kind: str, host: str, pid: int) -> None:
@@ -352,7 +355,7 @@ class SqlLedger(HoldingLedger):
         return self._read(lambda tx: projections.newest_wants(tx.connection, ref, open_only, after, limit))
 
     def startable_wants(self, refs: Collection[PartitionRef]) -> list[Want]:
-        return self._read(lambda tx: projections.startable_wants(tx.connection, refs, tx.now()))
+        return self._read(lambda tx: projections.startable_wants(tx.connection, refs, log.present(tx)))
 
     def state(self, *, at: int | None = None, sequence: int | None = None) -> State:
         return self._read(lambda tx: snapshots.state(tx.connection, at=at, sequence=sequence))

@@ -46,6 +46,11 @@ def head(connection: Connection) -> Head:
     return Head(*connection.execute(_HEAD).one())
 
 
+def present(tx: Transaction) -> int:
+    """Now, but not before the last event."""
+    return max(tx.now(), head(tx.connection).at)
+
+
 def lock(connection: Connection) -> Head:
     """Nobody else appends until the end of the transaction."""
     return Head(*connection.execute(_LOCKED_HEAD).one())
@@ -57,7 +62,8 @@ def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Reject
     last, before = head.last, head.at
     if not new:
         return []
-    at = max(before, tx.now())
+    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    at = tx.now() if tx.now() >= before else before + 1
     rows = [
         (sequence, at, each.KIND, each.VERSION, e.encode(each)) for sequence, each in enumerate(new, start=last + 1)
     ]

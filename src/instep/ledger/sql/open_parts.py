@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Row, Select, and_, bindparam, func, select
+from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, func, select
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.ledger.retries import SUSPECT_ATTEMPTS
 from instep.ledger.sql import jobs as job_rows
-from instep.ledger.sql.slices import PENDING, PROCESSING
+from instep.ledger.sql.slices import PENDING, PROCESSING, may_be_claimed
 from instep.ledger.sql.transaction import Transaction, batches
 from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices
 
@@ -24,9 +24,9 @@ def _number(*conditions: Any) -> Any:
 
 def _open_parts() -> Select[Any]:
     here = (slices.c.job_id == job_parts.c.job_id, slices.c.ref == job_parts.c.ref)
-    now: BindParameter[int] = bindparam("b_now")
+    now: BindParameter[int] = bindparam("b_now", type_=BigInteger)
     pending = select(slices.c.work).where(*here, PENDING).limit(1)
-    claimable = pending.where(slices.c.claimable_at <= now).order_by(slices.c.rank, slices.c.id)
+    claimable = pending.where(may_be_claimed(slices.c.claimable_at, now)).order_by(slices.c.rank, slices.c.id)
     # What is claimed next: by rank, then suspects, then what still has to wait.
     head = func.coalesce(
         claimable.where(slices.c.attempts < SUSPECT_ATTEMPTS).scalar_subquery(),

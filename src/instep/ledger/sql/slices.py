@@ -13,6 +13,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
+    LONGEST_DELAY,
     SUSPECT_ATTEMPTS,
     SUSPECTS,
     TOGETHER,
@@ -35,6 +36,11 @@ PROCESSING: Final[ColumnElement[bool]] = slices.c.state == literal_column(f"'{Sl
 _FENCES: Final[Select[Any]] = select(slices.c.id, slices.c.state, slices.c.fence, slices.c.worker_id).where(
     slices.c.id.in_(bindparam("b_ids", expanding=True))
 )
+
+
+def may_be_claimed(at: ColumnElement[int], now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Now: its time has come, or was said by a clock that has been set back since."""
+    return ~at.between(now + 1, now + LONGEST_DELAY)
 
 
 # The life of a claim.
@@ -88,7 +94,7 @@ def give_back(
     ]
     if not held:
         return {}
-    at = {"claimable_at": tx.now() + delay}
+    at = {"claimable_at": tx.now() + min(delay, LONGEST_DELAY)}
     if not spent:
         _back_to_pending(tx, held, at)
         return {}

@@ -112,14 +112,14 @@ def _request(tx: Transaction, asked: Mapping[PartitionRef, tuple[int, str]]) -> 
 # Taking.
 
 
-def anything_due(tx: Transaction, name: str) -> bool:
-    return tx.connection.execute(_due(tx, name)).first() is not None
+def anything_due(tx: Transaction, name: str, policy: Policy) -> bool:
+    return tx.connection.execute(_due(tx, name, policy)).first() is not None
 
 
 def take(tx: Transaction, name: str, policy: Policy) -> tuple[PartitionRef, Slot] | None:
     if policy.group and not _has_room(tx, policy):
         return None
-    first = _due(tx, name).order_by(bus_slots.c.due_at, bus_slots.c.ref).limit(1)
+    first = _due(tx, name, policy).order_by(bus_slots.c.due_at, bus_slots.c.ref).limit(1)
     while (row := tx.connection.execute(first.with_for_update(skip_locked=True)).one_or_none()) is not None:
         ref, slot = _slot(row)
         after = deliveries.reconcile(slot, tx.now())
@@ -130,14 +130,20 @@ def take(tx: Transaction, name: str, policy: Policy) -> tuple[PartitionRef, Slot
     return None
 
 
-def _due(tx: Transaction, name: str) -> Select[Any]:
-    return select(bus_slots).where(bus_slots.c.consumer == name, bus_slots.c.due_at <= tx.now()).limit(1)
+def _due(tx: Transaction, name: str, policy: Policy) -> Select[Any]:
+    """As `Policy.is_due` has it."""
+    due = bus_slots.c.due_at.is_not(None) & ~_ahead(tx, policy)
+    return select(bus_slots).where(bus_slots.c.consumer == name, due).limit(1)
+
+
+def _ahead(tx: Transaction, policy: Policy) -> ColumnElement[bool]:
+    return bus_slots.c.due_at.between(tx.now() + 1, tx.now() + policy.longest)
 
 
 def _has_room(tx: Transaction, policy: Policy) -> bool:
     """Locks the group: nobody else takes for it meanwhile."""
     tx.connection.execute(select(bus_groups.c.name).where(bus_groups.c.name == policy.group).with_for_update())
-    in_work = select(func.count()).where(bus_slots.c.working_group == policy.group, bus_slots.c.due_at > tx.now())
+    in_work = select(func.count()).where(bus_slots.c.working_group == policy.group, _ahead(tx, policy))
     return int(tx.connection.execute(in_work).scalar_one()) < policy.limit
 
 

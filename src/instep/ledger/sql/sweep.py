@@ -1,30 +1,50 @@
-"""Recovery: what silent workers left behind. Three short reads when there is nothing to do."""
+"""Recovery: what silent workers left behind. Some short reads when there is nothing to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, exists, select
+from sqlalchemy import Column, ColumnElement, Row, exists, select, update
 
 from instep.domain.jobs import JobState
 from instep.ledger.port import Swept
 from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql import workers as worker_rows
-from instep.ledger.sql.transaction import Transaction
-from instep.ledger.tables import jobs, slices, workers
+from instep.ledger.sql.transaction import Transaction, batches
+from instep.ledger.tables import jobs, leases, slices, workers
 
 _UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
 
 
 def sweep(tx: Transaction) -> Swept:
+    _pull_back_jobs(tx)
     unsettled = _lock_unsettled(tx)
+    _pull_back(tx, leases.c.expires_at, tx.now() + tx.timing.lease, leases.c.job_id.is_not(None))
+    _pull_back(tx, workers.c.heartbeat_at, tx.now())
     silent = _silent_workers(tx)
     taken = sum(worker_rows.bury(tx, worker_id) for worker_id in silent)
     registered = exists().where(workers.c.id == slices.c.worker_id)
     taken += slice_rows.end_badly(tx, slice_rows.lock_processing(tx, ~registered), worker_rows.DIED)
     return Swept(tuple(silent), taken, _settle(tx, unsettled))
+
+
+def _pull_back_jobs(tx: Transaction) -> None:
+    live = jobs.c.state.in_([state.value for state in JobState if not state.ended])
+    for column in (jobs.c.updated_at, jobs.c.stopping_at):
+        _pull_back(tx, column, tx.now(), live)
+
+
+def _pull_back(tx: Transaction, column: Column[int], latest: int, *conditions: ColumnElement[bool]) -> None:
+    """What is said to have been, or to last, beyond this was written before the clock was set back. It begins anew:
+    else it would stay as it is for as long as the clock was wrong by.
+    """
+    key = next(iter(column.table.primary_key))
+    beyond = (column > latest, *conditions)
+    if found := tx.connection.scalars(select(key).where(*beyond).order_by(key)).all():
+        for some in batches(found):
+            tx.connection.execute(update(column.table).where(key.in_(some), *beyond).values({column: latest}))
 
 
 def _lock_unsettled(tx: Transaction) -> list[Row[Any]]:

@@ -26,7 +26,8 @@ _HAS_BUT_DOES_NOT_RUN = (
     .where(
         slices.c.worker_id == bindparam("b_worker"),
         slice_rows.PROCESSING,
-        slices.c.claimed_at < bindparam("b_since"),
+        # By a clock that was set back since, too.
+        ~slices.c.claimed_at.between(bindparam("b_since"), bindparam("b_until")),
         slices.c.id.not_in(bindparam("b_running", expanding=True)),
     )
     .values(state=SliceState.PENDING.value, worker_id=None)
@@ -45,7 +46,8 @@ def heartbeat(tx: Transaction, worker_id: str, running: Collection[str]) -> int:
     now = tx.now()
     if tx.connection.execute(_BEAT, {"b_worker": worker_id, "b_now": now}).rowcount != 1:
         raise _not_registered(worker_id)
-    forgotten = {"b_worker": worker_id, "b_since": now - tx.timing.heartbeat, "b_running": list(running)}
+    about = tx.timing.heartbeat
+    forgotten = {"b_worker": worker_id, "b_since": now - about, "b_until": now + about, "b_running": list(running)}
     return tx.connection.execute(_HAS_BUT_DOES_NOT_RUN, forgotten).rowcount
 
 

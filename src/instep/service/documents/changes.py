@@ -44,7 +44,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
             retry_failures=retry,
         )
     if kind is Kind.REFRESH and not changes.changes:
-        why = wanted_as_of_now(question, setup.ref, now=ledger.now())
+        why = wanted_as_of_now(question, setup.ref, now=ledger.present())
         kind = Kind.REFRESH if why else Kind.NOTHING
     if kind is Kind.FIRST_BUILD and not changes.changes:
         kind, why = Kind.NOTHING, [*why, "the source holds no documents that can be indexed"]

@@ -1,19 +1,26 @@
-"""How an error in a Spark task comes home: as the same kind of error, with its own message.
+"""What an error says about who should act: the one place that decides it, for the driver and for Spark's tasks.
 
-Spark wraps what a Python task raises in a Java stack trace, as text. So a task writes its error
-into that text in a form that the driver can find again, whatever Spark (or Connect) adds around it.
+A document's own faults are kept where it is read, embedded and written, and never come here. What ends a whole wave is
+either an `InstepError`, or becomes one here if it is known to be an outage or something that a person has to mend:
+then nobody's attempts are spent on it, and no document is named. What is left over may be the fault of a slice.
+
+Spark wraps what a Python task raises in a Java stack trace, as text. So a task writes its error into that text in a
+form that the driver can find again, whatever Spark (or Connect) adds around it.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from instep import errors
+from instep.extras import missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
 _MESSAGE_LIMIT = 1_000
 _MARK = re.compile(r"<instep:([A-Za-z0-9+/=]+)>")
 _TRACE_LINE = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning)?): ?(.*)$")
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(instep|lance|pyarrow)[.'\w]*")
 _KINDS: dict[str, type[errors.InstepError]] = {
+    "Away": errors.Away,
     "UserError": errors.UserError,
     "Transient": errors.Transient,
     "Fenced": errors.Fenced,
@@ -31,6 +38,59 @@ _KINDS: dict[str, type[errors.InstepError]] = {
     "Unknown": errors.Unknown,
     "InstepError": errors.InstepError,
 }
+
+#: The machine's, whatever was being done.
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE}
+
+_LOST_TASK = re.compile(r"most recent failure: Lost task [^:]*: (.*)")
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?=[A-Z][\w$]*(?:Exception|Error)\b)")
+_NO_NEWS = re.compile(r"^(?:An error occurred while calling .*|: |.*\b\w+Exception: ?)$")
+
+#: Spark is not there any more, as it says itself: a server that has started anew knows nothing of a session.
+_GONE = (
+    "stopped SparkContext",
+    "SparkContext was shut down",
+    "SparkContext has been shutdown",
+    "NO_ACTIVE_SESSION",
+    "INVALID_HANDLE.SESSION_",
+    "INVALID_HANDLE.OPERATION_",
+    "All masters are unresponsive",
+    "Application is removed",
+)
+_GONE_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_DETAILS = re.compile(r'details = "([^"]*)')
+
+#: Python workers that cannot do anything: a pattern, whether it is looked for in what a task says or in all that Spark
+#: does, and what is said of what it finds.
+_WORKERS = [
+    (
+        re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'|ImportError: cannot import name '(\w+)'"),
+        "task",
+        "Spark's Python workers have no module '{}': they run another Python than this one",
+    ),
+    (
+        re.compile(r"AttributeError: (?:Can't get attribute|module 'instep).*instep"),
+        "task",
+        "Spark's Python workers have another version of Instep: {}",
+    ),
+    (re.compile(r"Error from python worker:\s*(.+)"), "all", "Spark's Python workers do not start: {}"),
+    (re.compile(r'Cannot run program "([^"]+)": error='), "all", "Spark cannot run '{}'"),
+    (re.compile("PYTHON_VERSION_MISMATCH"), "all", "Spark's Python workers have another version of Python: {}"),
+]
+_WORKERS_HINT = "Set PYSPARK_PYTHON to a Python that has this version of Instep installed, on every machine."
+_JAVAS = [
+    (
+        "UnsupportedClassVersionError",
+        "a jar needs a newer Java than the one that runs Spark",
+        "Set JAVA_HOME to a newer Java.",
+    ),
+    (
+        "java.io.IOException: No space left on device",
+        "Spark has no space left for its own files",
+        "Free some, or set `spark.local.dir` under `spark: {config: …}`.",
+    ),
+]
 
 
 class TaskFailed(RuntimeError):
@@ -44,12 +104,39 @@ class TaskError(Exception):
         super().__init__(packed)
 
 
+def explained(error: Exception) -> Exception:
+    """The error as one that says who should act, if that is known; else itself."""
+    if isinstance(error, errors.InstepError):
+        return error
+    if isinstance(error, ImportError):
+        return missing(error)
+    if isinstance(error, ConnectionError | TimeoutError):
+        return errors.Transient(f"{type(error).__name__}: {error}")
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        return errors.UserError(f"this machine does not let it work: {error}", hint="Mend that, then run again.")
+    if _is_sparks(error):
+        return _of_spark(error)
+    return error
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Errors in here are raised as `explained` has them."""
+    try:
+        yield
+    except Exception as error:
+        found = explained(error)
+        if found is error:
+            raise
+        raise found from error
+
+
 def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches; an error among them is raised as a `TaskError` that `unpacked` understands."""
     try:
         yield from batches
     except Exception as error:
-        raise TaskError(pack(error)) from error
+        raise TaskError(pack(explained(error))) from error
 
 
 def pack(error: BaseException) -> str:
@@ -66,14 +153,7 @@ def unpacked(text: str) -> Exception:
     """The error behind what Spark says of a failed job."""
     found = _MARK.search(text)
     if found is None:
-        said = _in_a_line(text)
-        missing = _NO_MODULE.search(said)
-        if missing:
-            return errors.UserError(
-                f"Spark's Python workers have no module {missing[1]!r}: they run another Python than this one",
-                hint="Set PYSPARK_PYTHON to a Python that has Instep installed, on every machine.",
-            )
-        return TaskFailed(said)
+        return _of_machine(text) or TaskFailed(_in_a_line(text))
     value = json.loads(zlib.decompress(base64.b64decode(found[1])))
     kind = _KINDS.get(value["kind"])
     if kind is None:
@@ -83,8 +163,54 @@ def unpacked(text: str) -> Exception:
     return kind(value["text"])
 
 
+def _is_sparks(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "py4j") for kind in type(error).__mro__)
+
+
+def _of_spark(error: Exception) -> Exception:
+    try:
+        text = str(error)
+    except Exception:  # A Java error is asked of the JVM, which may not be there any more.
+        return errors.Transient("Spark is out of reach: its JVM has ended")
+    if not _MARK.search(text) and (why := _gone(error, text)):
+        return errors.Transient(f"Spark is out of reach: {why}")
+    return unpacked(text)
+
+
+def _gone(error: Any, text: str) -> str | None:
+    """Why Spark itself is not there any more, if that is so; what tasks say of themselves is not asked."""
+    asked = getattr(error, "getGrpcStatusCode", None) or getattr(error, "code", None)
+    code = getattr(asked() if callable(asked) else None, "name", "")
+    if code in _GONE_CODES:
+        details = _DETAILS.search(text)
+        said = details[1] if details else _in_a_line(text)
+        return said.rpartition(": ")[2] if "last error: " in said else said
+    if type(error).__name__ in ("Py4JNetworkError", "Py4JAuthenticationError"):
+        return "its JVM has ended"
+    return _in_a_line(text) if any(each in text.partition("Traceback (most")[0] for each in _GONE) else None
+
+
+def _of_machine(text: str) -> errors.UserError | None:
+    """What a person has to mend before any task can run, as Spark's text has it."""
+    said = _in_a_line(text)
+    for pattern, of, what in _WORKERS:
+        if found := pattern.search(said if of == "task" else text):
+            named = next((each for each in found.groups() if each), "").strip()[:300]
+            return errors.UserError(what.format(named or said), hint=_WORKERS_HINT)
+    if "java.lang.OutOfMemoryError" in text:
+        return out_of_memory()
+    return next((errors.UserError(what, hint=hint) for mark, what, hint in _JAVAS if mark in text), None)
+
+
+def out_of_memory() -> errors.UserError:
+    return errors.UserError(
+        "Spark's JVM ran out of memory",
+        hint="Give it more: `spark.driver.memory` (on a cluster `spark.executor.memory`) under `spark: {config: …}`.",
+    )
+
+
 def _in_a_line(text: str) -> str:
-    """The last line of the Python traceback in a Spark error, or else its first line."""
+    """The last line of the Python traceback in a Spark error; else what Spark says of the task, its cause, or it."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     start = next((n for n, line in enumerate(lines) if "Traceback (most recent call" in line), len(lines))
     found = ""
@@ -93,4 +219,12 @@ def _in_a_line(text: str) -> str:
             break
         match = _TRACE_LINE.match(line)
         found = f"{match[1]}: {match[2]}" if match else found
-    return (found or (lines[0].strip() if lines else "Spark gave no reason"))[:_MESSAGE_LIMIT]
+    return (found or _java_line(text, lines))[:_MESSAGE_LIMIT]
+
+
+def _java_line(text: str, lines: list[str]) -> str:
+    tasks, causes = _LOST_TASK.findall(text), _CAUSE.findall(text)
+    for line in [*tasks, *reversed(causes), *lines]:
+        if not line.startswith("\tat ") and not _NO_NEWS.match(line):
+            return _JAVA.sub("", line.strip())
+    return lines[0].strip() if lines else "Spark gave no reason"

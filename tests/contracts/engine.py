@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -21,7 +22,7 @@ from instep.domain.manifest import Action, DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave, WaveSlice
 from instep.engine.port import Batches, Engine
-from instep.errors import Conflict, Fenced, Transient, UserError
+from instep.errors import Away, Conflict, Fenced, Transient, UserError
 from instep.outcomes import encode_outcome, outcome_batch
 
 BUCKETS = 4
@@ -200,6 +201,28 @@ class EngineContract:
         with pytest.raises(UserError) as raised:
             engine.run(a_wave(), program)
         assert (raised.value.what, raised.value.where, raised.value.hint) == ("no key", "Document.embed", "Set one.")
+
+    @pytest.mark.parametrize("where", ["fail", "fail_write"])
+    @pytest.mark.parametrize(
+        ("error", "kind", "said"),
+        [
+            (ModuleNotFoundError("No module named 'httpx'", name="httpx"), UserError, "instep[openai]"),
+            (ImportError("libmagic.so: no such file", name="magic"), UserError, "the package magic does not work"),
+            (ConnectionRefusedError(111, "Connection refused"), Transient, "Connection refused"),
+            (TimeoutError("timed out"), Transient, "timed out"),
+            (OSError(errno.ENOSPC, "No space left on device"), UserError, "No space left on device"),
+            (Away("the far end is away", hint="Wait."), Away, "Wait."),
+        ],
+        ids=lambda each: type(each).__name__ if isinstance(each, Exception) else None,
+    )
+    def test_what_is_no_fault_of_a_document_says_so(
+        self, engine: Engine, tmp_path: Path, where: str, error: Exception, kind: type[Exception], said: str
+    ) -> None:
+        program = RowFiles(tmp_path, **{where: {"d7": error}})  # type: ignore[arg-type]  # the name of the field varies
+        with pytest.raises(kind) as raised:
+            engine.run(a_wave(), program)
+        assert type(raised.value) is kind
+        assert said in str(raised.value)
 
     def test_any_other_error_gives_its_own_words_in_few_lines(self, engine: Engine, tmp_path: Path) -> None:
         program = RowFiles(tmp_path, fail={"d7": ZeroDivisionError("seven is no divisor")})

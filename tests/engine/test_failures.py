@@ -52,6 +52,52 @@ ModuleNotFoundError: No module named 'instep'
     assert "PYSPARK_PYTHON" in str(error)
 
 
+LOST = """An error occurred while calling o72.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most \
+recent failure: Lost task 0.0 in stage 0.0 (TID 0) (192.0.2.7 executor driver): {reason}
+\tat org.apache.spark.executor.Executor$TaskRunner.run(Executor.scala:906)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:4560)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (
+            "org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: Error while finding "
+            "module specification for 'pyspark.daemon' (ModuleNotFoundError: No module named 'pyspark')\nPYTHONPATH:",
+            "Spark's Python workers do not start: /usr/bin/python3: Error while finding",
+        ),
+        ('java.io.IOException: Cannot run program "/no/python": error=2, No such', "Spark cannot run '/no/python'"),
+        ("org.apache.spark.api.python.PythonException: [PYTHON_VERSION_MISMATCH] Python", "version of Python"),
+        (
+            "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            "AttributeError: Can't get attribute 'Wave' on <module 'instep.domain.waves' from 'x'>",
+            "have another version of Instep",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark's JVM ran out of memory"),
+        ("java.io.IOException: No space left on device", "Spark has no space left"),
+        ("java.lang.UnsupportedClassVersionError: com/Driver", "a jar needs a newer Java"),
+    ],
+)
+def test_what_keeps_any_task_from_running_is_for_a_person_to_mend(reason: str, said: str) -> None:
+    error = unpacked(LOST.format(reason=reason))
+    assert isinstance(error, UserError), error
+    assert said in error.what
+    assert len(error.what.splitlines()) == 1
+    assert error.hint
+
+
+def test_a_task_that_dies_without_python_is_told_by_its_own_words() -> None:
+    error = unpacked(LOST.format(reason="org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"))
+    assert isinstance(error, TaskFailed)
+    assert str(error) == "SparkException: Python worker exited unexpectedly (crashed)"
+
+
 def test_a_failure_of_spark_itself_gives_its_first_line() -> None:
     assert str(unpacked("Job 3 cancelled because SparkContext was shut down\n\tat x")) == (
         "Job 3 cancelled because SparkContext was shut down"

@@ -90,10 +90,10 @@ class TestSparkEngineOnClassic(SparkEngineContract):
         engine.close()
         assert session.range(3).count() == 3
 
-    def test_a_session_that_is_already_active_is_used_and_not_stopped(self, spark: LazySpark, tmp_path: Path) -> None:
+    def test_a_spark_that_is_already_there_is_used_and_not_stopped(self, spark: LazySpark) -> None:
         session = spark.get()
         other = LazySpark(SparkSettings(master="local[1]"))
         assert other.warm
-        assert other.get() is session
+        assert other.get().sparkContext is session.sparkContext
         other.close()
         assert session.range(3).count() == 3

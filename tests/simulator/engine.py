@@ -53,6 +53,9 @@ class SimEngine:
         self._random = random
         self._speed = speed
 
+    def ready(self) -> None:
+        """It always is."""
+
     def run(self, wave: Wave, program: Any, progress: Callable[[int], None] | None = None) -> Sequence[TaskOutcome]:
         assert isinstance(program, Program), "the simulator's own"
         tasks = []

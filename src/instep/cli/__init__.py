@@ -109,7 +109,7 @@ def instep(
       3    `instep run`: finished, but some documents failed;
            `instep queue ack`: some lines were refused
       64   wrong use of the command line
-      75   another run holds the entity, or ledger or target are away: try later
+      75   another run holds the entity, or ledger, target or Spark are away: try later
       130  interrupted; run again to resume
     """
     if context.invoked_subcommand is None:

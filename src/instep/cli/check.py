@@ -14,7 +14,7 @@ def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
     Spark is really started, and runs a job (not for a project of queues alone). The first time it leaves an archive of
     its classes in the user's cache (150 MB), with which every later start takes half as long. Exits with 1 when
-    something is missing.
+    something is missing, and with 75 when something is only out of reach now.
 
     \b
     Examples:
@@ -37,5 +37,6 @@ def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
                 out.line(f"    {each.hint}")
 
     out.result([each.as_dict() for each in findings], show)
-    if any(each.health == "problem" for each in findings):
-        raise typer.Exit(ExitCode.ERROR)
+    problems = [each for each in findings if each.health == "problem"]
+    if problems:
+        raise typer.Exit(ExitCode.BUSY if all(each.away for each in problems) else ExitCode.ERROR)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.failures import explained
 
 
 class ExitCode(IntEnum):
@@ -45,6 +46,8 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     """Tell the user; returns the exit code."""
     if os.environ.get("INSTEP_DEBUG"):
         traceback.print_exception(error)
+    if isinstance(error, Exception):
+        error = explained(error)
     if isinstance(error, KeyboardInterrupt):
         return _say("stopped; run again to resume", {"kind": "Interrupted"}, as_json, ExitCode.INTERRUPTED)
     if isinstance(error, UserError):

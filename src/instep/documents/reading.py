@@ -117,6 +117,8 @@ class Reader:
             parsed = self._parse(content, document.uri)
         except ParseFailure as error:
             return _failed(document, error.stage, error.reason)
+        except ImportError:
+            raise
         except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
             return _failed(document, "parse", f"{type(error).__name__}: {error}")
         return document._replace(parsed=parsed)

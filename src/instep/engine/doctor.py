@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from instep.engine import sparkapi
 from instep.engine.home import spark_home
-from instep.engine.session import SparkSettings, new_session
+from instep.engine.session import LazySpark, SparkSettings
 from instep.errors import InstepError
-from instep.failures import unpacked
 
 
 def examine(settings: SparkSettings) -> str:
@@ -22,17 +21,20 @@ def examine(settings: SparkSettings) -> str:
     home = spark_home() if settings.is_local else None
     fresh = home.archive.with_name(f"{time.time_ns()}.jsa") if home and home.archive and not home.archived else None
     started = time.monotonic()
-    session = new_session(settings, archive_to=fresh)
+    spark = LazySpark(settings, archive_to=fresh)
     try:
-        where = f"Spark {session.version} at {(settings.address or settings.master).partition(';')[0]}"
+        session = spark.get()
+        where = f"Spark {session.version} at {settings.shown}"
         answer = sparkapi.map_in_arrow(session.range(0, 2, 1, 2), _work, "version string").toArrow()
         seconds = time.monotonic() - started
     except InstepError:
         raise
     except Exception as error:
-        raise unpacked(str(error)) from error
+        found = spark.explained(session, error)
+        spark.close(at_once=True)
+        raise found from error
     finally:
-        sparkapi.stop(session)
+        spark.close()
     if fresh is not None and home is not None and home.archive is not None and fresh.exists():
         fresh.replace(home.archive)
         return f"{where} works; its next start will be quicker"

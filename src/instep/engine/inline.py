@@ -15,6 +15,7 @@ from instep.engine.deal import deal
 from instep.engine.fused import closed, fused
 from instep.engine.port import Batches, TableProgram, WaveProgram
 from instep.errors import UserError
+from instep.failures import explaining
 from instep.outcomes import OUTCOME_SCHEMA, task_outcomes
 
 #: Work (rows) that pays for a second task, and so for a second fragment in the target.
@@ -51,8 +52,12 @@ class InlineEngine:
         tasks = [_Task(program, slices) for slices in deal(wave, wanted)]
         if not tasks:
             return []
-        rows = _run_together(tasks, _Tally(progress))
+        with explaining():
+            rows = _run_together(tasks, _Tally(progress))
         return task_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
+
+    def ready(self) -> None:
+        """It always is."""
 
     def close(self) -> None:
         """Nothing is kept between waves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,8 +19,8 @@ from instep.engine.plancheck import check_rows
 from instep.engine.port import RowProgram, TableProgram, WaveProgram
 from instep.engine.session import LazySpark
 from instep.engine.transforming import Transform, in_a_line, transformed
-from instep.errors import InstepError, UserError
-from instep.failures import packed, unpacked
+from instep.errors import Away, InstepError, Transient, UserError
+from instep.failures import explained, packed
 from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class SparkEngine:
         self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:
         """See the port. A transform of a document program is checked on Spark's plan before anything runs."""
-        session = self._spark.get()
+        try:
+            session = self._spark.get()
+        except Away as error:  # It was there when the wave was planned.
+            raise Transient(f"{error.where}: {error.what}" if error.where else error.what) from error
         try:
             if isinstance(program, TableProgram):
                 return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
@@ -63,10 +67,15 @@ class SparkEngine:
                     return self._of_rows(session, wave, program, _Progress(units, progress))
                 frame = self._frame(session, wave, program)
                 return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
-        except InstepError:
-            raise
         except Exception as error:
-            raise unpacked(str(error)) from error
+            found = self._spark.explained(session, error)
+            if found is error:
+                raise
+            raise found from error
+
+    def ready(self) -> None:
+        """Waits for the session to start."""
+        self._spark.get()
 
     def close(self) -> None:
         """Stops the session if it was ours."""
@@ -119,6 +128,9 @@ def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
     except InstepError:
         raise
     except Exception as error:
+        found = explained(error)
+        if isinstance(found, InstepError):
+            raise found from error
         raise UserError(f"Spark cannot read the table: {in_a_line(error)}") from error
 
 
@@ -182,7 +194,8 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
     threading.Thread(target=body, name="spark-wave", daemon=True).start()
     try:
         while not done.wait(POLL_SECONDS):
-            progress.look(*sparkapi.tasks_done(session, group))
+            with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
+                progress.look(*sparkapi.tasks_done(session, group))
     except BaseException:
         sparkapi.cancel_group(session, group)
         done.wait(CANCEL_SECONDS)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import subprocess
+import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -14,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How long a JVM may take to end; writing its class archive takes 10 to 20 s.
 STOP_SECONDS = 120
+#: How long Spark may take to hear that it is not needed any more; then it is left alone.
+GOODBYE_SECONDS = 5.0
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -42,21 +50,121 @@ def launch_jvm(conf: SparkConf, log: BinaryIO) -> None:
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))
 
 
-def stop(session: SparkSession) -> None:
-    """Stop a session, and with a classic one its JVM, so that nothing of Spark stays behind."""
-    session.stop()
-    if is_connect(session):
-        return
-    from pyspark import SparkContext
+def in_time(seconds: float, call: Callable[[], object]) -> bool:
+    """Whether the call was through in that time. It is left alone otherwise, and what it raises is dropped: it is a
+    courtesy to a Spark that may not be there any more.
+    """
 
-    gateway = SparkContext._gateway
+    def body() -> None:
+        with suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=body, name="spark-courtesy", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def stop(session: SparkSession, *, unheard: bool = False) -> None:
+    """Stop a session, and with a classic one its JVM, so that nothing of Spark stays behind. It does so whether Spark
+    is still there or not; a Connect server for which it is `unheard` of is told nothing.
+    """
+    if not is_connect(session):
+        in_time(GOODBYE_SECONDS, session.stop)
+        end_jvm()
+        return
+    # Not by its own `stop`, which may wait for minutes and lets nobody make another session meanwhile.
+    client: Any = session.client
+    if not unheard:
+        in_time(GOODBYE_SECONDS, client.release_session)
+    _hang_up(client)
+    _forget_connect(session)
+
+
+def _hang_up(client: Any) -> None:
+    client._channel.close()
+    # Else it talks to the server once more when Python ends.
+    client._closed = True
+
+
+def _forget_connect(session: SparkSession) -> None:
+    """Nobody is given this session as the one that is there."""
+    anything: Any = type(session)
+    if anything._default_session is session:
+        anything._default_session = None
+    if getattr(anything._active_session, "session", None) is session:
+        anything._active_session.session = None
+
+
+def end_jvm() -> None:
+    """End the JVM that this process started, dead or alive, and have PySpark forget it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
     if gateway is None or gateway.proc is None:
         return
-    gateway.shutdown()
+    in_time(GOODBYE_SECONDS, gateway.shutdown)
     # The JVM ends when its standard input does.
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=STOP_SECONDS)
-    SparkContext._gateway = SparkContext._jvm = None
+    with suppress(OSError):
+        gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    anything: Any = SparkSession
+    anything._instantiatedSession = anything._activeSession = None
+
+
+def kill_jvm() -> None:
+    """Without a word: whoever waits for it gets an error."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is not None and gateway.proc is not None:
+        gateway.proc.kill()
+
+
+def jvm_exit() -> int | None:
+    """What the JVM of this process ended with; None while it runs, or if it is not ours."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    code: int | None = gateway.proc.poll() if gateway is not None and gateway.proc is not None else None
+    return code
+
+
+def is_over(session: SparkSession) -> bool:
+    """Whether nothing will ever run in this session again, as far as can be seen from here."""
+    anything: Any = session
+    if is_connect(session):
+        return bool(anything.is_stopped)
+    if jvm_exit() is not None:
+        return True
+    context = anything._sc._jsc
+    try:
+        return context is None or bool(context.sc().isStopped())
+    except Exception:
+        return True
+
+
+def connect(address: str) -> SparkSession:
+    """A session of its own with a Spark Connect server. Nothing is sent yet. A server that is away is tried for a few
+    seconds only, here and later: PySpark's own choice is ten minutes for each call.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    builder: Any = SparkSession.builder
+    session: SparkSession = builder.remote(address).create()
+    policy = DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=2, max_backoff=2000)
+    anything: Any = session
+    anything.client.set_retry_policies([policy])
+    atexit.register(_hang_up, anything.client)  # Before it talks to the server once more.
+    # It is said in our words.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+    return session
 
 
 def explained(frame: DataFrame) -> str:
@@ -100,11 +208,9 @@ def join_group(session: SparkSession, group: str, pool: str) -> None:
 
 
 def cancel_group(session: SparkSession, group: str) -> None:
-    """Stop what runs in `group`. Called from another thread than the one that waits for it."""
-    if is_connect(session):
-        session.interruptTag(group)
-    else:
-        session.sparkContext.cancelJobGroup(group)
+    """Stop what runs in `group`, if Spark can still be told. Called from another thread than the one that waits."""
+    call = session.interruptTag if is_connect(session) else session.sparkContext.cancelJobGroup
+    in_time(GOODBYE_SECONDS, partial(call, group))
 
 
 def tasks_done(session: SparkSession, group: str) -> tuple[int, int]:

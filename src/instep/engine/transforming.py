@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.engine import sparkapi
 from instep.engine.plancheck import check_plan
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
+from instep.failures import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,8 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     try:
         result = transform(frame)
     except Exception as error:
+        if isinstance(found := explained(error), InstepError):
+            raise found from error
         raise UserError(f"the transform raised {in_a_line(error)}") from error
     if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
         raise UserError(f"the transform returned {type(result).__name__}, not a DataFrame")

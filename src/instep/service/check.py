@@ -9,7 +9,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from instep.errors import InstepError, UserError
+from instep.errors import Away, InstepError, Transient, UserError
+from instep.failures import explained
 from instep.service.ownership import foreign_alias
 from instep.service.setup import EntitySetup
 
@@ -26,6 +27,8 @@ class Finding:
     health: Health
     detail: str
     hint: str | None = None
+    #: It may be there again later.
+    away: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "health": str(self.health)}
@@ -69,11 +72,14 @@ def check(
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:
     try:
         return Finding(subject, Health.OK, question())
-    except UserError as error:
-        what = f"{error.where}: {error.what}" if error.where else error.what
-        return Finding(subject, else_, what, error.hint)
-    except InstepError as error:
-        return Finding(subject, else_, str(error))
+    except Exception as raised:
+        error = explained(raised)
+        if isinstance(error, UserError):
+            what = f"{error.where}: {error.what}" if error.where else error.what
+            return Finding(subject, else_, what, error.hint, isinstance(error, Away))
+        if isinstance(error, InstepError):
+            return Finding(subject, else_, str(error), away=isinstance(error, Transient))
+        raise
 
 
 def _foreign(setup: EntitySetup) -> Iterator[Finding]:

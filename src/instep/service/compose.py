@@ -84,6 +84,7 @@ class Workshop:
         self._table_targets: dict[str, TableTarget] = {}
         self._owner: Owner | None = None
         self._bus: Bus | None = None
+        self._no_spark: InstepError | None = None
         #: Handlers are threads, and share one workshop.
         self._opening = threading.RLock()
 
@@ -281,6 +282,8 @@ class Workshop:
 
     def spark(self) -> SparkSession:
         """The session, started if need be."""
+        if self._no_spark is not None:  # Looked for a moment ago: what else needs it does not wait for it again.
+            raise self._no_spark
         with self._opening:
             lazy = self._lazy_spark
         return lazy.get()
@@ -320,7 +323,11 @@ class Workshop:
     def _describe_spark(self) -> str:
         from instep.engine.doctor import examine
 
-        return examine(self._spark_settings())
+        try:
+            return examine(self._spark_settings())
+        except InstepError as error:
+            self._no_spark = error
+            raise
 
 
 def _describe_java() -> str:

@@ -15,6 +15,7 @@ from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.engine.choice import pace_of
 from instep.engine.port import Engine
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.failures import explaining
 from instep.ledger.port import Lease, Ledger
 from instep.outcomes import decode_outcome, encode_outcome
 from instep.service.context import Context
@@ -179,7 +180,8 @@ class WaveRunner:
         began, tried, conflicts = self._clock.monotonic(), 0, 0
         while True:
             try:
-                self._attempt(claims, progress)
+                with explaining():
+                    self._attempt(claims, progress)
             except Conflict:
                 conflicts += 1
                 if conflicts > CONFLICTS:

@@ -254,6 +254,8 @@ class Worker:
                 self._forget(key)
             elif self._kind == "run":
                 raise
+            elif isinstance(error, Away):
+                self._outage(each, error)
             else:
                 self._set_aside(key, error)
             return False
@@ -331,6 +333,7 @@ class Worker:
             ref = each.part.ref
             choice = self.choices.get(ref) or self._context.choose(desk.setup, each.head * each.pending)
             engine = self._context.engine(choice)
+            engine.ready()  # Before anything is claimed.
             self.reports[ref].engine = engine.name
             desk.runner = WaveRunner(
                 desk.setup,
@@ -393,13 +396,15 @@ class Worker:
         self._registration.bury()
         self._register()
 
-    def _outage(self, each: OpenPart, error: Outage) -> None:
+    def _outage(self, each: OpenPart, error: Outage | Away) -> None:
         """A run says so and ends; a worker waits, and stops the job when it takes too long."""
         ref = each.part.ref
         if self._kind == "run":
             raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
         self._context.progress.say(ref.label, f"waiting: {error}")
         desk = self._desks.get(each.key)
+        if desk and isinstance(error, Away):  # A wave has told the circuit itself.
+            self._circuit(desk).failed()
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
 

@@ -130,6 +130,9 @@ class ArrowEngine:
 
     name = "spark"
 
+    def ready(self) -> None:
+        """It always is."""
+
     def run(
         self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
     ) -> Sequence[TaskOutcome]:

@@ -91,9 +91,9 @@ class HttpEmbedder:
         raise AssertionError("a retry ends with an answer or an error")
 
     def _request(self, texts: Sequence[str]) -> Vectors:
+        client, turns = _connection(self)
         import httpx
 
-        client, turns = _connection(self)
         turns.wait()
         try:
             response = client.post(

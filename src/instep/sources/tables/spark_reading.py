@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from instep.errors import InstepError, UserError
+from instep.failures import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,8 @@ def told(where: str, options: Mapping[str, str]) -> Iterator[None]:
     except InstepError:
         raise
     except Exception as error:
-        raise as_told(error, where, options) from None
+        found = explained(error)
+        raise (found if isinstance(found, InstepError) else as_told(error, where, options)) from None
     finally:
         for each, disabled in zip(loggers, before, strict=True):
             each.disabled = disabled

@@ -1,0 +1,128 @@
+"""The classic Spark of a process: shared by all that Instep runs in it, and begun anew when it has gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from instep.engine import sparkapi
+from instep.engine.session import LazySpark, SparkSettings
+from instep.engine.spark import SparkEngine
+from instep.errors import Away, Transient, UserError
+from tests.contracts.engine import RowFiles, a_wave, written
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SparkSettings:
+    return SparkSettings(master="local[2]", log=tmp_path / "spark.log")
+
+
+@pytest.fixture
+def spark(settings: SparkSettings) -> Iterator[LazySpark]:
+    lazy = LazySpark(settings)
+    yield lazy
+    lazy.close()
+
+
+def jvm() -> int:
+    from pyspark import SparkContext
+
+    return int(SparkContext._gateway.proc.pid)
+
+
+def test_what_ends_first_leaves_spark_to_the_others(spark: LazySpark, settings: SparkSettings, tmp_path: Path) -> None:
+    first = LazySpark(settings)
+    first.get()
+    second = SparkEngine(spark)
+    second.ready()
+    first.close()
+    assert len(written(tmp_path, list(second.run(a_wave(), RowFiles(tmp_path))))) == 80
+    first_jvm = jvm()
+    spark.close()
+    # The last one ends it, and the next one starts another.
+    third = LazySpark(settings)
+    assert third.get().range(3).count() == 3
+    assert jvm() != first_jvm
+    third.close()
+
+
+def test_those_that_start_at_once_share_one_spark(spark: LazySpark, settings: SparkSettings) -> None:
+    other = LazySpark(settings)
+    spark.begin()
+    other.begin()
+    assert spark.get().sparkContext is other.get().sparkContext
+    other.close()
+    assert spark.get().range(3).count() == 3
+
+
+def test_each_has_its_own_settings(spark: LazySpark, settings: SparkSettings) -> None:
+    rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.get()
+    config = {rows: "77", "spark.driver.memory": "3g"}
+    other = LazySpark(SparkSettings(master="local[1]", config=config, log=settings.log, scans=True))
+    assert other.get().conf.get(rows) == "77"
+    assert other.get().conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.get().conf.get(rows) == "10000"
+    other.close()
+
+
+def test_another_spark_beside_it_is_refused(spark: LazySpark) -> None:
+    spark.get()
+    for settings in (SparkSettings(master="yarn"), SparkSettings(remote="sc://127.0.0.1:1;token=t")):
+        with pytest.raises(UserError, match="this process uses Spark at local") as raised:
+            LazySpark(settings).get()
+        assert "token" not in str(raised.value)
+
+
+def test_a_spark_that_dies_in_mid_run_is_an_outage_and_the_next_wave_has_another(
+    spark: LazySpark, tmp_path: Path
+) -> None:
+    engine = SparkEngine(spark)
+    engine.ready()
+    os.kill(jvm(), signal.SIGKILL)
+    with pytest.raises(Transient):
+        engine.run(a_wave(), RowFiles(tmp_path))
+    assert len(written(tmp_path, list(engine.run(a_wave(), RowFiles(tmp_path))))) == 80
+
+
+def test_a_session_of_the_users_that_has_ended_is_said_to_be(
+    spark: LazySpark, settings: SparkSettings, tmp_path: Path
+) -> None:
+    given = LazySpark(given=spark.get())
+    spark.get().stop()
+    with pytest.raises(Away, match="the Spark session that was given has ended"):
+        SparkEngine(given).run(a_wave(), RowFiles(tmp_path))
+    sparkapi.end_jvm()
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "spark://127.0.0.1:{port},127.0.0.1:{port}"])
+def test_a_master_that_is_not_there_is_away_and_no_jvm_is_started(master: str) -> None:
+    with socket.socket() as mute:  # Taken, and nobody listens.
+        mute.bind(("127.0.0.1", 0))
+        named = master.format(port=mute.getsockname()[1])
+        with pytest.raises(Away, match="the Spark master does not answer") as raised:
+            LazySpark(SparkSettings(master=named)).get()
+    assert raised.value.where == named
+    assert sparkapi.jvm_exit() is None
+
+
+@pytest.mark.parametrize("master", ["spark://", "spark://127.0.0.1", "spark://127.0.0.1:seven"])
+def test_a_master_without_host_and_port_is_a_mistake(master: str) -> None:
+    with pytest.raises(UserError, match="has no host and port") as raised:
+        LazySpark(SparkSettings(master=master)).get()
+    assert raised.value.exit_code == 1
+
+
+def test_a_setting_that_spark_refuses_is_a_mistake_said_in_a_line(settings: SparkSettings) -> None:
+    with pytest.raises(UserError, match=r"Spark did not start: .*no\.such\.Plugin") as raised:
+        LazySpark(replace(settings, config={"spark.plugins": "no.such.Plugin"})).get()
+    assert raised.value.exit_code == 1
+    assert len(raised.value.what.splitlines()) == 1

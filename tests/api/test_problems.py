@@ -10,7 +10,7 @@ import pytest
 
 from instep.api.problems import MEDIA_TYPE
 from instep.app import Instep
-from instep.errors import Conflict, InstepError, Transient, Unknown, UserError
+from instep.errors import Away, Conflict, InstepError, Transient, Unknown, UserError
 
 Raising = Callable[[Exception], None]
 
@@ -77,7 +77,13 @@ def test_what_is_no_json(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(UserError("no", hint="Do."), 409), (Conflict("no"), 409), (Transient("no"), 503), (Unknown("no"), 503)],
+    [
+        (UserError("no", hint="Do."), 409),
+        (Conflict("no"), 409),
+        (Transient("no"), 503),
+        (Unknown("no"), 503),
+        (Away("no", hint="Do."), 503),
+    ],
 )
 def test_our_own_errors(client: httpx.Client, raising: Raising, error: InstepError, status: int) -> None:
     raising(error)

@@ -67,6 +67,11 @@ def test_namespaces_of_an_entity_are_one_and_what_nobody_counted_is_null(ledger:
     stats = status_data(one_job_view(ledger, JOB))["stats"]
     assert {name: each["totalRecords"] for name, each in stats["entityStats"].items()} == {"Ticket": 10, "Event": None}
     assert stats["jobStats"]["totalRecords"] is None
+    ledger.start_job(JOB)
+    for each in planned[:2]:
+        ledgers.complete(ledger, each.part, 1, failed=2)
+    stats = status_data(one_job_view(ledger, JOB))["stats"]
+    assert stats["entityStats"]["Ticket"] == {"totalRecords": 10, "successRecords": 6, "failedRecords": 4}
 
 
 def _part(ledger: MemoryLedger, ref: str) -> JobPart:

@@ -186,6 +186,7 @@ def test_jobs_page_by_page(client: httpx.Client, instep: Instep, folder: Path) -
     second = client.get("/api/jobs", params={"limit": 2, "after": first["next"]}).json()
     assert len({each["id"] for each in first["items"] + second["items"]}) == 3
     assert second["next"] is None
+    assert client.get("/api/jobs?limit=3").json()["next"] is None, "all of them are on it"
     assert client.get("/api/jobs?after=nothing").status_code == 404
     assert client.get("/api/jobs?limit=1001").status_code == 422
 

@@ -66,6 +66,17 @@ class SearchingContract(OnOneIndex):
         assert self.found(target, library, "A dog barks at night.", "hybrid")[0] == "A dog barks at night."
         assert len(self.found(target, library, "absentword", "hybrid", 3)) == 3
 
+    def test_hybrid_search_finds_what_words_alone_find_and_what_meaning_alone_finds(
+        self, target: DocumentTarget, library: str
+    ) -> None:
+        """The query has a word of one row, and the vector of another one that has none of its words."""
+        word, meaning = "A dog barks at night.", "数据 索引 同步"
+        hits = target.search(library, entity="D", text="barks", vector=vector_of(meaning), mode="hybrid", limit=3)
+        assert [hit.text for hit in hits[:2]] == [word, meaning], "what both lists have comes before what one has"
+        assert hits[0].score > hits[1].score > hits[2].score
+        again = target.search(library, entity="D", text="creme", vector=vector_of(word), mode="hybrid", limit=2)
+        assert [hit.text for hit in again] == ["Crème brûlée in Zürich", word]
+
     def test_hits_say_where_they_come_from(self, target: DocumentTarget, library: str) -> None:
         (hit,) = target.search(library, entity="D", text="sleeping", vector=None, mode="text", limit=1)
         assert (hit.document_id, hit.chunk_index, hit.title, hit.source_uri) == ("cats", 1, "cats", "file:///cats")

@@ -71,3 +71,22 @@ def test_a_key_makes_only_the_moves_that_are_allowed(steps: list[tuple[str, int,
 def test_a_tenth_of_all_that_is_given_may_be_retries(limit: int, draw: float) -> None:
     assert limit // 10 <= retry_share(limit, draw) <= min(limit, limit // 10 + 1)
     assert abs(sum(retry_share(limit, each / 10) for each in range(10)) - limit) < 1e-9, "on an average, exactly"
+
+
+def test_a_key_that_a_person_lets_go_on_has_all_its_attempts_again() -> None:
+    hold: Hold | None = None
+    states = []
+    for attempt in range(2 * ATTEMPTS):
+        failed = fail(hold, None, "no luck", attempt * 2 * LONGEST_PAUSE)
+        assert isinstance(failed, Hold)
+        states.append(failed.state)
+        hold = unpark(failed, failed.since)
+    assert states == 2 * ([HoldState.WAITING] * (ATTEMPTS - 1) + [HoldState.PARKED])
+
+
+def test_a_lease_never_gets_shorter() -> None:
+    leased = lease(None, Terms(1, "ann", 0, 60_000), retries=False)
+    longer = extend(leased, 1, 90_000)
+    assert isinstance(longer, Hold)
+    assert longer.due == 90_000
+    assert extend(longer, 1, 70_000) == longer

@@ -167,6 +167,8 @@ def test_a_range_is_never_empty(bounds: tuple[int, int]) -> None:
 def test_a_source_that_orders_in_another_way_is_found_out() -> None:
     with pytest.raises(CutError, match="comes after"):
         balanced_cuts([Bin(key_of("a"), 1), Bin(key_of("B"), 1)], 2)
+    with pytest.raises(CutError, match="comes after"):
+        balanced_cuts([Bin(key_of("a", 2), 1), Bin(key_of("a", 1), 1)], 2)
 
 
 @pytest.mark.parametrize("count", [0, -1, MAX_SLICES_PER_ENTITY + 1])

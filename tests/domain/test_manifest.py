@@ -12,6 +12,7 @@ from instep.domain.manifest import (
     Difference,
     ManifestEntry,
     SourceDocument,
+    by_bucket,
     decode_changes,
     difference,
     encode_changes,
@@ -134,3 +135,13 @@ def test_what_the_source_says_is_deleted_is_not_guarded() -> None:
     one = difference([], recorded, {}, complete=True, buckets=4, deleted=URIS[1:])
     assert one.lost == 1
     assert DeleteGuard(0, 0).refuses(one.lost, one.recorded)
+
+
+def test_changes_are_grouped_by_ascending_buckets_each_in_its_own_order() -> None:
+    listed = [SourceDocument(f"file:///docs/{number}.md", 1, "1") for number in range(40)]
+    changes = difference(listed, {}, {}, complete=True, buckets=5).changes
+    groups = list(by_bucket(changes))
+    assert [bucket for bucket, _ in groups] == list(range(5))
+    assert [bucket for bucket, _ in by_bucket(changes[::-1])] == list(range(5)), "in whichever order they come"
+    for bucket, group in groups:
+        assert group == [each for each in changes if each.bucket == bucket]

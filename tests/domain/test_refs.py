@@ -81,3 +81,14 @@ def test_fingerprints_do_not_depend_on_key_order_and_name_what_changed() -> None
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
     assert changed_parts({"chunker": "1", "embedder": "1"}, {"chunker": "2", "embedder": "1"}) == ["chunker"]
     assert changed_parts({"a": "1"}, {}) == ["a"]
+
+
+def test_what_is_global_is_within_nothing_and_holds_nothing() -> None:
+    namespace, inner = Scope.parse("42"), Scope.parse("42/9970")
+    assert inner.within(namespace)
+    assert namespace.within(namespace)
+    assert not namespace.within(inner)
+    assert not Scope.parse("421").within(namespace)
+    for scope in (GLOBAL, namespace):
+        assert not GLOBAL.within(scope)
+        assert not scope.within(GLOBAL)

@@ -83,6 +83,7 @@ def test_spark_cannot_reach_what_is_in_this_process(target: dict[str, str]) -> N
         ("  Author:", "  Author_:", "17 entities.Author_: an entity's name has no two underscores"),
         ("  Author:", f"  {'A' * 64}:", "a table's name has at most 63 letters"),
         ("  Author:", "  commit:", "17 entities.commit: differs from Commit in case only"),
+        ("  Author:", "  COMMIT:", "17 entities.COMMIT: differs from Commit in case only"),
         ("name: git", "name: git\nengine: inline", "8 entities.Commit.source: a table needs Spark, and `engine` is"),
     ],
 )

@@ -146,3 +146,22 @@ def test_the_schema_for_editors_knows_queues() -> None:
     schema = json_schema()
     assert "settle" in schema["$defs"]["Queue"]["properties"]
     assert "from" in json.dumps(schema["$defs"]["QueueKeys"])
+
+
+@pytest.mark.parametrize(
+    ("on", "label"),
+    [
+        ("clickhouse://app:${SECRET}@db:8123/game", "clickhouse://db:8123/game"),
+        ("clickhouses://${SECRET}@db/game", "clickhouses://db/game"),
+        ("postgresql://app:${SECRET}@db/game", "db/game"),
+        ("sqlite:///data/queue.db", "sqlite:///data/queue.db"),
+    ],
+)
+def test_where_a_queue_is_can_be_shown(load: Load, on: str, label: str) -> None:
+    text = QUEUES.replace("clickhouse://app:${SECRET}@db:8123/game", on)
+    if not on.startswith("clickhouse"):
+        text = text.replace(", uncovered: failed = 1", "")
+    shown = load(text, {"SECRET": "hunter2"}).queues["salts"].label
+    assert "hunter2" not in shown
+    assert "app" not in shown
+    assert shown.endswith(label)

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import instep
+from instep.errors import Transient, UserError
 from instep.project import Project
 from instep.service.search import Found
+from instep.targets.lance import LanceTarget
 from instep.targets.port import Hit
 from instep.targets.ranking import alternating
 
@@ -90,6 +92,48 @@ def test_the_order_is_that_of_the_entities_asked_for(tmp_path: Path, mode: Any) 
     assert set(entities_of(project.search(QUERY, mode=mode, limit=4, entities=["Many"]))) == {"Many"}
     again = [project.search(QUERY, mode=mode, limit=9) for _ in range(2)]
     assert again[0] == again[1]
+
+
+def test_what_is_not_built_yet_is_left_out(tmp_path: Path) -> None:
+    project = declared(tmp_path)
+    project.run(["Many"])
+    assert entities_of(project.search(QUERY, limit=3)) == ["Many"] * 3
+    with pytest.raises(UserError, match="nothing is indexed yet"):
+        project.search(QUERY, entities=["Few"])
+    project.run()
+    assert entities_of(project.search(QUERY, limit=3)) == ["Few", "Many", "Few"], "no more than were asked for"
+
+
+def test_one_target_is_asked_while_another_one_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "a.md").write_text("reset the password\n")
+    files = {"type": "files", "path": "few"}
+    entities = {
+        "Both": {"source": files, "targets": ["other", "main"]},
+        "Here": {"source": files, "target": "main"},
+        "There": {"source": files, "target": "other"},
+    }
+    targets = {name: {"type": "lance", "uri": name} for name in ("main", "other")}
+    declaration = {"name": "p", "root": tmp_path, "engine": "inline", "targets": targets, "entities": entities}
+    project = instep.Instep(Project.model_validate(declaration))
+    project.run()
+    asked: list[str] = []
+    real = LanceTarget.search
+
+    def search(self: LanceTarget, *args: Any, **kwargs: Any) -> list[Hit]:
+        asked.append(self.uri.rpartition("/")[2])
+        if asked[-1] == "other":
+            raise Transient("other is away")
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(LanceTarget, "search", search)
+    assert set(entities_of(project.search(QUERY, target="main"))) == {"Both", "Here"}
+    assert asked == ["main", "main"]
+    for wanted in ({"target": "other"}, {"entities": ["There"]}, {"entities": ["Both"]}):
+        with pytest.raises(Transient, match="other is away"):
+            project.search(QUERY, **wanted)
+    with pytest.raises(UserError, match="no documents of these entities are in a target 'main'"):
+        project.search(QUERY, entities=["There"], target="main")
 
 
 def test_what_two_entities_hold_is_found_in_both(tmp_path: Path) -> None:

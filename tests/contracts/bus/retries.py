@@ -78,6 +78,25 @@ class Retries(Fixtures):
         again = taken(mine)
         assert (again.request, again.attempt) == (ask(2), 2)
 
+    @pytest.mark.parametrize("when", ["while it was in work", "after it was acknowledged"])
+    def test_attempts_of_what_was_acknowledged_are_over(self, bus: Bus, when: str) -> None:
+        """What is asked again has all its attempts, however many the one before it took."""
+        mine = consumer(bus, policy=IMPATIENT)
+        bus.publish(ask(1))
+        assert mine.retry(taken(mine), "bad")
+        delivery = taken(mine)
+        assert delivery.attempt == 2
+        if when == "while it was in work":
+            bus.publish(ask(2))
+            mine.ack(delivery)
+        else:
+            mine.ack(delivery)
+            bus.publish(ask(2))
+        for attempt in (1, 2, 3):
+            again = taken(mine)
+            assert (again.request, again.attempt) == (ask(2), attempt)
+            assert mine.retry(again, "bad") is (attempt < 3)
+
     def test_what_is_postponed_was_not_tried(self, buses: Callable[[], Bus]) -> None:
         first, second = buses(), buses()
         mine, others = consumer(first, policy=ONCE), consumer(second, policy=ONCE)
@@ -252,6 +271,25 @@ class Retries(Fixtures):
         notes.ack(fourth)
         issues.ack(fifth)
         assert notes.next(PATIENCE) is not None
+
+    def test_who_answers_late_gives_back_nobody_elses_room(self, buses: Callable[[], Bus]) -> None:
+        """Its request is in work again, under another fence, and so is the room that it takes."""
+        first, second = buses(), buses()
+        hasty = Policy(backoff=(1,), ack_wait=200, group="source", limit=1)
+        patient = Policy(backoff=(1,), ack_wait=3_600_000, group="source", limit=1)
+        silent, heir = consumer(first, "Issue", hasty), consumer(second, "Issue", hasty)
+        first.publish(ask(1))
+        lost = taken(silent)
+        found = taken(heir)
+        heir = consumer(second, "Issue", patient)
+        heir.extend(found)
+        notes = consumer(first, "Note", patient)
+        for late in (silent.ack, lambda each: silent.retry(each, "late"), lambda each: silent.dead(each, "late")):
+            with pytest.raises(Fenced):
+                late(lost)
+            assert notes.next() is None
+        heir.ack(found)
+        assert taken(notes).entity == "Note"
 
     def test_who_is_silent_takes_no_room_in_its_group(self, bus: Bus) -> None:
         hasty = Policy(backoff=(1,), ack_wait=200, group="source", limit=1)

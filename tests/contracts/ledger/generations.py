@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from instep.domain.events import GenerationPromoted, InstanceCreated, InstanceServed
@@ -80,6 +82,19 @@ class Generations(Fixtures):
         assert ledger.manifest(two.instance) == {}, "it was replaced, and the other generation was not"
         assert len(ledger.manifest(one.instance)) == 4
         assert ledger.verify().differences == ()
+
+    def test_what_is_removed_from_one_generation_stays_in_the_others(self, ledger: Ledger) -> None:
+        one, two = _built(ledger, "", "first"), _built(ledger, "v2", "second")
+        documents = sorted(each.document_id for each in ledger.manifest(one.instance).values())
+        lease = lease_of(ledger, "ann", job_id="third")
+        part = part_of(lease, instance=two.instance, fresh=False, generation="v2")
+        ledger.plan_job("third", [NewPart(part, plans(1))])
+        ledger.start_job("third")
+        (claim,) = claim_all(ledger, job_id="third")
+        gone = replace(outcome(claim), entries=(), removed=documents[:1])
+        ledger.complete(part, "ann", [gone], job_id="third")
+        assert sorted(each.document_id for each in ledger.manifest(two.instance).values()) == documents[1:]
+        assert sorted(each.document_id for each in ledger.manifest(one.instance).values()) == documents
 
     def test_a_refresh_goes_on_from_the_checkpoint_of_its_generation(self, ledger: Ledger, clock: VirtualClock) -> None:
         _built(ledger, "", "first")

@@ -149,6 +149,25 @@ class Leases(Fixtures):
         with pytest.raises(Fenced):
             ledger.renew_lease(lease)
 
+    def test_a_fresh_lease_of_a_silent_worker_is_free_once_somebody_has_swept(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        register(ledger, "ann")
+        clock.advance(TIMING.stale - 1)
+        lease = lease_of(ledger, "ann")
+        _begun(ledger, "bob")
+        clock.advance(1)
+        assert lease.expires_at > START + TIMING.stale, "it is not for its age that it is free"
+        answer = _acquire(ledger, "bob")
+        assert isinstance(answer, Holder), "silence alone frees nothing: its slices would not be looked after"
+        assert [each.id for each in answer.workers] == ["ann"]
+        assert ledger.sweep().workers == ("ann",)
+        taken = _acquire(ledger, "bob")
+        assert isinstance(taken, Lease)
+        assert taken.epoch == lease.epoch + 1
+        with pytest.raises(Fenced):
+            ledger.renew_lease(lease)
+
     def test_the_epoch_grows_over_release_expiry_abandonment_and_transfer(
         self, ledger: Ledger, clock: VirtualClock
     ) -> None:

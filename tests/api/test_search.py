@@ -1,0 +1,38 @@
+"""Searches over HTTP: what is asked is what is looked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from instep.app import Instep
+from tests.api.conftest import PROJECT, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two entities of the same documents."""
+    (tmp_path / "docs").mkdir()
+    page = "  Page:\n    source: {type: files, path: docs}\n    target: lance\n"
+    (tmp_path / "instep.yaml").write_text(PROJECT + page)
+    write(tmp_path, 5)
+    return tmp_path
+
+
+def test_a_search_asks_what_it_names(client: httpx.Client, instep: Instep) -> None:
+    instep.run()
+
+    def found(**asked: Any) -> list[dict[str, Any]]:
+        answer = client.get("/api/search", params={"q": "word3x7", **asked})
+        assert answer.status_code == 200, answer.text
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    assert {each["entity"] for each in found()} == {"Document", "Page"}
+    assert {each["entity"] for each in found(entity="Page")} == {"Page"}
+    assert [each["title"] for each in found(entity="Page", mode="text")] == ["Document 3"], "only one has the word"
+    assert len(found(entity="Page", mode="vector", k=100)) > 5, "each has some direction"
+    assert len(found(k=3)) == 3

@@ -1,0 +1,80 @@
+"""What becomes of a document by what its source answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from instep.documents import parse as parsing
+from instep.documents import reading
+from instep.documents.chunk import Chunker
+from instep.documents.limits import DEFAULT_LIMITS
+from instep.documents.parse import Parsed
+from instep.documents.rows import change_batch
+from instep.domain.manifest import Action, DocumentChange, SourceDocument
+from instep.domain.waves import WaveSlice
+from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A source that answers this, in order."""
+
+    answers: Sequence[Answer]
+    titled: bool = True
+
+    def list(self, progress: object = None) -> Listing:
+        raise AssertionError("nobody lists")
+
+    def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
+        for _, answer in zip(documents, self.answers, strict=True):
+            yield answer
+
+
+def ends(*answers: Answer) -> list[dict[str, Any]]:
+    """The end rows, and the titles of chunks, of documents that are answered so."""
+    changes = [
+        DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 10, "1", 0, "", "new")
+        for number, _ in enumerate(answers)
+    ]
+    reader = reading.Reader(Answering(answers), Chunker(), DEFAULT_LIMITS)
+    rows = [
+        row
+        for batch in reader.rows(iter([change_batch(WaveSlice("s", 1, 0, 1, changes))]))
+        for row in batch.to_pylist()
+    ]
+    return [row for row in rows if row["end_of_document"]]
+
+
+def content(text: str, title: str | None = None) -> Content:
+    return Content(text.encode(), len(text), "2", title, text=title is not None)
+
+
+def test_what_cannot_be_read_has_failed_and_what_is_gone_has_not() -> None:
+    unreadable, gone, good = ends(Unreadable("input/output error"), Vanished(), content("words"))
+    assert (unreadable["failure_stage"], unreadable["failure_reason"]) == ("read", "input/output error")
+    assert not unreadable["vanished"]
+    assert (gone["failure_stage"], gone["vanished"]) == (None, True)
+    assert (good["failure_stage"], good["vanished"], good["source_version"]) == (None, False, "2")
+
+
+def test_whatever_a_parser_raises_is_one_documents_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
+        if uri.endswith("/1.md"):
+            raise RuntimeError("nobody thought of that")
+        return parsing.parse(data, uri, max_line_bytes=max_line_bytes)
+
+    monkeypatch.setattr(reading, "parse", parse)
+    first, bad, last = ends(*[content("words")] * 3)
+    assert (bad["failure_stage"], bad["failure_reason"]) == ("parse", "RuntimeError: nobody thought of that")
+    assert (first["failure_stage"], last["failure_stage"]) == (None, None)
+
+
+def test_a_title_that_the_source_says_comes_before_that_of_the_text() -> None:
+    said, own, blank = ends(
+        content("# Own\n\nwords", "Said"), content("# Own\n\nwords"), content("# Own\n\nwords", " ")
+    )
+    assert [each["title"] for each in (said, own, blank)] == ["Said", "Own", "Own"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from instep.errors import UserError
 from instep.service import meanwhile
 from instep.service import setup as setups
 from instep.service.question import PlanOptions
@@ -120,3 +123,55 @@ def test_what_cannot_be_done_meanwhile_does_not_hold_up_the_build() -> None:
     world.after(world.ledger, "claim", change_and_lose_the_index)
     assert world.run_once().promoted
     assert readable(world) == world.source.truth()
+
+
+def many() -> Quiet:
+    """So many small documents are served that losing most of them is suspicious."""
+    world = Quiet(150)
+    for uri, document in world.source.documents.items():
+        world.source.documents[uri] = world.source.versions[uri, "1"] = replace(document, size=10)
+    assert world.run_once().promoted
+    return world
+
+
+def test_a_source_that_empties_before_the_last_look_takes_nothing_from_what_was_built() -> None:
+    """A volume that is unmounted just then, say: the next run asks before it deletes that much."""
+    world = many()
+    whole = readable(world)
+    world.taint()
+    world.before(world.ledger, "begin_finish", lambda: missing(world, *range(2, 151)))
+    seen = watched(world)
+    assert world.run_once().promoted
+    assert seen == [whole]
+    assert readable(world) == whole
+    with pytest.raises(UserError, match="149 of 150 documents are gone"):
+        world.run_once()
+    assert readable(world) == whole
+    world.sound()
+
+
+def test_a_source_that_empties_before_it_is_read_empties_neither_what_is_served_nor_what_was_to_replace_it() -> None:
+    world = many()
+    whole, before = readable(world), world.served
+    world.taint()
+    world.after(world.ledger, "claim", lambda: missing(world, *range(2, 151)))
+    result = world.run_once()
+    assert not result.promoted
+    assert any("149 of 150 documents that are served were gone" in note for note in result.notes), result.notes
+    assert (world.served, readable(world)) == (before, whole)
+    with pytest.raises(UserError, match="149 of 150 documents are gone"):
+        world.run_once()
+    assert world.run_once(PlanOptions(allow_deletes=True)).promoted, "who asks for it gets it"
+    assert len(indexed(world)) == 1
+    world.sound()
+
+
+def test_documents_that_vanish_for_a_moment_are_in_what_is_served_at_last() -> None:
+    world = many()
+    whole, there = readable(world), dict(world.source.documents)
+    world.taint()
+    world.after(world.ledger, "claim", lambda: missing(world, *range(2, 151)))
+    world.before(world.ledger, "begin_finish", lambda: world.source.documents.update(there))
+    assert world.run_once().promoted
+    assert readable(world) == whole
+    world.sound()

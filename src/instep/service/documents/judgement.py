@@ -39,8 +39,29 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
         return None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
     if stored == 0 and _holds_something(ledger, checkpoint):
         return None if empty and not status.counts.failed else EMPTY
+    allowed = empty or job.configuration.get("allow_deletes")
+    vanished = None if allowed else _vanished(setup, part, checkpoint, ledger, status)
     verdict = _judged(setup, part, checkpoint, ledger, status)
-    return None if verdict.enough else f"{verdict}; what was served stays"
+    return vanished if verdict.enough else f"{verdict}; what was served stays"
+
+
+def _vanished(
+    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
+) -> str | None:
+    """The guard of deletes once more: documents that were listed, and were not there any more when they were read, are
+    skipped, and the build is without them. A volume that goes away meanwhile takes nearly all of them.
+    """
+    documents, _, _ = ledger.totals(checkpoint.instance)
+    if not setup.guard.refuses(status.counts.skipped, documents):
+        return None  # Without reading two manifests: no more than these can have vanished.
+    kept = ledger.versions(part.instance).keys() | ledger.failed_versions(part.ref, part.generation).keys()
+    lost = len(ledger.versions(checkpoint.instance).keys() - kept)
+    if not setup.guard.refuses(lost, documents):
+        return None
+    return (
+        f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; so many at once are "
+        "not left out unasked (--allow-deletes); what was served stays"
+    )
 
 
 def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:

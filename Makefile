@@ -9,7 +9,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check soak bench lock clean java
+.PHONY: help install demo test check soak mutants bench lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done
+
+mutants: $(STAMP) ## Slips of one line in every layer, WORKERS at once: does some test notice each? ONLY=words chooses
+	@$(BIN)/python -m tests.mutants --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
 bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 _MEMORY: Final = Path("/dev/shm")
 #: Servers and folders of two workers take less than half of it.
@@ -37,6 +37,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A machine that is busy is no fault of an example. (What else the profile in use says, that of a CI server say, stays.)
 settings.register_profile("instep", settings(deadline=None))
 settings.load_profile("instep")
+# For `tests.mutants`, which asks only whether something fails.
+settings.register_profile("hasty", settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], database=None))
 
 
 @pytest.fixture(scope="session", autouse=True)

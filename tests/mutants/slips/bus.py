@@ -1,0 +1,131 @@
+"""Requests, deliveries and status keys, in memory, in the ledger and over NATS."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_MEMORY = ("tests/bus/test_memory.py",)
+_SQLITE = ("tests/bus/test_sqlite.py",)
+_NATS = ("tests/bus/test_nats.py", "tests/bus/test_nats_tokens.py")
+
+MUTANTS = [
+    Mutant(
+        "an older request replaces a newer one",
+        "bus/memory.py",
+        "if before is None or before[0].watermark < request.watermark:",
+        "if before is None or before[0].watermark != request.watermark:",
+        _MEMORY,
+    ),
+    Mutant(
+        "a handler that comes late is not told what was asked before",
+        "bus/memory.py",
+        "            for request, trace in self._asked.values():\n                if request.kind is kind:",
+        "            for request, trace in self._asked.values():\n                if request.kind is not kind:",
+        _MEMORY,
+    ),
+    Mutant(
+        "who is silent takes room in its group for ever",
+        "bus/memory.py",
+        "slot.working is not None and not policy.is_due(slot.due, now)\n",
+        "slot.working is not None\n",
+        _MEMORY,
+    ),
+    Mutant(
+        "of several requests of a scope the first counts",
+        "bus/stored.py",
+        "key=lambda each: (each.scope, each.watermark)):",
+        "key=lambda each: (each.scope, -each.watermark)):",
+        _MEMORY,
+    ),
+    Mutant(
+        "a status key is overwritten though it has changed",
+        "bus/stored.py",
+        "    if wanted is not None and found != wanted:",
+        "    if wanted is not None and found > wanted + 1:",
+        (*_MEMORY, *_SQLITE),
+    ),
+    Mutant(
+        "the limit of a group is not applied",
+        "ledger/sql/slots.py",
+        "    if policy.group and not _has_room(tx, policy):\n        return None\n",
+        "",
+        _SQLITE,
+    ),
+    Mutant(
+        "a group's room is that of what ran out, too",
+        "ledger/sql/slots.py",
+        "bus_slots.c.working_group == policy.group, _ahead(tx, policy))",
+        "bus_slots.c.working_group == policy.group)",
+        _SQLITE,
+    ),
+    Mutant(
+        "what has been due for longest is taken last",
+        "ledger/sql/slots.py",
+        "first = _due(tx, name, policy).order_by(bus_slots.c.due_at, bus_slots.c.ref).limit(1)",
+        "first = _due(tx, name, policy).order_by(bus_slots.c.due_at.desc(), bus_slots.c.ref).limit(1)",
+        _SQLITE,
+    ),
+    Mutant(
+        "dead letters of others are listed",
+        "ledger/sql/slots.py",
+        "of = [] if name is None else [bus_slots.c.consumer == name]",
+        "of = []",
+        _SQLITE,
+    ),
+    Mutant(
+        "an older request replaces a newer one in the ledger",
+        "ledger/sql/slots.py",
+        "if before.get(str(each.scope), -1) < each.watermark]",
+        "if before.get(str(each.scope), -1) != each.watermark]",
+        _SQLITE,
+    ),
+    Mutant(
+        "NATS: a newer request is overtaken by an older one",
+        "bus/nats/bus.py",
+        "            if watermark >= request.watermark:\n                return\n",
+        "            if watermark == request.watermark:\n                return\n",
+        _NATS,
+    ),
+    Mutant(
+        "NATS: a permit has no fence",
+        "bus/nats/consumer.py",
+        'permit = f"{ref}#{fence}"',
+        'permit = f"{ref}"',
+        _NATS,
+    ),
+    Mutant(
+        "NATS: a slot is taken though somebody was quicker",
+        "bus/nats/consumer.py",
+        "if slot.fence + 1 == fence else None",
+        "if fence else None",
+        _NATS,
+    ),
+    Mutant(
+        "NATS: room in a group is kept by who found nothing to do",
+        "bus/nats/consumer.py",
+        "        await self._slots.leave(self._policy, permit)\n        await self._put_back(message, after)\n",
+        "        await self._put_back(message, after)\n",
+        _NATS,
+    ),
+    Mutant(
+        "NATS: the limit of a group is one more",
+        "bus/nats/slots.py",
+        "entered = permit in permits or len(permits) < policy.limit",
+        "entered = permit in permits or len(permits) <= policy.limit",
+        _NATS,
+    ),
+    Mutant(
+        "NATS: permits hold for ever",
+        "bus/nats/slots.py",
+        "return {each: until for each, until in permits.items() if now < until}",
+        "return permits",
+        _NATS,
+    ),
+    Mutant(
+        "a request of another form is taken",
+        "domain/requests.py",
+        '        if name not in ("type", *names):\n',
+        '        if name == "":\n',
+        ("tests/domain/test_requests.py",),
+    ),
+]

@@ -1,0 +1,146 @@
+"""The command line: exit codes, options, and what is printed."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_COMMANDS = ("tests/cli/test_commands.py",)
+_FRAME = ("tests/cli/test_frame.py",)
+_JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_views.py")
+
+MUTANTS = [
+    Mutant(
+        "a run in which documents failed exits with 0",
+        "cli/run.py",
+        'if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):',
+        "if any(each.held_back for each in results):",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a plan with changes exits with 0",
+        "cli/plan.py",
+        "    if any(each.pending for each in plans):\n        raise typer.Exit",
+        "    if all(each.kind is None for each in plans):\n        raise typer.Exit",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a diff that finds something exits with 0",
+        "cli/diff.py",
+        "    if any(each.differences and each.differences.differs for each in found):\n"
+        "        raise typer.Exit(ExitCode.CHANGES)\n",
+        "",
+        ("tests/service/test_diff.py",),
+    ),
+    Mutant(
+        "an outage exits as a mistake does",
+        "cli/exits.py",
+        "code = ExitCode.BUSY if isinstance(error, Transient) else ExitCode.ERROR",
+        "code = ExitCode.ERROR",
+        (*_FRAME, "tests/cli/test_ledger_away.py"),
+    ),
+    Mutant(
+        "the exit code of a user's mistake is not its own",
+        "cli/exits.py",
+        "return _say(error.what, details, as_json, ExitCode(error.exit_code))",
+        "return _say(error.what, details, as_json, ExitCode.ERROR)",
+        (*_FRAME, "tests/cli/test_job_commands.py"),
+    ),
+    Mutant(
+        "an unexpected error shows its message",
+        "cli/exits.py",
+        'message = f"unexpected {type(error).__name__}"',
+        'message = f"unexpected {type(error).__name__}: {error}"',
+        _FRAME,
+    ),
+    Mutant(
+        "with --json errors are text alone",
+        "cli/exits.py",
+        "    if as_json:\n        shown = ",
+        "    if not as_json:\n        shown = ",
+        _FRAME,
+    ),
+    Mutant(
+        "a saved plan is run without the options that it was made with",
+        "cli/run.py",
+        "full_refresh=saved.full_refresh if saved else full_refresh,",
+        "full_refresh=full_refresh,",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a saved plan takes other options beside its own",
+        "cli/run.py",
+        "    if saved and (full_refresh or retry_failures or allow_deletes or",
+        "    if saved and (",
+        (*_COMMANDS, "tests/cli/test_bus_commands.py"),
+    ),
+    Mutant(
+        "a saved plan is run though the world has moved",
+        "cli/run.py",
+        "expected=saved.digests if saved else None,",
+        "expected=None,",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a plan of another format is run",
+        "cli/planfile.py",
+        '        if value["format"] != _FORMAT:\n',
+        '        if not value["format"]:\n',
+        _COMMANDS,
+    ),
+    Mutant(
+        "the limit of a search is the default",
+        "cli/search.py",
+        "            limit=limit,\n            entities=entity,",
+        "            limit=10,\n            entities=entity,",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a search by command looks into every entity",
+        "cli/search.py",
+        "            entities=entity,\n",
+        "            entities=None,\n",
+        _COMMANDS,
+    ),
+    Mutant(
+        "failures are listed without the limit",
+        "cli/failures.py",
+        "load(project).failures(entities, limit=limit)",
+        "load(project).failures(entities)",
+        _COMMANDS,
+    ),
+    Mutant(
+        "letters are dropped when nobody was named",
+        "cli/letters.py",
+        "    if bool(refs) == everything:\n",
+        "    if refs and everything:\n",
+        ("tests/cli/test_bus_commands.py",),
+    ),
+    Mutant(
+        "a stop does not wait",
+        "cli/job.py",
+        'reason=f"stopped by {user_text()}", wait=wait)',
+        'reason=f"stopped by {user_text()}", wait=False)',
+        _JOBS,
+    ),
+    Mutant(
+        "a retry of a job retries its entities without what failed",
+        "app.py",
+        "names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress",
+        "names, retry_failures=False, generation=generation, engine=engine, wait=wait, progress=progress",
+        _JOBS,
+    ),
+    Mutant(
+        "what a want says of being fresh is not passed on",
+        "app.py",
+        "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),",
+        "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds()),",
+        ("tests/cli/test_want_commands.py",),
+    ),
+    Mutant(
+        "what has ended is among the wants that wait",
+        "app.py",
+        "open_only=not ended, after=after, limit=limit)",
+        "open_only=False, after=after, limit=limit)",
+        ("tests/cli/test_want_commands.py",),
+    ),
+]

@@ -1,0 +1,102 @@
+"""Engines: the choice, the deal, tasks and errors."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CHOICE = ("tests/engine/test_choice_and_deal.py",)
+_INLINE = ("tests/engine/test_inline.py",)
+
+MUTANTS = [
+    Mutant(
+        "a transform runs inline when its target is in this process",
+        "engine/choice.py",
+        '    if in_process:\n        return chosen("inline", "its target is in this process")\n',
+        "",
+        _CHOICE,
+    ),
+    Mutant(
+        "what the project says of the engine is not asked",
+        "engine/choice.py",
+        '    if configured != "auto":\n',
+        '    if configured == "auto":\n',
+        _CHOICE,
+    ),
+    Mutant(
+        "Spark is taken where it is slower",
+        "engine/choice.py",
+        'return chosen("inline", estimate) if inline < spark else',
+        'return chosen("inline", estimate) if inline > spark else',
+        _CHOICE,
+    ),
+    Mutant(
+        "all cores of a cluster are taken to be this machine's",
+        "engine/choice.py",
+        "    if match is None:\n        return CLUSTER_CORES\n",
+        "    if match is None:\n        return _cores_here()\n",
+        _CHOICE,
+    ),
+    Mutant(
+        "one bucket has two writers",
+        "engine/deal.py",
+        "groups.setdefault(part.bucket, []).append(part)",
+        "groups.setdefault(len(groups), []).append(part)",
+        _CHOICE,
+    ),
+    Mutant(
+        "work is dealt to whoever has most",
+        "engine/deal.py",
+        "heapq.heappush(loads, (load + _work(group), number))",
+        "heapq.heappush(loads, (load - _work(group), number))",
+        _CHOICE,
+    ),
+    Mutant(
+        "an error of one task is not that of the wave",
+        "engine/inline.py",
+        "    if failed:\n        raise failed[0]\n",
+        "",
+        _INLINE,
+    ),
+    Mutant(
+        "other tasks go on when one has failed",
+        "engine/inline.py",
+        "            failed.append(error)\n            stop.set()\n",
+        "            failed.append(error)\n",
+        _INLINE,
+    ),
+    Mutant(
+        "an error of the reader is told as the writer's",
+        "engine/fused.py",
+        "            if kept and kept[0] is not error:\n                raise kept[0] from error\n",
+        "",
+        ("tests/engine",),
+    ),
+    Mutant(
+        "progress counts documents twice",
+        "engine/inline.py",
+        "tally.add(sum(len(part.changes) for part in self._slices) - counted)",
+        "tally.add(sum(len(part.changes) for part in self._slices))",
+        _INLINE,
+    ),
+    Mutant(
+        "a transform that sorts is let through",
+        "engine/plancheck.py",
+        '    ("Sort", "sort"),\n',
+        "",
+        ("tests/engine/test_plancheck.py",),
+    ),
+    Mutant(
+        "a slice that had two tasks is whole by the first of them",
+        "outcomes.py",
+        "        whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)\n",
+        "        whole.setdefault(outcome.slice_id, outcome)\n",
+        ("tests/engine/test_row_outcomes.py",),
+    ),
+    Mutant(
+        "documents that vanished from a table between listing and reading are lost from the counts",
+        "outcomes.py",
+        "SliceOutcome(outcome.slice_id, outcome.fence, Counts(read=missing, skipped=missing))",
+        "SliceOutcome(outcome.slice_id, outcome.fence, Counts())",
+        ("tests/engine/test_row_outcomes.py",),
+    ),
+]

@@ -1,0 +1,123 @@
+"""Pending queues: what is offered, leased, acknowledged and verified."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CONSUMING = ("tests/service/test_queue_consuming.py",)
+_SQLITE = ("tests/pending/test_sqlite.py",)
+
+MUTANTS = [
+    Mutant(
+        "a key that was covered meanwhile is given out",
+        "service/queues/consuming.py",
+        "            for key, each in leased.items()\n            if key in pending\n        ]",
+        "            for key, each in leased.items()\n        ]",
+        _CONSUMING,
+    ),
+    Mutant(
+        "more keys are given than were asked for",
+        "service/queues/consuming.py",
+        "some = free[first : first + room - len(given)]",
+        "some = free[first:]",
+        _CONSUMING,
+    ),
+    Mutant(
+        "a key that somebody has leased is acknowledged by others",
+        "service/queues/consuming.py",
+        "refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is None",
+        "refused |= _leased(ledger, queue, [key for key, fence in fences.items() if fence is not None",
+        _CONSUMING,
+    ),
+    Mutant(
+        "the ledger forgets a key before the queue has it covered",
+        "service/queues/consuming.py",
+        "        store.acknowledge(covered)\n",
+        "",
+        _CONSUMING,
+    ),
+    Mutant(
+        "keys outside of the queue are acknowledged",
+        "service/queues/consuming.py",
+        "for key in keys if not inside.lowest <= key < inside.below}",
+        "for key in keys if not inside.lowest <= key <= inside.below}",
+        _CONSUMING,
+    ),
+    Mutant(
+        "a batch of any size is leased",
+        "service/queues/consuming.py",
+        "    if not 1 <= wanted.limit <= MAX_BATCH:\n",
+        "    if wanted.limit < 1:\n",
+        _CONSUMING,
+    ),
+    Mutant(
+        "where nothing else is to be done a retry waits all the same",
+        "service/queues/consuming.py",
+        "    if not fresh and not retries and not mixed:\n        return giving.retries(1)\n",
+        "",
+        _CONSUMING,
+    ),
+    Mutant(
+        "what is covered and was parked is still listed",
+        "service/queues/consuming.py",
+        "found |= {key: hold for key, hold in page.items() if key in pending}",
+        "found |= page",
+        _CONSUMING,
+    ),
+    Mutant(
+        "an offer that is not settled is given",
+        "pending/sqlite/asking.py",
+        '        wanted.append(f"_offer.event_time <= {ask.settled.timestamp()!r}")\n',
+        '        wanted.append(f"_offer.event_time >= 0")\n',
+        _SQLITE,
+    ),
+    Mutant(
+        "keys of other participants come too",
+        "pending/sqlite/asking.py",
+        '        wanted.append(f"_offer.key IN ({concerned})")\n',
+        "",
+        _SQLITE,
+    ),
+    Mutant(
+        "an offer that is false is given",
+        "pending/sqlite/store.py",
+        "for key, version, time, false in rows if not false]",
+        "for key, version, time, false in rows]",
+        _SQLITE,
+    ),
+    Mutant(
+        "an offer that was made anew is withdrawn by who saw the old one",
+        "pending/sqlite/store.py",
+        "WHERE key = ? AND version <= ?",
+        "WHERE key = ? AND version >= ?",
+        _SQLITE,
+    ),
+    Mutant(
+        "surplus offers are not counted",
+        "pending/sqlite/store.py",
+        '_named(connection, f"{offered} EXCEPT {pending}")',
+        '_named(connection, f"{offered} EXCEPT {offered}")',
+        _SQLITE,
+    ),
+    Mutant(
+        "a table without an index on the key is taken",
+        "pending/sqlite/checking.py",
+        "    if not rowid and not indexes:\n",
+        "    if rowid and not indexes and not key:\n",
+        _SQLITE,
+    ),
+    Mutant(
+        "the time of an offer is that of the last change",
+        "pending/sqlite/capture.py",
+        'return [f"UPDATE {layout.offers} SET event_time = {layout.earliest(key)} WHERE key = {key}"]',
+        "return []",
+        _SQLITE,
+    ),
+    Mutant(
+        "what is missing in a queue is repaired and not said",
+        "service/queues/verify.py",
+        "repaired = max(0, before - suspects.count)",
+        "repaired = max(0, suspects.count - before)",
+        ("tests/service/test_queue_ranges.py", "tests/cli/test_queue_commands.py"),
+    ),
+]

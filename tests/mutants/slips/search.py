@@ -1,0 +1,105 @@
+"""Search: of entities, and of the lists that a hybrid answer is made of."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SEARCH = (
+    "tests/service/test_search.py",
+    "tests/service/test_turns.py::test_search_asks_the_first_target_or_the_one_that_is_named",
+)
+_LANCE = ("tests/targets/test_lance.py",)
+
+MUTANTS = [
+    Mutant(
+        "a search asked for one entity looks into all of them",
+        "app.py",
+        "in_one_target(workshop.documents(entities), target),",
+        "in_one_target(workshop.documents(None), target),",
+        _SEARCH,
+    ),
+    Mutant(
+        "a search asked for one target takes any",
+        "service/search.py",
+        "found = [setup for setup in setups if setup.target_name == target]",
+        "found = [setup for setup in setups if setup.target_name]",
+        _SEARCH,
+    ),
+    Mutant(
+        "an entity with several targets is searched in the last one",
+        "service/search.py",
+        "list({setup.alias: setup for setup in reversed(setups)}.values())[::-1]",
+        "list({setup.alias: setup for setup in setups}.values())",
+        _SEARCH,
+    ),
+    Mutant(
+        "more hits are given than were asked for",
+        "service/search.py",
+        "for hit in alternating(answers)[:limit]]",
+        "for hit in alternating(answers)]",
+        _SEARCH,
+    ),
+    Mutant(
+        "what another embedder has made is searched by vectors all the same",
+        "service/search.py",
+        "checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:",
+        "_EMBEDDER in checkpoint.fingerprint:",
+        ("tests/e2e/test_generations.py", *_SEARCH),
+    ),
+    Mutant(
+        "hits of the last entity come first",
+        "targets/ranking.py",
+        "for hits in answers for rank, hit in enumerate(hits, start=1)]",
+        "for hits in answers[::-1] for rank, hit in enumerate(hits, start=1)]",
+        _SEARCH,
+    ),
+    Mutant(
+        "an entity that is not built yet keeps the others from being found",
+        "service/search.py",
+        "        if physical is None:\n            continue\n",
+        "        if physical is None:\n            break\n",
+        _SEARCH,
+    ),
+    Mutant(
+        "a hybrid answer is the vector list alone",
+        "targets/lance/searching.py",
+        "return fused(both)[:limit]",
+        "return fused(both[1:])[:limit]",
+        _LANCE,
+    ),
+    Mutant(
+        "a hybrid answer is the word list alone",
+        "targets/lance/searching.py",
+        "return fused(both)[:limit]",
+        "return fused(both[:1])[:limit]",
+        _LANCE,
+    ),
+    Mutant(
+        "a row's score in a hybrid answer is that of its last list",
+        "targets/ranking.py",
+        "score = (before.score if before else 0.0) + _rank_score(rank)",
+        "score = _rank_score(rank)",
+        _LANCE,
+    ),
+    Mutant(
+        "the worst hit comes first",
+        "targets/ranking.py",
+        "key=lambda hit: (-hit.score, hit.chunk_id))",
+        "key=lambda hit: (hit.score, hit.chunk_id))",
+        _LANCE,
+    ),
+    Mutant(
+        "a query of other dimensions is asked",
+        "targets/ranking.py",
+        "    if query.shape != (dimensions,):\n",
+        "    if query.shape == (0,):\n",
+        _LANCE,
+    ),
+    Mutant(
+        "words that are cut off at the end of a snippet are marked",
+        "service/snippets.py",
+        "if m.start() >= start and m.end() <= end)",
+        "if m.start() >= start)",
+        ("tests/service/test_snippets.py",),
+    ),
+]

@@ -1,0 +1,158 @@
+"""Files, feeds and tables."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_FILES = ("tests/sources/test_files.py",)
+_FEED = ("tests/sources/test_feed.py",)
+
+MUTANTS = [
+    Mutant(
+        "a folder that cannot be listed is passed over without a word",
+        "sources/local.py",
+        'problem(f"{shown(folder)}: {reason(error)}")',
+        "continue",
+        _FILES,
+    ),
+    Mutant(
+        "what is excluded is listed",
+        "sources/local.py",
+        " or (unwanted and unwanted(relative)):",
+        ":",
+        _FILES,
+    ),
+    Mutant(
+        "a folder that a later pattern takes back is left out",
+        "sources/local.py",
+        "prunes = None if exclude.negated else unwanted",
+        "prunes = unwanted",
+        _FILES,
+    ),
+    Mutant(
+        "a pipe is read for a file",
+        "sources/local.py",
+        "return status if stat.S_ISREG(status.st_mode) else None",
+        "return status",
+        _FILES,
+    ),
+    Mutant(
+        "a file that changes while it is read is taken as it comes",
+        "sources/local.py",
+        "if len(data) == before.st_size and _same(before, os.fstat(descriptor)):",
+        "if data or not before.st_size:",
+        _FILES,
+    ),
+    Mutant(
+        "a file of exactly the most bytes is too large",
+        "sources/local.py",
+        "    if size > max_bytes:\n",
+        "    if size >= max_bytes:\n",
+        (*_FILES, *_FEED),
+    ),
+    Mutant(
+        "a file under two roots is two documents",
+        "sources/files.py",
+        "if not place or each[0] != documents[place - 1][0]]",
+        "if each]",
+        _FILES,
+    ),
+    Mutant(
+        "files are listed in the order of the folder",
+        "sources/files.py",
+        "        documents.sort(key=itemgetter(0))\n        documents = [",
+        "        documents = [",
+        _FILES,
+    ),
+    Mutant(
+        "the first pattern that matches decides",
+        "sources/patterns.py",
+        "self._groups = groups[::-1]",
+        "self._groups = groups",
+        _FILES,
+    ),
+    Mutant(
+        "a URL's root owns what begins with its name",
+        "sources/urls.py",
+        'uri == self.base or uri.startswith(self.base.rstrip("/") + "/")',
+        "uri.startswith(self.base)",
+        _FILES,
+    ),
+    Mutant(
+        "a listing of a URL is that of the first time",
+        "sources/urls.py",
+        "            fs.invalidate_cache()\n            top = fs.info(root)",
+        "            top = fs.info(root)",
+        _FILES,
+    ),
+    Mutant(
+        "a line of a feed that is no event deletes nothing, and no word of it",
+        "sources/feed.py",
+        '            self._report(f"{_Place(line.number, 0, 0, file).shown}: {error}")\n',
+        "",
+        _FEED,
+    ),
+    Mutant(
+        "a feed deletes what a malformed line might have put",
+        "sources/feed.py",
+        "if isinstance(line, int) and line > self._last_malformed]",
+        "if isinstance(line, int)]",
+        _FEED,
+    ),
+    Mutant(
+        "a feed that does not name a document deletes it",
+        "sources/feed.py",
+        "return Listing(documents, self.problems, deleted, exhaustive=False)",
+        "return Listing(documents, self.problems, deleted)",
+        _FEED,
+    ),
+    Mutant(
+        "the last line of a feed is read while it is written",
+        "sources/feed.py",
+        "        elif not whole(data):\n            return\n",
+        "",
+        _FEED,
+    ),
+    Mutant(
+        "files of a feed are read in any order",
+        "sources/feed.py",
+        "for uri in sorted(found)]",
+        "for uri in found]",
+        _FEED,
+    ),
+    Mutant(
+        "a line that another document has now is read for the old one",
+        "sources/feed.py",
+        "if event.deletes or event.names(self.entity) != document.uri:",
+        "if event.deletes:",
+        _FEED,
+    ),
+    Mutant(
+        "a row group whose every row has the asked scope is passed over",
+        "sources/tables/parquet.py",
+        "and most >= scope.path",
+        "and most > scope.path",
+        ("tests/sources/tables/test_parquet.py",),
+    ),
+    Mutant(
+        "without statistics nothing is later",
+        "sources/tables/parquet.py",
+        "            if latest is None:\n                unknown = True\n",
+        "            if latest is None:\n                pass\n",
+        ("tests/sources/tables/test_parquet.py",),
+    ),
+    Mutant(
+        "a watermark in nanoseconds is rounded down",
+        "sources/tables/parquet.py",
+        "    times, parts = unit\n    return -(-raw * times // parts)",
+        "    times, parts = unit\n    return raw * times // parts",
+        ("tests/sources/tables/test_parquet.py",),
+    ),
+    Mutant(
+        "nulls of a watermark are in a window that has a floor",
+        "sources/tables/parquet.py",
+        "found.has_null_count) or found.null_count:",
+        "found.has_null_count):",
+        ("tests/sources/tables/test_parquet.py",),
+    ),
+]

@@ -1,0 +1,116 @@
+"""Rows of tables: which slice each is in, what fits, what is written and counted."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_ROUTING = ("tests/tables/test_routing.py",)
+_WRITING = ("tests/tables/test_writing.py",)
+
+MUTANTS = [
+    Mutant(
+        "a row that is in no slice of the wave is in the first",
+        "tables/routing.py",
+        "np.full(len(np.unique(numbers)) + 1, NOWHERE, np.int64)",
+        "np.zeros(len(np.unique(numbers)) + 1, np.int64)",
+        _ROUTING,
+    ),
+    Mutant(
+        "a null is greater than any value",
+        "tables/routing.py",
+        "        standing[values.is_null().to_numpy(zero_copy_only=False)] = 0\n",
+        "        standing[values.is_null().to_numpy(zero_copy_only=False)] = standing.max()\n",
+        _ROUTING,
+    ),
+    Mutant(
+        "a row whose column does not fit any more is routed as it comes",
+        "tables/routing.py",
+        "fits = found.to_pylist() == ordered  # Arrow makes",
+        "fits = len(found) == len(ordered)  # Arrow makes",
+        _ROUTING,
+    ),
+    Mutant(
+        "a row without a key is written",
+        "tables/writing.py",
+        "            if values[column].null_count:\n                for row in",
+        "            if values[column].null_count == len(values[column]):\n                for row in",
+        _WRITING,
+    ),
+    Mutant(
+        "a row to delete fails for a column that nobody needs",
+        "tables/writing.py",
+        "if column.name in needed or not deleted[row]:",
+        "if column.name in needed or row >= 0:",
+        _WRITING,
+    ),
+    Mutant(
+        "rows that other queues' keys name are written too",
+        "tables/writing.py",
+        "            wanted &= _true(pc.is_in(keys, self._only))\n",
+        "            wanted |= _true(pc.is_in(keys, self._only))\n",
+        _WRITING,
+    ),
+    Mutant(
+        "deleted rows are counted as written",
+        "tables/writing.py",
+        '        self._tally.count("deleted", rows.places[deleted])\n',
+        "",
+        _WRITING,
+    ),
+    Mutant(
+        "a first build stages the rows that are deleted",
+        "tables/writing.py",
+        "if self._writer.first and gone.any():",
+        "if not self._writer.first and gone.any():",
+        _WRITING,
+    ),
+    Mutant(
+        "what failed before and does not now stays a failure",
+        "tables/writing.py",
+        "            self._tally.remove(int(rows.places[row]), str(ids[row]))\n",
+        "            continue\n",
+        _WRITING,
+    ),
+    Mutant(
+        "an edge without an end is written",
+        "tables/writing.py",
+        "for name in (*table.start, *table.end) if",
+        "for name in (*table.start,) if",
+        _WRITING,
+    ),
+    Mutant(
+        "of values that do not fit the first alone is found",
+        "tables/fitting.py",
+        "                stretches += [(start + half, length - half), (start, half)]\n",
+        "                stretches += [(start, half)]\n",
+        ("tests/tables/test_fitting.py",),
+    ),
+    Mutant(
+        "too many failures end nothing",
+        "tables/tally.py",
+        "            if self._failed > MAX_FAILURES:\n",
+        "            if self._failed < 0:\n",
+        ("tests/tables",),
+    ),
+    Mutant(
+        "rows that failed are counted as written",
+        "tables/tally.py",
+        'written = self.counts["read"] - self.counts["deleted"] - self.counts["failed"]',
+        'written = self.counts["read"] - self.counts["deleted"]',
+        _WRITING,
+    ),
+    Mutant(
+        "a rebuild that holds few of the rows that were written is served",
+        "service/tables/judgement.py",
+        "    if stored < NEEDED * written:\n        return _few_keys(written, stored)\n",
+        "",
+        ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_failures.py"),
+    ),
+    Mutant(
+        "rows that are gone from the source are left out unguarded",
+        "service/tables/judgement.py",
+        "    if allowed or not setup.guard.refuses(lost, served):",
+        "    if allowed or setup.guard.refuses(lost, served):",
+        ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_emptying.py"),
+    ),
+]

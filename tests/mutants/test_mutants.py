@@ -1,0 +1,56 @@
+"""What tries mutants notices what a test notices, and says what none does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.mutants.command import ROOT, main
+from tests.mutants.mutant import Mutant
+from tests.mutants.slips import ALL, LAYERS
+
+TESTS = ("tests/domain/test_durations.py",)
+NOTICED = Mutant("a week has six days", "domain/durations.py", '"w": 7 * 86_400_000}', '"w": 6 * 86_400_000}', TESTS)
+NOBODY = Mutant(
+    "a hundred years have a day more", "domain/durations.py", "LONGEST = 36_525 *", "LONGEST = 36_526 *", TESTS
+)
+GONE = Mutant("what is gone", "domain/durations.py", "no such text", "", TESTS)
+NO_TESTS = Mutant("nobody looks", "domain/durations.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
+
+
+def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[str]) -> None:
+    before = (ROOT / NOTICED.path).read_bytes()
+    assert main(["--workers", "1"], [NOTICED, NOBODY]) == 1
+    said = capsys.readouterr().out
+    assert "noticed 1 of 2 (50.0%), 0 could not be tried" in said
+    assert f"nobody noticed  {NOBODY.path}: {NOBODY.breaks}" in said
+    assert "[tests/domain/test_durations.py::" in said, "which test has noticed it"
+    assert (ROOT / NOTICED.path).read_bytes() == before, "it was tried on a copy"
+
+
+def test_what_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], [GONE]) == 2
+    assert "src/instep/domain/durations.py: 'no such text' is not there any more" in capsys.readouterr().out
+    assert main(["--workers", "1"], [NO_TESTS]) == 2
+    assert "tests/nowhere.py" in capsys.readouterr().out
+
+
+def test_those_that_are_named_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--only", "six days", "nothing"], [NOTICED, NOBODY]) == 0
+    assert capsys.readouterr().out.splitlines() == ["src/instep/domain/durations.py: a week has six days", "1 mutants"]
+    assert main(["--only", "nothing"], [NOTICED]) == 2
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda each: each.breaks)
+def test_each_stands_in_the_product_as_it_is(mutant: Mutant) -> None:
+    """Where the product has changed, find what the slip would be now, or take it out of the list."""
+    mutant.demand_text(ROOT)
+    assert mutant.text != mutant.by
+    assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests), mutant.tests
+
+
+def test_there_are_many_in_every_layer_and_they_differ() -> None:
+    assert [name for name, number in Counter(each.breaks for each in ALL).items() if number > 1] == []
+    assert len(ALL) >= 100
+    assert min(map(len, LAYERS.values())) >= 10

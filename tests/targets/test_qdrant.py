@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -213,3 +214,65 @@ def test_a_large_index_gets_an_index_of_its_vectors(target: QdrantTarget, monkey
     put(target, "D__1", {"d7": ["changed"]}, epoch=2, attempt="2")
     target.maintain("D__1")
     assert TestQdrantInProcess().content(target, "D__1") == expected({**documents, "d7": ["changed"]})
+
+
+#: Fills a disk of its own, first by what is indexed and then to its last byte.
+ON_A_SMALL_DISK = """
+import sys, uuid
+from pathlib import Path
+import numpy as np
+from instep.errors import UserError
+from instep.targets.qdrant.edge import EdgeCollections
+from instep.targets.qdrant.folder import folder
+from instep.targets.qdrant.points import Points, Where
+
+disk = Path(sys.argv[1])
+collections = EdgeCollections(disk / "index")
+folder(disk / "index").path.mkdir()
+collections.create("A__1", 384, {"document_id": "keyword", "text": "text"})
+try:
+    for _ in range(1_000):
+        payloads = [{"document_id": "d", "text": "word " * 100} for _ in range(500)]
+        points = Points([str(uuid.uuid4()) for _ in payloads], payloads, np.ones((500, 384), np.float32))
+        collections.upsert("A__1", points, only_if=Where())
+except UserError as error:
+    print(error.what)
+collections.settle("A__1")
+print(collections.count("A__1") > 0)
+folder(disk / "index").close()
+with (disk / "fill").open("wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(1 << 20))
+    except OSError:
+        pass
+for question in (lambda: collections.count("A__1"), lambda: collections.check()):
+    try:
+        question()
+    except UserError as error:
+        print(error.what)
+(disk / "fill").unlink()
+print(collections.count("A__1") > 0)
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs Linux namespaces")
+def test_a_full_disk_is_said_and_ends_no_process(tmp_path: Path) -> None:
+    disk, code = tmp_path / "disk", tmp_path / "fill.py"
+    disk.mkdir()
+    code.write_text(ON_A_SMALL_DISK)
+    script = f"mount -t tmpfs -o size=220m tmpfs {disk} || exit 99; exec {sys.executable} {code} {disk}"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode in (1, 99) and not done.stdout:
+        pytest.skip(f"may not mount here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    first, some, opening, writing_, again = done.stdout.splitlines()
+    assert first.startswith("no space left for the index: Qdrant needs 128 MB, and ")
+    assert opening == "no space left for the index: Qdrant needs 32 MB, and 0 MB are free"
+    assert writing_.startswith("no space left for the index") or writing_.startswith("the folder cannot be written")
+    assert (some, again) == ("True", "True")

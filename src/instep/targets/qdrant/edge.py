@@ -31,6 +31,12 @@ _UNFINISHED = (_NEW, _GONE, _ALIAS)
 
 #: Below this a search that looks at every vector is quick enough.
 ANN_ROWS = 250_000
+#: The engine writes through maps of its files: when the disk has no block for a page, the system ends the process
+#: without a word (SIGBUS). So there has to be room before it does anything. As measured, opening a collection takes 5
+#: to 20 MB, a request (`REQUEST_BYTES`) two or three times its size, and a new page of an index 32 MB.
+_ROOM_TO_OPEN = 32 * 1024 * 1024
+_ROOM_TO_WRITE = 128 * 1024 * 1024
+
 #: Kilobytes of vectors from which Qdrant builds an index for them when told to optimize: never, and its own choice.
 _NEVER = 2**40
 _INDEXED_FROM = 20_000
@@ -67,6 +73,7 @@ class EdgeCollections:
                 probe.unlink()
             except OSError as error:
                 raise UserError(f"the folder cannot be written: {error.strerror}", where=self.shown) from None
+        self._demand_room(_ROOM_TO_WRITE)
 
     def names(self) -> list[str]:
         if not self.path.is_dir():
@@ -96,6 +103,7 @@ class EdgeCollections:
             if self.dimensions(name) is not None:
                 return
             self._clear()
+            self._demand_room(_ROOM_TO_WRITE)
             made = self.path / f"{_NEW}{uuid.uuid4().hex}"
             with self._understood(name):
                 made.mkdir()
@@ -138,10 +146,12 @@ class EdgeCollections:
         vectors: Sequence[Any] = [{}] * len(points) if given is None else [memoryview(each) for each in given]
         made = [edge.Point(*each) for each in zip(points.ids, vectors, points.payloads, strict=True)]
         with self.open(name) as shard:
+            self._demand_room(_ROOM_TO_WRITE)
             shard.update(edge.UpdateOperation.upsert_points(made, condition=_filter(only_if)))
 
     def delete(self, name: str, where: Where) -> None:
         with self.open(name) as shard:
+            self._demand_room(_ROOM_TO_WRITE)
             shard.update(_library().UpdateOperation.delete_points_by_filter(_filter(where)))
 
     def page(self, name: str, where: Where, *, fields: Sequence[str], limit: int, after: str | None = None) -> Page:
@@ -193,9 +203,10 @@ class EdgeCollections:
             shard.flush()
 
     def tidy(self, name: str) -> None:
-        """What was deleted is cleared away where it is a large part."""
+        """What was deleted is cleared away where it is a large part. That needs room for both, or waits for it."""
         with self.open(name) as shard:
-            shard.optimize()
+            if self._room() >= _ROOM_TO_WRITE + self._size(name):
+                shard.optimize()
 
     def refine(self, name: str, begin: Callable[[], None]) -> None:
         """From then on `tidy` keeps the index of vectors up to date."""
@@ -203,6 +214,8 @@ class EdgeCollections:
         with self.open(name) as shard:
             seen = shard.info()
         if seen.points_count < ANN_ROWS or seen.indexed_vectors_count:
+            return
+        if self._room() < _ROOM_TO_WRITE + self._size(name):
             return
         begin()
         with self._folder.alone() as place, self._understood(name):
@@ -235,10 +248,30 @@ class EdgeCollections:
             with place.turn:
                 shard = place.shards.get(name)
                 if shard is None:
+                    self._demand_room(_ROOM_TO_OPEN)
                     with self._understood(name):
                         shard = place.shards[name] = _library().EdgeShard.load(str(self.path / name))
             with self._understood(name):
                 yield shard
+
+    def _room(self) -> int:
+        return shutil.disk_usage(self.path).free
+
+    def _size(self, name: str) -> int:
+        """What it takes on the disk, holes aside."""
+        return sum(each.stat().st_blocks * 512 for each in (self.path / name).rglob("*") if each.is_file())
+
+    def _demand_room(self, needed: int) -> None:
+        free = self._room()
+        if free < needed:
+            raise self._no_space(f"Qdrant needs {needed >> 20} MB, and {free >> 20} MB are free")
+
+    def _no_space(self, why: str = "") -> UserError:
+        return UserError(
+            f"no space left for the index{f': {why}' if why else ''}",
+            where=self.shown,
+            hint="Free some space, then run again.",
+        )
 
     @contextlib.contextmanager
     def _understood(self, name: str) -> Iterator[None]:
@@ -250,9 +283,7 @@ class EdgeCollections:
         except Exception as error:
             said = str(error)
             if "No space left" in said:
-                raise UserError(
-                    "no space left for the index", where=self.shown, hint="Free some space, then run again."
-                ) from None
+                raise self._no_space() from None
             if "runtime error" in said:
                 raise Transient(f"{self.shown}: {name}: {said}") from None
             raise UserError(f"Qdrant refused: {said}", where=f"{self.shown}: {name}") from None

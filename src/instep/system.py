@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+
+from instep.domain.reasons import cleaned
 
 
 def collect_garbage_seldom() -> None:
@@ -40,15 +44,34 @@ class RandomIds:
         return str(uuid.uuid4())
 
 
+def _warn(name: str, what: str) -> None:
+    logging.getLogger("instep").warning("%s: %s", name, what)
+
+
 class Threads:
-    """Implements `domain.clock.Background`: a daemon thread each."""
+    """Implements `domain.clock.Background`: a daemon thread each. Errors that nobody thought of end none of them: they
+    are reported, under the thread's name, and the next call comes when it would have come.
+    """
+
+    def __init__(self, report: Callable[[str, str], None] | None = None) -> None:
+        self._report = report or _warn
 
     def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
         end = threading.Event()
 
         def keep() -> None:
-            while not end.wait(seconds) and task():
-                pass
+            said = ""
+            while not end.wait(seconds):
+                try:
+                    if not task():
+                        return
+                    said = ""
+                except Exception as error:
+                    now = f"unexpected {type(error).__name__}: {error}"
+                    if now != said:
+                        said = now
+                        with suppress(Exception):
+                            self._report(name, cleaned(f"{now}; going on"))
 
         thread = threading.Thread(target=keep, name=name, daemon=True)
         thread.start()

@@ -18,6 +18,7 @@ import pytest
 import instep
 from instep.domain.jobs import JobState
 from instep.domain.timing import Timing
+from instep.errors import Unknown
 from instep.service.compose import Workshop
 from instep.service.progress import Silent
 from instep.service.question import PlanOptions
@@ -58,10 +59,25 @@ class Fault:
         return result
 
 
+@dataclass
+class LostReply:
+    """The first call of a method takes effect, and nobody hears of it."""
+
+    name: str
+    lost: bool = False
+
+    def call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        if name == self.name and not self.lost:
+            self.lost = True
+            raise Unknown(f"the connection was lost before the ledger answered {name}")
+        return result
+
+
 class Faulty:
     """Stands in front of a ledger or target, and passes every call through the fault."""
 
-    def __init__(self, inner: Any, fault: Fault) -> None:
+    def __init__(self, inner: Any, fault: Fault | LostReply) -> None:
         self._inner = inner
         self._fault = fault
 
@@ -89,7 +105,7 @@ class NoProof:
 TIMING = Timing(poll=30_000)
 
 
-def run(place: Place, clock: VirtualClock, fault: Fault | None = None) -> EntityResult:
+def run(place: Place, clock: VirtualClock, fault: Fault | LostReply | None = None) -> EntityResult:
     workshop = Workshop(instep.load(place.root).project, clock=clock, timing=TIMING)
     with closing(workshop), closing(workshop.ledger()) as ledger:
         (setup,) = workshop.setups()
@@ -173,3 +189,14 @@ def _mend_and_check(place: Place, clock: VirtualClock, job: str, fault: Fault) -
     else:
         counts = result.counts
         assert (counts.read, counts.written, counts.deleted, counts.skipped) == (4, 3, 1, 0), where
+
+
+@pytest.mark.parametrize("call", ["claim", "complete", "begin_finish", "transfer_lease", "adopt_part", "finish_part"])
+def test_a_reply_that_is_lost_is_looked_up_and_no_lease_is_waited_for(small: Place, call: str) -> None:
+    clock, fault = VirtualClock(), LostReply(call)
+    began = clock.monotonic()
+    result = run(small, clock, fault)
+    assert fault.lost
+    assert (result.state, result.counts.written) == (JobState.COMPLETED, DOCUMENTS)
+    assert small.wrong() == ""
+    assert clock.monotonic() - began < TIMING.lease / 1000 / 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 import pytest
@@ -20,15 +21,17 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.wants import WantState
-from instep.errors import Transient
+from instep.errors import Fenced, Transient
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from instep.ledger.server import server_at
+from instep.ledger.sql import moves, workers
 from instep.ledger.sql.dialect import ClaimRequest, Collision
 from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sql.transaction import IN_TRANSACTION
+from instep.ledger.sql.transaction import IN_TRANSACTION, Transaction
 from instep.system import SystemClock
 from tests.contracts.ledger import (
+    OTHER,
     REF,
     VirtualClock,
     claim_all,
@@ -76,6 +79,69 @@ def _build_thrice(ledger: Ledger, ref: PartitionRef, wanted: Sequence[PartitionR
 
 
 class ServerSharing(ServerFixtures):
+    @pytest.mark.parametrize("how", ["join", "acquire"])
+    def test_who_was_buried_while_it_waited_takes_no_part(
+        self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        part = running(ledger, plans(2))
+        register(ledger, "bob", "zed")
+        ledger.join_job("job", "bob")
+        other = database.open()
+        asked = moves.demand
+
+        def waits(tx: Transaction, job_id: str) -> JobState:
+            """For the job's row, that somebody else has; meanwhile others find that it is silent."""
+            other.bury_worker("zed")
+            return asked(tx, job_id)
+
+        calls: dict[str, Callable[[], object]] = {
+            "join": partial(ledger.join_job, "job", "zed"),
+            "acquire": partial(ledger.acquire_lease, OTHER, "job", "zed"),
+        }
+        with monkeypatch.context() as patch:
+            patch.setattr(moves, "demand", waits)
+            with pytest.raises(Fenced, match="not registered"):
+                calls[how]()
+        other.close()
+        assert database.execute("SELECT worker_id FROM job_workers ORDER BY 1") == [("ann",), ("bob",)]
+        complete_all(ledger, part)
+        assert end(ledger, part) is JobState.COMPLETED
+
+    def test_who_is_buried_while_it_begins_to_take_part_leaves_nothing_behind(
+        self, database: LedgerDatabase, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        running(ledger, plans(2))
+        register(ledger, "zed")
+        other, taken = database.open(), workers.take_part
+        with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+            burials: list[Future[int]] = []
+
+            def takes_part(tx: Transaction, job_id: str, worker_id: str) -> None:
+                taken(tx, job_id, worker_id)
+                burials.append(pool.submit(other.bury_worker, "zed"))
+                with pytest.raises(TimeoutError):  # It has to wait for the end of this.
+                    burials[0].result(timeout=0.2)
+
+            patch.setattr(workers, "take_part", takes_part)
+            ledger.join_job("job", "zed")
+            assert burials[0].result() == 0
+        other.close()
+        assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
+
+    def test_a_membership_without_a_worker_keeps_nobody_from_finishing_and_is_swept(
+        self, database: LedgerDatabase, ledger: Ledger
+    ) -> None:
+        """As older versions left them."""
+        part = running(ledger, plans(2))
+        complete_all(ledger, part)
+        database.execute("INSERT INTO job_workers (job_id, worker_id) VALUES ('job', 'zed')")
+        database.execute("UPDATE job_parts SET finisher = 'zed'")
+        assert ledger.begin_finish("job", REF, "ann")
+        ledger.sweep()
+        assert database.execute("SELECT worker_id FROM job_workers") == [("ann",)]
+        ledger.leave_job("job", "ann", stop="gone")
+        assert job_of(ledger).state is JobState.STOPPED
+
     def test_what_processes_append_is_seen_once_and_in_order(self, database: LedgerDatabase) -> None:
         check_appenders(database.url)
 

@@ -120,3 +120,37 @@ def test_an_outage_is_waited_out_and_a_slow_reply_does_not_stretch_the_lease(
     kept.clock.sleep(0.001)
     with pytest.raises(Fenced):
         kept.keeper.require(REF)
+
+
+def test_an_error_that_nobody_thought_of_keeps_no_other_lease_from_being_renewed(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew, other = kept.ledger.renew_lease, PartitionRef("Other")
+    lease = kept.ledger.acquire_lease(other, "job", "w1")
+    assert isinstance(lease, Lease)
+    kept.keeper.keep(lease, since=kept.clock.monotonic())
+
+    def fails(lease: Lease) -> Lease:
+        if lease.ref == REF:
+            raise RuntimeError("WSREP has not yet prepared node for application use")
+        return renew(lease)
+
+    def fails_too(worker_id: str, running: Collection[str]) -> int:
+        raise RuntimeError("the same")
+
+    for _ in range(6):
+        kept.clock.sleep(TIMING.renew / 1000)
+        with monkeypatch.context() as patch:
+            patch.setattr(kept.ledger, "renew_lease", fails)
+            with pytest.raises(RuntimeError, match="WSREP"):
+                kept.keeper.beat()
+    with pytest.raises(Fenced):
+        kept.keeper.require(REF)
+    kept.keeper.require(other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.ledger, "heartbeat", fails_too)
+        with pytest.raises(RuntimeError, match="the same"):
+            kept.keeper.beat()
+    assert not kept.keeper.lost
+    assert kept.keeper.beat()

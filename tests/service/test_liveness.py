@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from instep.service.liveness import LockFiles
 
@@ -52,3 +55,20 @@ def test_a_worker_that_ended_and_could_not_give_back_what_it_held_is_proved_dead
     assert not files.proved_dead("w3")
     end()
     assert files.proved_dead("w3")
+
+
+def test_a_worker_is_not_proved_dead_while_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, lock, found = LockFiles(tmp_path), fcntl.flock, list[bool]()
+
+    def others_look_first(file: int, how: int) -> None:
+        if how == fcntl.LOCK_EX:
+            found.append(files.proved_dead("w5"))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", others_look_first)
+    end = files.begin("w5")
+    assert found == [False]
+    assert not files.proved_dead("w5")
+    assert [each.name for each in tmp_path.iterdir()] == ["w5.lock"]
+    end()
+    assert files.proved_dead("w5")

@@ -90,7 +90,10 @@ class OwnWorker:
             self._process = None
             call, self._next = self._next, None
             if call is not None and not self._ended:
-                self._begin(command, call)
+                try:
+                    self._begin(command, call)
+                except OSError as error:  # No process, or no memory, was to be had.
+                    _log.warning("no worker could be started: %s", error.strerror)
 
     def _end(self) -> None:
         with self._lock:

@@ -28,5 +28,5 @@ class Background(Protocol):
 
     def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
         """Call `task` each time so many seconds have passed, until it returns False; the answer stops it
-        and waits for a call under way to end.
+        and waits for a call under way to end. An error that a call raises does not end it.
         """

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from instep.domain.buckets import BucketLoad
 from instep.domain.events import DependencyMissed
@@ -115,6 +115,10 @@ class NewPart:
     part: JobPart
     slices: Sequence[SlicePlan]
     missed: Sequence[DependencyMissed] = ()
+
+
+#: Why a job that was stopped before it was planned does nothing more.
+NOTHING_PLANNED: Final = "job {job} was stopped before it was planned: there is nothing in it to be done"
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ job_parts = Table(
     Index("job_parts_epoch", "ref", "epoch"),
 )
 
-#: Who takes part in which job. Workers that are gone leave no rows behind: whoever buries them sees to it.
+#: Who takes part in which job. Workers that are gone leave no rows behind: who buries them sees to it, and sweeps do.
 job_workers = Table(
     "job_workers",
     metadata,

@@ -121,7 +121,7 @@ class Workshop:
             ledger=ledger,
             clock=self.clock,
             ids=self.ids,
-            background=Threads(),
+            background=Threads(progress.say),
             random=random.random,
             timing=self.timing,
             liveness=LockFiles(self.project.state_dir / "workers"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -109,6 +109,19 @@ class Loop:
             except (Transient, Unknown) as error:
                 tried += 1
                 self._wait_for_bus(error, tried)
+            except InstepError:
+                raise
+            except Exception as error:
+                # Nobody thought of it, and it says nothing of what comes next.
+                tried += 1
+                self._recover(error, tried)
+
+    def _recover(self, error: Exception, tried: int) -> None:
+        self._context.progress.say(self.entity, cleaned(f"unexpected {type(error).__name__}: {error}; going on"))
+        with suppress(Exception):
+            self.give_back()
+        self._hand = None
+        self._stopping.wait(self._pauses.pause(tried))
 
     def _look(self, consumer: Consumer) -> None:
         idleness = self._site.idleness

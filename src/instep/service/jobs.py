@@ -319,6 +319,11 @@ def resume_job(ledger: Ledger, job: Job) -> None:
             else f"`instep job retry {job.id}` runs again what failed."
         )
         raise UserError(f"job {job.id} has ended ({job.state}): only a stopped job can be resumed", hint=hint)
+    if not job.parts:
+        raise UserError(
+            f"job {job.id} was stopped before it was planned: there is nothing to resume",
+            hint="`instep run` looks for what is to be done.",
+        )
     ledger.start_job(job.id)
 
 

@@ -64,9 +64,11 @@ class Keeper:
 
     def beat(self) -> bool:
         """One heartbeat, and renewals when it is time. Outages are waited out until the margin. False when
-        the worker is not registered any more: nothing is left to keep.
+        the worker is not registered any more: nothing is left to keep. An error that nobody thought of is raised when
+        all the others have been tried.
         """
         started = self._clock.monotonic()
+        unexpected: Exception | None = None
         with self._lock:
             running, leases = tuple(self._running), list(self._leases.values())
         try:
@@ -77,8 +79,15 @@ class Keeper:
             return False
         except InstepError:
             return True
+        except Exception as error:
+            unexpected = error
         for lease in leases:
-            self._renew(lease)
+            try:
+                self._renew(lease)
+            except Exception as error:
+                unexpected = unexpected or error
+        if unexpected is not None:
+            raise unexpected
         return True
 
     def _renew(self, lease: Lease) -> None:

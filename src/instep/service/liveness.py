@@ -37,8 +37,11 @@ class LockFiles:
 
     def begin(self, worker_id: str) -> Callable[[], None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path(worker_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Locked before it has its name: who looks in between must not find it free.
+        new = self._folder / f"{worker_id}.new"
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)
+        new.rename(self._path(worker_id))
 
         return lambda: os.close(file)
 

@@ -11,7 +11,7 @@ from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.engine.choice import EngineChoice
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.ledger.port import Lease
+from instep.ledger.port import Holder, Lease
 from instep.service.begin import Beginner
 from instep.service.context import Context
 from instep.service.desk import Desk, Report
@@ -69,6 +69,8 @@ class Worker:
         self._desks: dict[PartKey, Desk] = {}
         self._meanwhile: dict[PartKey, Meanwhile] = {}
         self._jobs: set[str] = set()
+        #: Parts of which a reply was lost: perhaps it was that to a lease, and nobody knows of it.
+        self._unsure: set[PartKey] = set()
         self._registration = Registration(self._context, self._kind)
 
     @property
@@ -86,6 +88,7 @@ class Worker:
         self._registration.silence()
         try:
             with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
+                self._forget_what_ended()
                 for job_id in sorted(self._jobs):
                     if self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
                         self._settle(job_id)
@@ -227,6 +230,7 @@ class Worker:
         if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
             return
         recover(context)
+        self._forget_what_ended()
         if isinstance(self._setups, LatestSetups):
             self._setups.renew()
         if self._kind == "worker":
@@ -246,6 +250,8 @@ class Worker:
             self._fenced(key, error)
             return True
         except (Conflict, Unknown, Transient) as error:
+            if isinstance(error, Unknown):
+                self._unsure.add(key)
             if isinstance(error, Outage):
                 self._outage(each, error)
             return False
@@ -317,6 +323,8 @@ class Worker:
     def _desk(self, each: OpenPart) -> Desk | None:
         """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
         key = each.key
+        if key in self._unsure and self._regain(each):
+            return self._desks[key]
         desk = self._desks.get(key)
         if desk and each.held and desk.part.epoch == each.part.epoch:
             return desk
@@ -327,6 +335,27 @@ class Worker:
             return None
         entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
         return self._desks[key] if entered else None
+
+    def _regain(self, each: OpenPart) -> bool:
+        """Whether the part was left between a new lease and its adoption, as it is when the reply to the lease is lost.
+        Then it is got by one more epoch: who else might have that lease is refused from then on.
+        """
+        ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
+        held = ledger.acquire_lease(ref, each.job_id, self.id)
+        self._unsure.discard(each.key)
+        if isinstance(held, Holder):
+            if held.job_id != each.job_id or held.epoch <= each.part.epoch:
+                return False
+            torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
+            self._unsure.add(each.key)
+            held = ledger.transfer_lease(torn, torn.job_id)
+        self._unsure.add(each.key)
+        part = ledger.adopt_part(held)
+        self._unsure.discard(each.key)
+        self._forget(each.key)
+        self.keeper.keep(held, since=since)
+        self.take(part, held)
+        return True
 
     def _runner(self, each: OpenPart, desk: Desk) -> WaveRunner:
         if desk.runner is None:
@@ -427,6 +456,19 @@ class Worker:
         self.keeper.drop(key[1])
 
     # What is shown.
+
+    def _forget_what_ended(self) -> None:
+        """A worker lives for months: it keeps nothing of jobs that it takes no part in any more."""
+        mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
+        if mine is not None:
+            self._jobs &= set(mine.job_ids)
+        now = self._context.clock.monotonic()
+        self._aside = {key: until for key, until in self._aside.items() if until > now}
+        self._shown = {key: units for key, units in self._shown.items() if key[0] in self._jobs}
+        self._unsure = {key for key in self._unsure if key[0] in self._jobs}
+        if self._kind == "worker":  # They have been told.
+            for report in self.reports.values():
+                report.notes.clear()
 
     def _tell(self, ref: PartitionRef, message: str) -> None:
         """A run shows bars, and says what it joins and resumes where it decides so."""

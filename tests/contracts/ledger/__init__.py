@@ -60,6 +60,7 @@ from tests.contracts.ledger.stopping import Stopping
 from tests.contracts.ledger.takeover import Takeover
 from tests.contracts.ledger.targets import Targets
 from tests.contracts.ledger.texts import Texts
+from tests.contracts.ledger.unplanned import Unplanned
 from tests.contracts.ledger.verifying import Verifying
 from tests.contracts.ledger.wants import Wants
 from tests.contracts.ledger.workers import Workers
@@ -129,5 +130,6 @@ class LedgerContract(
     Figuring,
     Texts,
     Clocks,
+    Unplanned,
 ):
     """All of it."""

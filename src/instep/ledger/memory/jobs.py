@@ -12,7 +12,7 @@ from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
 from instep.ledger.memory import instances, leases, log, moves, parts, slices, workers
 from instep.ledger.memory.tables import Generation, JobRow, SliceRow, Tables
-from instep.ledger.port import JobMark, NewPart
+from instep.ledger.port import NOTHING_PLANNED, JobMark, NewPart
 
 
 def begin(tables: Tables, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
@@ -100,6 +100,8 @@ def start(tables: Tables, job_id: str) -> None:
         return
     if JobState.RUNNING not in JOB_MOVES[job.state]:
         raise Conflict(f"job {job_id} is {job.state}: it cannot become {JobState.RUNNING}")
+    if not job.parts:
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
     moves.move(tables, job, JobState.RUNNING)
     job.stopping_at = job.finished_at = job.error = None
     if job.started_at is None:

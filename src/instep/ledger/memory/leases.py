@@ -6,15 +6,17 @@ from dataclasses import replace
 
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
-from instep.errors import Fenced
+from instep.errors import Conflict, Fenced
 from instep.ledger.memory import workers
 from instep.ledger.memory.tables import LeaseRow, Tables
-from instep.ledger.port import Holder, Lease
+from instep.ledger.port import NOTHING_PLANNED, Holder, Lease
 
 
 def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
     tables.worker(worker_id)
-    tables.job(job_id)
+    job = tables.job(job_id)
+    if job.state.ended and not job.parts:
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
     row = tables.leases.get(ref, LeaseRow())
     if row.job_id is not None and is_kept(tables, row):
         return Holder(

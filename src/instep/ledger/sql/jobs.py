@@ -14,7 +14,7 @@ from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Claim, Job, JobPart, JobSt
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.errors import Conflict
-from instep.ledger.port import JobMark
+from instep.ledger.port import NOTHING_PLANNED, JobMark
 from instep.ledger.sql import leases, log, moves, workers
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql.slices import PROCESSING
@@ -56,8 +56,8 @@ def discard(tx: Transaction, job_id: str) -> None:
 
 
 def join(tx: Transaction, job_id: str, worker_id: str) -> None:
-    workers.demand_registered(tx, worker_id)
     state = moves.demand(tx, job_id)
+    workers.demand_registered(tx, worker_id)
     if state.ended and state is not JobState.STOPPED:
         raise Conflict(f"job {job_id} has ended: {state}")
     workers.take_part(tx, job_id, worker_id)
@@ -81,6 +81,8 @@ def start(tx: Transaction, job_id: str) -> None:
         # A stop that was asked for stands.
         return
     moves.demand_move(job_id, state, JobState.RUNNING)
+    if not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
     first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
     moves.set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
 

@@ -8,17 +8,19 @@ from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, up
 
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, entity_in, own_name
-from instep.errors import Fenced
-from instep.ledger.port import Holder, Lease
+from instep.errors import Conflict, Fenced
+from instep.ledger.port import NOTHING_PLANNED, Holder, Lease
 from instep.ledger.sql import moves, workers
 from instep.ledger.sql.transaction import Transaction
-from instep.ledger.tables import leases
+from instep.ledger.tables import job_parts, leases
 
 
 def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
-    workers.demand_registered(tx, worker_id)
-    moves.demand(tx, job_id)
+    state = moves.demand(tx, job_id)
+    if state.ended and not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
     row = _lock(tx, ref)
+    workers.demand_registered(tx, worker_id)
     now = tx.now()
     if row is not None and _is_held(tx, row, now):
         return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))

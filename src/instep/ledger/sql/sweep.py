@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Row, exists, select, update
+from sqlalchemy import Column, ColumnElement, Row, and_, exists, or_, select, update
 
 from instep.domain.jobs import JobState
 from instep.ledger.port import Swept
@@ -13,7 +13,7 @@ from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql import slices as slice_rows
 from instep.ledger.sql import workers as worker_rows
 from instep.ledger.sql.transaction import Transaction, batches
-from instep.ledger.tables import jobs, leases, slices, workers
+from instep.ledger.tables import job_parts, jobs, leases, slices, workers
 
 _UNSETTLED = (JobState.INITIALIZING.value, JobState.STOPPING.value)
 
@@ -24,6 +24,7 @@ def sweep(tx: Transaction) -> Swept:
     _pull_back(tx, leases.c.expires_at, tx.now() + tx.timing.lease, leases.c.job_id.is_not(None))
     _pull_back(tx, workers.c.heartbeat_at, tx.now())
     silent = _silent_workers(tx)
+    worker_rows.clear_away(tx)
     taken = sum(worker_rows.bury(tx, worker_id) for worker_id in silent)
     registered = exists().where(workers.c.id == slices.c.worker_id)
     taken += slice_rows.end_badly(tx, slice_rows.lock_processing(tx, ~registered), worker_rows.DIED)
@@ -49,7 +50,9 @@ def _pull_back(tx: Transaction, column: Column[int], latest: int, *conditions: C
 
 def _lock_unsettled(tx: Transaction) -> list[Row[Any]]:
     """Before anything else is locked: jobs come first."""
-    query = select(jobs.c.id, jobs.c.state, jobs.c.stopping_at).where(jobs.c.state.in_(_UNSETTLED))
+    # Older versions let a job run that was stopped before it was planned.
+    empty = and_(jobs.c.state == JobState.RUNNING.value, ~exists().where(job_parts.c.job_id == jobs.c.id))
+    query = select(jobs.c.id, jobs.c.state, jobs.c.stopping_at).where(or_(jobs.c.state.in_(_UNSETTLED), empty))
     return list(tx.connection.execute(query.order_by(jobs.c.id).with_for_update()))
 
 

@@ -72,7 +72,11 @@ def _forget(tx: Transaction, worker_id: str) -> None:
 
 
 def demand_registered(tx: Transaction, worker_id: str) -> None:
-    if not tx.connection.scalar(select(exists().where(workers.c.id == worker_id))):
+    """Until the end of the transaction, too: who buries it waits, and then finds what was done in its name. To be asked
+    after other locks were waited for, which may take long.
+    """
+    known = select(workers.c.id).where(workers.c.id == worker_id).with_for_update(read=True)
+    if tx.connection.scalar(known) is None:
         raise _not_registered(worker_id)
 
 
@@ -82,7 +86,15 @@ def take_part(tx: Transaction, job_id: str, worker_id: str) -> None:
 
 
 def takes_part(tx: Transaction, job_id: str, worker_id: str) -> bool:
-    return bool(tx.connection.scalar(select(exists().where(*_membership(job_id, worker_id)))))
+    known = exists().where(workers.c.id == job_workers.c.worker_id)
+    return bool(tx.connection.scalar(select(exists().where(*_membership(job_id, worker_id), known))))
+
+
+def clear_away(tx: Transaction) -> None:
+    """Memberships without a worker: nobody else would ever end them, and they count in a job."""
+    unknown = ~exists().where(workers.c.id == job_workers.c.worker_id)
+    for row in tx.connection.execute(select(job_workers).where(unknown)).all():
+        tx.connection.execute(delete(job_workers).where(*_membership(row.job_id, row.worker_id), unknown))
 
 
 def leave(tx: Transaction, job_id: str, worker_id: str) -> None:

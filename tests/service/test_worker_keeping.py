@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
+from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.ledger.memory import MemoryLedger
 from instep.service.setup import EntitySetup
@@ -14,7 +17,7 @@ from tests.service.crews import Told, context
 NOTHING: Mapping[PartitionRef, EntitySetup] = {}
 
 
-def test_a_worker_leaves_only_jobs_that_it_takes_part_in() -> None:
+def test_a_worker_leaves_only_jobs_that_it_takes_part_in(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
     ledger = MemoryLedger(clock)
     worker = Worker(NOTHING, context(Told(), clock=clock, ledger=ledger), "worker")
@@ -23,10 +26,14 @@ def test_a_worker_leaves_only_jobs_that_it_takes_part_in() -> None:
         worker._jobs.add(str(number))
     for number in range(19):
         ledger.request_stop(str(number))
-    left: list[str] = []
-    leave = ledger.leave_job
-    ledger.leave_job = lambda job_id, *args, **more: (left.append(job_id), leave(job_id, *args, **more))[1]  # type: ignore[method-assign]  # watched
     worker.serve(lambda _: False, until_idle=True)
     assert worker._jobs == {"19"}
+    left: list[str] = []
+
+    def leave(job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:
+        left.append(job_id)
+        return None
+
+    monkeypatch.setattr(ledger, "leave_job", leave)
     worker.end()
     assert left == ["19"]

@@ -67,6 +67,8 @@ class QdrantServer:
                 return None
             case "GET", ["collections"]:
                 return self.local.get_collections()
+            case "GET", ["aliases"]:
+                return self.local.get_aliases()
             case "POST", ["collections", "aliases"]:
                 return self.local.update_collection_aliases(models.ChangeAliasesOperation(**body).actions)
             case method, ["collections", name, *rest]:

@@ -20,7 +20,9 @@ from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
 from instep.targets.clickhouse import ClickHouseTarget, layout, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard_values
+from instep.targets.ownership import NotOurs, Owner
 from instep.targets.tables import TableChange, TableSpec
+from tests.contracts.ownership import OURS, THEIRS, TableOwnership
 from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract
 
@@ -29,6 +31,51 @@ class TestEmbedded(TableTargetContract):
     @pytest.fixture
     def target(self, tmp_path: Path) -> ClickHouseTarget:
         return ClickHouseTarget(str(tmp_path / "index"))
+
+
+class TestOwnership(TableOwnership):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> ClickHouseTarget:
+        return ClickHouseTarget(str(tmp_path / "index"))
+
+    def test_a_record_of_earlier_versions_takes_owners(self, target: ClickHouseTarget) -> None:
+        index = self.names[0]
+        self.make(target, index)
+        target.promote("Document", index, 5)
+        with target.session(alone=True) as session:
+            session.command("ALTER TABLE instep.instep_aliases DROP COLUMN owner")
+        before = target.owned_by(Owner(OURS.id, frozenset({index})))
+        assert before.mine("Document")
+        before.promote("Document", index, 5)
+        assert target.owner_of("Document") == OURS.id
+
+    def test_a_view_that_nobody_of_us_made_is_left_alone(self, target: ClickHouseTarget) -> None:
+        """It may be a person's own."""
+        ours, index = target.owned_by(OURS), self.names[0]
+        self.make(ours, index)
+        with target.session(alone=True) as session:
+            session.command("CREATE VIEW instep.Document AS SELECT 1 AS one")
+        with pytest.raises(NotOurs):
+            ours.promote("Document", index, 1)
+        assert asked(target, "SELECT one FROM instep.Document") == [{"one": 1}]
+        ours.claim("Document", of="")
+        ours.promote("Document", index, 1)
+        assert (ours.served("Document"), ours.owner_of("Document")) == (index, OURS.id)
+
+    def test_what_a_crash_left_of_making_one_is_whose_it_was_to_be(
+        self, target: ClickHouseTarget, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ours, theirs, index = target.owned_by(OURS), target.owned_by(THEIRS), self.names[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(layout, "encode_specs", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                self.make(ours, index)
+        assert not ours.exists(index)
+        assert ours.leftovers("Document", idle_seconds=60) == []
+        assert theirs.leftovers("Document", idle_seconds=0) == []
+        assert ours.leftovers("Document", idle_seconds=0) == [index]
+        ours.drop(index)
+        assert asked(target, "SELECT name FROM system.tables WHERE database = 'instep'") == []
 
 
 @pytest.fixture

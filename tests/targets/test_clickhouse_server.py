@@ -11,6 +11,7 @@ import pytest
 
 from instep.clickhouse.session import quoted
 from instep.targets.clickhouse import ClickHouseTarget
+from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_serving import TableServingContract
 from tests.contracts.table_target import TableTargetContract
 from tests.servers import clickhouse
@@ -37,6 +38,10 @@ def target(server: str, tmp_path: Path) -> Iterator[ClickHouseTarget]:
 
 class TestServing(TableServingContract):
     """What differs most from ClickHouse in this process: what many of them do at once."""
+
+
+class TestOwnership(TableOwnership):
+    pass
 
 
 @pytest.mark.long

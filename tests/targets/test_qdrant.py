@@ -18,6 +18,7 @@ import qdrant_edge
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
+from instep.targets.ownership import NotOurs
 from instep.targets.port import DocumentTarget
 from instep.targets.qdrant import edge, points, writing
 from instep.targets.qdrant import target as module
@@ -26,6 +27,7 @@ from instep.targets.qdrant.folder import folder
 from instep.targets.qdrant.journal import Journal
 from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.target import QdrantTarget
+from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, rows_of
 
@@ -58,6 +60,12 @@ class TestQdrantInProcess(TargetContract):
         return Counter((row.payload["document_id"], row.payload["text"]) for row in rows)
 
 
+class TestOwnership(DocumentOwnership):
+    @pytest.fixture
+    def target(self, quick_path: Path) -> QdrantTarget:
+        return QdrantTarget(str(quick_path), None)
+
+
 @pytest.fixture
 def target(quick_path: Path) -> QdrantTarget:
     made = QdrantTarget(str(quick_path), None)
@@ -71,8 +79,37 @@ def test_an_index_that_was_dropped_in_part_is_swept(target: QdrantTarget, monkey
         with pytest.raises(ZeroDivisionError):
             target.drop("D__1")
     assert target.leftovers("D", idle_seconds=3600) == ["D__1"]
+    assert not target.exists("D__1")
     target.drop("D__1")
     assert target.leftovers("D", idle_seconds=3600) == []
+
+
+def test_what_was_dropped_in_part_is_swept_by_whose_it_is(
+    target: QdrantTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = target.owned_by(OURS)
+    ours.create("D__2", DIMENSIONS, BUCKETS)
+    with monkeypatch.context() as patch:
+        patch.setattr(EdgeCollections, "drop", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ours.drop("D__2")
+    assert target.leftovers("D", idle_seconds=3600) == []
+    assert ours.leftovers("D", idle_seconds=3600) == ["D__2"]
+
+
+def test_an_alias_that_nobody_of_us_made_is_left_alone(target: QdrantTarget, quick_path: Path) -> None:
+    """It may be a person's own."""
+    ours = target.owned_by(OURS)
+    ours.create("D__2", DIMENSIONS, BUCKETS)
+    target.collections.point("D", "D__1")
+    assert ours.owner_of("D") == ""
+    with pytest.raises(NotOurs):
+        ours.promote("D", "D__2", 1)
+    assert (quick_path / "D").readlink().name == "D__1"
+    ours.claim("D", of="")
+    assert (ours.owner_of("D"), ours.served("D")) == (OURS.id, "D__1")
+    ours.promote("D", "D__2", 1)
+    assert (quick_path / "D").readlink().name == "D__2"
 
 
 def test_what_was_killed_in_the_middle_leaves_nothing_for_good(target: QdrantTarget, quick_path: Path) -> None:

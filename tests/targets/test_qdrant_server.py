@@ -27,6 +27,7 @@ from instep.targets.qdrant.collections import TooLarge
 from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
+from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
 from tests.contracts.target_rows import (
@@ -80,6 +81,10 @@ class OnServer(OnOneIndex):
 
 class TestInShort(OnServer, ShortContract):
     """What may differ from Qdrant in this process."""
+
+
+class TestOwnership(DocumentOwnership):
+    target = OnServer.target
 
 
 @pytest.mark.long

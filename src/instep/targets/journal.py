@@ -8,14 +8,17 @@ checked before an entry is added still holds when it is in.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 
 Entry = Mapping[str, Any]
+
+#: Given whose an index or an alias is (empty: nobody's), whose it will be. Raises `NotOurs` if it may not be that.
+Owned: TypeAlias = Callable[[str], str]
 
 
 class Log(Protocol):
@@ -59,20 +62,54 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
-def decided(log: Log, alias: str, physical: str | None, epoch: int) -> None:
-    """The log of an alias says that this epoch serves that index. See `IndexTarget.promote`."""
+def owner_in(head: Entry) -> str:
+    """Whose an index or an alias is by the last entry of its log. Each entry says it: it stands for those before."""
+    return str(head.get("owner") or "")
+
+
+def decided(log: Log, alias: str, physical: str | None, epoch: int, owned: Callable[[], str]) -> None:
+    """The log of an alias says that this epoch serves that index. See `IndexTarget.promote`. `owned` looks whose the
+    alias is, and says whose it will be, or raises `NotOurs`.
+    """
     while True:
         head = log.head()
+        owner = owned()
         if head is not None and head["epoch"] > epoch:
             raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {head['epoch']}")
         if head is not None and head["epoch"] == epoch:
             if head["physical"] != physical:
                 serves = f"epoch {epoch} serves {head['physical']}"
                 raise Conflict(f"alias {alias!r}: {serves}, so it cannot serve {physical}")
-            return
-        if log.add(head["seq"] + 1 if head else 0, entry="promoted", epoch=epoch, physical=physical):
+            if owner_in(head) == owner:
+                return
+        if log.add(_next(head), entry="promoted", epoch=epoch, physical=physical, **_said(owner)):
             log.settle()
             return
+
+
+def claimed(log: Log, owned: Callable[[], str], *, physical: str | None = None) -> None:
+    """The log of an alias says whose it is from now on; it serves the same, or `physical` where nothing was said."""
+    while True:
+        head = log.head()
+        owner = owned()
+        if head is not None and owner_in(head) == owner:
+            return
+        epoch, serves = (head["epoch"], head["physical"]) if head else (0, physical)
+        if log.add(_next(head), entry="claimed", epoch=epoch, physical=serves, **_said(owner)):
+            log.settle()
+            return
+
+
+def _next(head: Entry | None) -> int:
+    return int(head["seq"]) + 1 if head else 0
+
+
+def _said(owner: str) -> dict[str, str]:
+    return {"owner": owner} if owner else {}
+
+
+#: What the last entry of an index says that is not there yet, or is not to be there any more.
+_BEGUN, _GOING = "begun", "going"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +118,46 @@ class Journal:
 
     log: Log
 
-    def begin(self) -> None:
-        """Before the index is there: should it never be complete, it can still be told how long that is ago."""
-        self.log.add(0, entry="begun", epoch=0)
+    def begin(self, owner: str) -> None:
+        """Before the index is there: should it never be complete, it can still be told how long that is ago, and whose
+        it is.
+        """
+        self.log.add(0, entry=_BEGUN, epoch=0, **_said(owner))
 
     def made(self) -> None:
-        self.log.add(1, entry="made", epoch=0)
+        head = self.log.head()
+        if head is not None and head["entry"] == _BEGUN:
+            self.log.add(_next(head), entry="made", epoch=0, **_said(owner_in(head)))
 
     @property
     def complete(self) -> bool:
         head = self.log.head()
-        return head is not None and head["seq"] > 0
+        return head is not None and head["entry"] not in (_BEGUN, _GOING)
 
     def idle(self) -> float:
-        """Seconds since something was said; without end if nothing ever was."""
+        """Seconds since something was said; without end if nothing ever was, or if it was to be dropped."""
         head = self.log.head()
-        return float("inf") if head is None else (now() - int(head["at"])) / 1000
+        if head is None or head["entry"] == _GOING:
+            return float("inf")
+        return (now() - int(head["at"])) / 1000
+
+    def going(self) -> None:
+        """Before the index is dropped: what is left of it is swept, however young it is, by whose it was."""
+        while (head := self.log.head()) is not None and head["entry"] != _GOING:
+            if self.log.add(_next(head), entry=_GOING, epoch=head["epoch"], **_said(owner_in(head))):
+                return
+
+    def claim(self, owned: Owned) -> None:
+        """Say whose the index is from now on: all else stays."""
+        while True:
+            head = self.log.head()
+            owner = owned(owner_in(head) if head else "")
+            if head is not None and owner_in(head) == owner:
+                return
+            entry = _BEGUN if head is None or head["entry"] == _BEGUN else "claimed"
+            if self.log.add(_next(head), entry=entry, epoch=head["epoch"] if head else 0, **_said(owner)):
+                self.log.settle()
+                return
 
     def epoch(self, version: int) -> int:
         """The one that made this version."""
@@ -118,15 +179,17 @@ class Journal:
             raise Fenced(f"{self.log.name}: epoch {epoch} was superseded by epoch {head['epoch']}")
         return head
 
-    def fence(self, epoch: int, marks: Sequence[Mark]) -> int:
-        """See `DocumentTarget.fence`."""
+    def fence(self, epoch: int, marks: Sequence[Mark], owned: Owned) -> int:
+        """See `IndexTarget.fence`."""
         slices, said = _slices(marks), [[mark.slice_id, mark.fence, 0] for mark in marks]
         while True:
             # What is looked at after the last entry was read is still so if another one can be added to it.
-            seq = self.demand(epoch)["seq"] + 1
+            head = self.log.head()
+            owner = owned(owner_in(head)) if head else ""
+            seq = _next(self.demand(epoch, head))
             _refuse(self.log.entries(since=-1, slice_ids=slices), marks)
-            if self.log.add(seq, entry="fence", epoch=epoch, marks=said, slices=slices):
-                return int(seq)
+            if self.log.add(seq, entry="fence", epoch=epoch, marks=said, slices=slices, **_said(owner)):
+                return seq
 
     def commit(self, base: int, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
         """See `DocumentTarget.commit`."""
@@ -136,11 +199,13 @@ class Journal:
             for entry in since:
                 if entry["entry"] == "commit" and entry["attempt"] == attempt:
                     return int(entry["seq"])
-            seq = self.demand(epoch, head)["seq"] + 1
+            head = self.demand(epoch, head)
+            seq = _next(head)
             _refuse(since, marks)
-            said = self.log.keep(attempt, marks, epoch)
-            if self.log.add(seq, entry="commit", epoch=epoch, attempt=attempt, marks=said, slices=_slices(marks)):
-                return int(seq)
+            kept = self.log.keep(attempt, marks, epoch)
+            said = {"marks": kept, "slices": _slices(marks), **_said(owner_in(head))}
+            if self.log.add(seq, entry="commit", epoch=epoch, attempt=attempt, **said):
+                return seq
 
     def committed(self, since: int, slice_ids: Iterable[str]) -> dict[str, bytes]:
         """See `DocumentTarget.committed`. Of several commits of a slice that with the highest fence counts."""

@@ -95,9 +95,9 @@ class OwnedIndexes(ABC):
         before = self.owner.before
         return not found and bool(before) and (name in before or self.served(name) in before)
 
-    def demand(self, name: str) -> None:
-        """Raises `NotOurs` for what is another ledger's."""
-        self.taken(name, self.owner_of(name))
+    def demand(self, name: str) -> str:
+        """Raises `NotOurs` for what is another ledger's; whose it is once it is written."""
+        return self.taken(name, self.owner_of(name))
 
     def taken(self, name: str, found: str | None) -> str:
         """Whose it is once it is written, given whose it was. Raises `NotOurs` if that is another ledger."""

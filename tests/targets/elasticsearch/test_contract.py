@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from instep.targets.opensearch.target import OpenSearchTarget
+from tests.contracts.ownership import DocumentOwnership
 from tests.servers.elasticsearch import running_elasticsearch
 from tests.targets.opensearch.conftest import forget_all
 from tests.targets.opensearch.test_contract import TestOpenSearch as OnOpenSearch
@@ -26,6 +27,10 @@ def target(elasticsearch: str) -> Iterator[OpenSearchTarget]:
 
 
 class TestElasticsearch(OnOpenSearch):
+    pass
+
+
+class TestOwnership(DocumentOwnership):
     pass
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.port import DocumentTarget
+from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
 from tests.contracts.target_rows import Content
@@ -61,3 +62,11 @@ class TestMilvusServer(ShortContract):
 
     def content(self, target: DocumentTarget, physical: str) -> Content:
         return content(target, physical)
+
+
+class TestOwnership(DocumentOwnership):
+    @pytest.fixture(params=["embedded", "served"])
+    def target(self, request: pytest.FixtureRequest) -> MilvusTarget:
+        found = request.getfixturevalue(request.param)
+        assert isinstance(found, MilvusTarget)
+        return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from instep.clickhouse.session import Absent, Session, quoted, records
+from instep.clickhouse.session import Absent, Session, literal, quoted, records
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
 from instep.targets.tables import (
@@ -88,19 +88,23 @@ def journal(physical: str) -> str:
     return f"{physical}__{JOURNAL}"
 
 
-def create(session: Session, database: str, physical: str, specs: Sequence[TableSpec], *, alone: bool) -> None:
-    """`alone`: by an engine that is open only while it is worked with."""
+def create(
+    session: Session, database: str, physical: str, specs: Sequence[TableSpec], owner: str, *, alone: bool
+) -> None:
+    """`alone`: by an engine that is open only while it is worked with. The journal comes first: it says whose they are,
+    whatever comes in between.
+    """
     specs = checked_specs(specs)
     limit = f", {_LIMIT} = {_MERGED_ALONG}" if alone else ""
     session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(database)} ENGINE = Atomic")
-    for spec in specs:
-        session.command(_table(database, physical, spec) + limit)
     session.command(
         f"CREATE TABLE IF NOT EXISTS {quoted(database, journal(physical))} ("
         "seq UInt64, entry Enum8('specs' = 1, 'fence' = 2, 'commit' = 3), scope String, epoch UInt64, attempt String, "
         "slice String, fence Int64, outcome String, at DateTime64(6, 'UTC') DEFAULT now64(6)"
-        ") ENGINE = MergeTree ORDER BY seq"
+        f") ENGINE = MergeTree ORDER BY seq COMMENT {literal(owner)}"
     )
+    for spec in specs:
+        session.command(_table(database, physical, spec) + limit)
     if stored_specs(session, database, physical) is None:
         session.command(
             f"INSERT INTO {quoted(database, journal(physical))} (seq, entry, outcome) "
@@ -118,6 +122,23 @@ def _table(database: str, physical: str, spec: TableSpec) -> str:
         f"ENGINE = ReplacingMergeTree({RANK}, {DELETED}) ORDER BY ({key}) "
         f"SETTINGS non_replicated_deduplication_window = {_REMEMBERED}"
     )
+
+
+def owner(session: Session, database: str, physical: str) -> str | None:
+    """Which ledger's the index says it is; None if there is none."""
+    found = records(
+        session,
+        "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String} "
+        "AND engine LIKE '%MergeTree'",
+        database=database,
+        name=journal(physical),
+    )
+    return str(found[0]["comment"]) if found else None
+
+
+def own(session: Session, database: str, physical: str, owner: str) -> None:
+    """It says so from now on."""
+    session.command(f"ALTER TABLE {quoted(database, journal(physical))} MODIFY COMMENT {literal(owner)}")
 
 
 def merge(session: Session, database: str, table: str) -> None:
@@ -193,8 +214,6 @@ def _types(session: Session, database: str, table: str) -> dict[str, str]:
 
 def drop(session: Session, database: str, physical: str) -> None:
     """The journal goes last: what it names can still be dropped after a crash in between."""
-    specs = stored_specs(session, database, physical) or ()
-    for spec in specs:
-        session.command(f"DROP TABLE IF EXISTS {quoted(database, spec.table(physical))} SYNC")
-    if specs or journal(physical) in tables(session, database, journal(physical)):
-        session.command(f"DROP TABLE IF EXISTS {quoted(database, journal(physical))} SYNC")
+    there = [each for each in tables(session, database, physical) if f"{each}__".startswith(f"{physical}__")]
+    for name in sorted(there, key=lambda each: each == journal(physical)):
+        session.command(f"DROP TABLE IF EXISTS {quoted(database, name)} SYNC")

@@ -28,15 +28,26 @@ class Promotion(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """The highest number so far, what was promoted under it, and what the partition that asks promoted last."""
+    """The highest number so far, what was promoted under it, and what the partition that asks promoted last. `owner`:
+    whose the alias is, as the record of the highest number says.
+    """
 
     number: int
     newest: Promotion | None
     own: Promotion | None
+    owner: str = ""
 
 
-def promote(session: Session, database: str, alias: str, promotion: Promotion, specs: Sequence[TableSpec] = ()) -> None:
-    """See `TableTarget.promote`. `specs` are those of what is promoted."""
+def promote(
+    session: Session,
+    database: str,
+    alias: str,
+    promotion: Promotion,
+    specs: Sequence[TableSpec] = (),
+    *,
+    owner: str = "",
+) -> None:
+    """See `TableTarget.promote`. `specs` are those of what is promoted; the alias is the `owner`'s from then on."""
     epoch, physical = promotion.epoch, promotion.physical
     # Asked before anything is checked: what comes in meanwhile has the same number, and came first.
     known = _known(session, database, alias, promotion.scope)
@@ -47,7 +58,9 @@ def promote(session: Session, database: str, alias: str, promotion: Promotion, s
     if new := known.own is None or known.own.epoch < epoch:
         _refuse_superseded(session, database, alias, promotion, known.newest)
         number, kinds = _next_number(promotion, known.number), [each.kind for each in specs]
-        _record(session, database, alias, promotion, number=number, kinds=kinds)
+        _record(session, database, alias, promotion, owner, number=number, kinds=kinds)
+    elif known.owner != owner:
+        claim(session, database, alias, owner)
     known = _show_newest(session, database, alias, promotion, specs)
     _refuse_older(alias, promotion, known.own)
     serves = known.newest if new else known.own
@@ -55,12 +68,29 @@ def promote(session: Session, database: str, alias: str, promotion: Promotion, s
         raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves.physical}, so it cannot serve {physical}")
 
 
+def claim(session: Session, database: str, alias: str, owner: str) -> None:
+    """The last promotion again, for this owner: what is served stays."""
+    known = _known(session, database, alias, "")
+    if known is None:
+        _create(session, database)
+        known = _Known(0, None, None)
+    kinds = sorted(_once_shown(session, database, alias))
+    newest = known.newest or Promotion("", 0, served(session, database, alias))
+    _record(session, database, alias, newest, owner, number=known.number + 1, kinds=kinds)
+
+
+def last(session: Session, database: str, alias: str) -> tuple[str, str | None] | None:
+    """Whose the alias is, as the last promotion says, and what was promoted; None if nothing ever was."""
+    known = _known(session, database, alias, "")
+    return (known.owner, known.newest.physical) if known and known.newest else None
+
+
 def _create(session: Session, database: str) -> None:
     session.command(f"CREATE DATABASE IF NOT EXISTS {quoted(database)} ENGINE = Atomic")
     session.command(
         f"CREATE TABLE IF NOT EXISTS {quoted(database, _ALIASES)} (alias String, number UInt64, scope String, "
-        "epoch UInt64, physical Nullable(String), kinds Array(String), at DateTime64(6, 'UTC') DEFAULT now64(6)) "
-        "ENGINE = MergeTree ORDER BY (alias, number)"
+        "epoch UInt64, physical Nullable(String), kinds Array(String), at DateTime64(6, 'UTC') DEFAULT now64(6), "
+        "owner String) ENGINE = MergeTree ORDER BY (alias, number)"
     )
 
 
@@ -84,6 +114,15 @@ def _refuse_superseded(
 
 def served(session: Session, database: str, alias: str) -> str | None:
     """What readers find: not what was recorded by somebody who died before the own view was there."""
+    said = comments(session, database, alias)
+    if not said or said[0]:
+        return said[0] if said else None
+    known = _known(session, database, alias, "")  # The view was made when they said nothing.
+    return known.newest.physical if known and known.newest else None
+
+
+def comments(session: Session, database: str, alias: str) -> list[str]:
+    """What the view of this name says of itself, if there is one."""
     found = records(
         session,
         "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {alias:String} "
@@ -91,10 +130,7 @@ def served(session: Session, database: str, alias: str) -> str | None:
         database=database,
         alias=alias,
     )
-    if not found or found[0]["comment"]:
-        return found[0]["comment"] if found else None
-    known = _known(session, database, alias, "")  # The view was made when they said nothing.
-    return known.newest.physical if known and known.newest else None
+    return [str(each["comment"]) for each in found]
 
 
 def _show_newest(
@@ -117,7 +153,8 @@ def _show_newest(
 def _known(session: Session, database: str, alias: str, scope: str) -> _Known | None:
     """None where nobody was promoted yet. Of two of one number that which came first."""
     sql = (
-        f"SELECT number, scope, epoch, physical FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}} "
+        # All columns: a table of earlier versions has none for the owner.
+        f"SELECT * FROM {quoted(database, _ALIASES)} WHERE alias = {{alias:String}} "
         "ORDER BY number DESC, at LIMIT 1 BY scope = {scope:String}"
     )
     try:
@@ -126,7 +163,9 @@ def _known(session: Session, database: str, alias: str, scope: str) -> _Known | 
         return None
     promotions = [Promotion(each["scope"], each["epoch"], each["physical"]) for each in found]
     own = next((each for each in promotions if each.scope == scope), None)
-    return _Known(int(found[0]["number"]), promotions[0], own) if found else _Known(0, None, None)
+    if not found:
+        return _Known(0, None, None)
+    return _Known(int(found[0]["number"]), promotions[0], own, str(found[0].get("owner", "")))
 
 
 def _next_number(promotion: Promotion, last: int) -> int:
@@ -137,12 +176,15 @@ def _next_number(promotion: Promotion, last: int) -> int:
 
 
 def _record(
-    session: Session, database: str, alias: str, promotion: Promotion, *, number: int, kinds: Sequence[str]
+    session: Session, database: str, alias: str, promotion: Promotion, owner: str, *, number: int, kinds: Sequence[str]
 ) -> None:
+    table = quoted(database, _ALIASES)
+    session.command(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS owner String")
     session.command(
-        f"INSERT INTO {quoted(database, _ALIASES)} (alias, number, scope, epoch, physical, kinds) "
+        f"INSERT INTO {table} (alias, number, scope, epoch, physical, kinds, owner) "
         "SELECT {alias:String}, {number:UInt64}, {scope:String}, {epoch:UInt64}, {physical:Nullable(String)}, "
-        "{kinds:Array(String)}",
+        "{kinds:Array(String)}, {owner:String}",
+        owner=owner,
         alias=alias,
         number=number,
         scope=promotion.scope,

@@ -21,6 +21,7 @@ from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.tables import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _ONE_BLOCK = (
 
 
 @dataclass(frozen=True)
-class ClickHouseTarget:
+class ClickHouseTarget(OwnedIndexes):
     """Tables in ClickHouse: in this process (chdb) under a folder, or on a server (`http://user:password@host/database`).
 
     Tasks stage files in `staging`, which tasks and driver must both reach (default: in the folder; for a server it has
@@ -54,6 +55,7 @@ class ClickHouseTarget:
     uri: str = field(repr=False)
     staging: str = ""
     keep_seconds: float = 3600.0
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 
@@ -94,6 +96,31 @@ class ClickHouseTarget:
             with embedded.session(Path(self.uri), alone=alone) as local:
                 yield local
 
+    def owner_of(self, name: str) -> str | None:
+        """An index says it in the comment of its journal, an alias in the record of its last promotion."""
+        checked_name(name)
+        with self.session() as session:
+            if (found := layout.owner(session, self.database, name)) is not None:
+                return found
+            alias = serving.last(session, self.database, name)
+            if alias is None:
+                return "" if serving.comments(session, self.database, name) else None
+        owner, serves = alias
+        return owner or (self.owner_of(serves) if serves else None)
+
+    def claim(self, name: str, *, of: str) -> None:
+        with self.session(alone=True) as session:
+            found = self.owner_of(name)
+            if found is None:
+                raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
+            owner = self.claimed(name, of, found)
+            if layout.owner(session, self.database, name) is None:
+                serving.claim(session, self.database, name, owner)
+            elif found != owner:
+                layout.own(session, self.database, name, owner)
+            # On a server others may have done so at once.
+            self.demand(name)
+
     def check(self) -> None:
         probe = quoted(self.database, f"instep_check_{time.time_ns()}")
         try:
@@ -108,7 +135,9 @@ class ClickHouseTarget:
     def create(self, physical: str, specs: Sequence[TableSpec]) -> None:
         checked_name(physical)
         with self.session(alone=True) as session:
-            layout.create(session, self.database, physical, specs, alone=not is_server(self.uri))
+            self.demand(physical)
+            layout.create(session, self.database, physical, specs, self.owner.id, alone=not is_server(self.uri))
+            self.demand(physical)
             differing = layout.drift(session, self.database, physical, specs)
         if differing:
             raise UserError(
@@ -136,6 +165,9 @@ class ClickHouseTarget:
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         with self.session(alone=True) as session:
+            owner = self.demand(physical)
+            if layout.owner(session, self.database, physical) not in (None, owner):
+                layout.own(session, self.database, physical, owner)
             return self._journal(session, physical).fence(scope, epoch, marks)
 
     def writer(self, physical: str, base: int) -> TableWriter:
@@ -202,6 +234,7 @@ class ClickHouseTarget:
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
         with self.session(alone=True) as session:
+            self.demand(physical)
             for spec in self._specs(session, physical):
                 table = spec.table(physical)
                 parts = self._parts(session, table)
@@ -228,7 +261,10 @@ class ClickHouseTarget:
             specs = self._specs(session, physical) if physical is not None else ()
             if alias in layout.tables(session, self.database, alias):
                 raise UserError(f"{alias!r} is a table, so it cannot be a view", where=self.shown, hint="Rename one.")
-            serving.promote(session, self.database, alias, serving.Promotion(scope, epoch, physical), specs)
+            if physical is not None:
+                self.demand(physical)
+            promotion = serving.Promotion(scope, epoch, physical)
+            serving.promote(session, self.database, alias, promotion, specs, owner=self.demand(alias))
 
     def served(self, alias: str) -> str | None:
         checked_name(alias)
@@ -273,6 +309,7 @@ class ClickHouseTarget:
 
     def _delete(self, physical: str, epoch: int, scope: str, *, prefix: str, but: str | None) -> None:
         with self.session(alone=True) as session:
+            self.demand(physical)
             specs = self._specs(session, physical)
             self._journal(session, physical).refuse(scope, epoch, ())
             for spec in specs:
@@ -290,17 +327,32 @@ class ClickHouseTarget:
             return [
                 each
                 for each in names
-                if alias_owns(alias, each) and each != served and self._idle(session, each) >= idle_seconds
+                if alias_owns(alias, each)
+                and each != served
+                and self.mine(each)
+                and self._idle(session, each) >= idle_seconds
             ]
 
     def _idle(self, session: Session, physical: str) -> float:
-        table = quoted(self.database, layout.journal(physical))
-        found = records(session, f"SELECT toFloat64(now64(6)) - toFloat64(max(at)) AS idle FROM {table}")
+        """Since something was recorded, or since the journal was made, if nothing was yet."""
+        journal = layout.journal(physical)
+        made = (
+            "SELECT toDateTime64(metadata_modification_time, 6) FROM system.tables "
+            "WHERE database = {database:String} AND name = {name:String}"
+        )
+        found = records(
+            session,
+            f"SELECT toFloat64(now64(6)) - toFloat64(if(count() = 0, ({made}), max(at))) AS idle "
+            f"FROM {quoted(self.database, journal)}",
+            database=self.database,
+            name=journal,
+        )
         return float(found[0]["idle"])
 
     def drop(self, physical: str) -> None:
         checked_name(physical)
         with self.session(alone=True) as session:
+            self.demand(physical)
             layout.drop(session, self.database, physical)
 
     def _specs(self, session: Session, physical: str) -> tuple[TableSpec, ...]:

@@ -78,6 +78,31 @@ def record(entry: str, name: str, *, attempt: str = "", mark: Mark | None = None
     }
 
 
+def owner(place: Place, name: str) -> str | None:
+    """Which ledger's an index or an alias says it is; None if it says nothing."""
+    found = _owners(place, name)
+    return found[0]["attempt"] if found else None
+
+
+def own(place: Place, name: str, owner: str) -> None:
+    """Say whose it is from now on. Of several that do so at once one is found to be it afterwards: the first."""
+    found = _owners(place, name)
+    if not owner or (found and found[0]["attempt"] == owner):
+        return
+    number = found[0]["part"] + 1 if found else 0
+    write(place, [record("owner", name, attempt=owner, part=number)])
+
+
+def disown(place: Place, name: str) -> None:
+    remove(place, f'entry == "owner" and name == {names.text(name)}')
+
+
+def _owners(place: Place, name: str) -> list[Record]:
+    """Newest first."""
+    found = read(place, f'entry == "owner" and name == {names.text(name)}', ["attempt", "part", "at"])
+    return sorted(found, key=lambda each: (-each["part"], each["at"], each["attempt"]))
+
+
 @dataclass(frozen=True, slots=True)
 class Journal:
     """Numbered from 1: what is said once something else is known has a higher number. Two at once may have the same."""

@@ -12,7 +12,7 @@ def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
     """See `DocumentTarget.promote`."""
     if names.collection(alias) in place.call("list_collections"):
         raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=place.shown, hint="Rename one.")
-    last = _newest(place, alias)
+    last = newest(place, alias)
     if last and last["epoch"] > epoch:
         raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {last['epoch']}")
     if last is None or last["epoch"] < epoch:
@@ -27,11 +27,11 @@ def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
 
 
 def served(place: Place, alias: str) -> str | None:
-    newest = _newest(place, alias)
-    return (newest["attempt"] or None) if newest else None
+    last = newest(place, alias)
+    return (last["attempt"] or None) if last else None
 
 
-def _newest(place: Place, alias: str) -> Record | None:
+def newest(place: Place, alias: str) -> Record | None:
     """Of two of one epoch that which came first."""
     where = f'entry == "alias" and name == {names.text(alias)}'
     found = read(place, where, ["epoch", "attempt", "at"])
@@ -41,10 +41,10 @@ def _newest(place: Place, alias: str) -> Record | None:
 def _show_newest(place: Place, alias: str) -> Record:
     """Bring the alias to what was promoted last. Of several that do so at once, the last one to look sees it all."""
     shown = None
-    while shown != (newest := _newest(place, alias)):
-        assert newest is not None
-        _show(place, names.collection(alias), newest["attempt"])
-        shown = newest
+    while shown != (last := newest(place, alias)):
+        assert last is not None
+        _show(place, names.collection(alias), last["attempt"])
+        shown = last
     assert shown is not None
     return shown
 
@@ -54,7 +54,7 @@ def _show(place: Place, alias: str, physical: str) -> None:
         try:
             place.call("drop_alias", alias)
         except (Missing, Refused):
-            if _shown(place, alias) is not None:
+            if shown_by(place, alias) is not None:
                 raise
         return
     collection = names.collection(physical)
@@ -68,8 +68,8 @@ def _show(place: Place, alias: str, physical: str) -> None:
             place.call("alter_alias", collection, alias)
 
 
-def _shown(place: Place, alias: str) -> str | None:
-    """The collection that readers find under an alias."""
+def shown_by(place: Place, alias: str) -> str | None:
+    """The collection that readers find under an alias, as Milvus calls both."""
     try:
         found: str = place.call("describe_alias", alias)["collection_name"]
     except (Missing, Refused):

@@ -18,6 +18,7 @@ from instep.targets.milvus import directory, journal, layout, names, serving
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.place import Place
 from instep.targets.names import checked_name
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class MilvusTarget:
+class MilvusTarget(OwnedIndexes):
     """Collections of Milvus: on a server (`http://host:19530/database`), or in this process (a file that ends in .db).
 
     Documents of route bucket 3 are in the partition `<prefix>_3`. The prefix is for new indexes: others keep theirs.
@@ -37,6 +38,7 @@ class MilvusTarget:
     uri: str
     token: str | None = field(default=None, repr=False)
     prefix: str = "bucket"
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 
@@ -52,6 +54,32 @@ class MilvusTarget:
     def _journal(self, physical: str) -> Journal:
         return Journal(self._place, checked_name(physical))
 
+    @property
+    def shown(self) -> str:
+        return self._place.shown
+
+    def owner_of(self, name: str) -> str | None:
+        checked_name(name)
+        if (said := journal.owner(self._place, name)) is not None:
+            return said
+        if layout.exists(self._place, name):
+            return ""
+        if (promoted := serving.newest(self._place, name)) is not None:
+            return self.owner_of(promoted["attempt"]) if promoted["attempt"] else None
+        return "" if serving.shown_by(self._place, names.collection(name)) is not None else None
+
+    def claim(self, name: str, *, of: str) -> None:
+        with self._place.alone():
+            found = self.owner_of(name)
+            if found is None:
+                raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
+            self._own(name, self.claimed(name, of, found))
+
+    def _own(self, name: str, owner: str) -> None:
+        """On a server others may do so at once: who came second is refused."""
+        journal.own(self._place, name, owner)
+        self.demand(name)
+
     def check(self) -> None:
         probe = str(uuid.uuid4())
         try:
@@ -66,8 +94,10 @@ class MilvusTarget:
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
         with self._place.alone():
+            self.demand(physical)
             if not layout.exists(self._place, physical):
                 # Before the collection: an index without one could be taken for a leftover.
+                self._own(physical, self.owner.id)
                 self._journal(physical).begin()
                 directory.create(self._place, physical)
             layout.create(self._place, physical, layout.Layout(dimensions, buckets, self.prefix))
@@ -78,6 +108,7 @@ class MilvusTarget:
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         layout.found(self._place, physical)
         with self._place.alone():
+            self._own(physical, self.demand(physical))
             return self._journal(physical).fence(epoch, marks)
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
@@ -105,6 +136,7 @@ class MilvusTarget:
         at every row for whatever it is asked (11,500 rows: 2.6 seconds, and 0.2 afterwards).
         """
         with self._place.alone():
+            self.demand(physical)
             if full or self._place.is_lite:
                 directory.flush(self._place, physical)
                 self._place.call("flush", names.collection(physical))
@@ -120,6 +152,9 @@ class MilvusTarget:
         if physical is not None:
             layout.found(self._place, physical)
         with self._place.alone():
+            if physical is not None:
+                self.demand(physical)
+            self._own(alias, self.demand(alias))
             serving.promote(self._place, alias, physical, epoch)
 
     def served(self, alias: str) -> str | None:
@@ -143,15 +178,19 @@ class MilvusTarget:
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served, old = self.served(alias), time.time() - idle_seconds
         made = sorted(map(names.index, self._place.call("list_collections")))
-        mine = [each for each in made if each.startswith(f"{alias}__") and each != served]
-        return [each for each in mine if self._journal(each).last_change() <= old]
+        others = [each for each in made if each.startswith(f"{alias}__") and each != served and self.mine(each)]
+        return [each for each in others if self._journal(each).last_change() <= old]
 
     def drop(self, physical: str) -> None:
-        """What is known of it goes first: an index of that name that is made anew has nothing of it."""
+        """What is known of it goes first: an index of that name that is made anew has nothing of it. Whose it is goes
+        last.
+        """
         with self._place.alone():
+            self.demand(physical)
             self._journal(physical).drop()
             directory.forget(self._place, physical)
             layout.drop(self._place, physical)
+            journal.disown(self._place, physical)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

@@ -61,6 +61,10 @@ class Indexes:
             return None
         return dict(found[coded(name)]["mappings"]) if coded(name) in found else None
 
+    def widen(self, index: str, properties: Mapping[str, Any]) -> None:
+        """Give its documents more fields."""
+        self.connection.ask("PUT", path(index, "_mapping"), {"properties": dict(properties)})
+
     def drop(self, name: str) -> None:
         with contextlib.suppress(Missing):
             self.connection.ask("DELETE", path(coded(name)))

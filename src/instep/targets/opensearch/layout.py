@@ -92,6 +92,9 @@ def drifted(dialect: Dialect, mappings: Mapping[str, Any], dimensions: int) -> l
     return sorted(found)
 
 
+#: What the journals of earlier versions do not have.
+OWNED: Final[Mapping[str, Any]] = {"owner": _KEPT}
+
 #: The journals of all indexes and aliases; see `log`. `marks` and `outcome` are only read.
 STATE_INDEX: Final[Mapping[str, Any]] = {
     "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1"}},
@@ -107,6 +110,7 @@ STATE_INDEX: Final[Mapping[str, Any]] = {
             "entry": _KEPT,
             "attempt": _KEPT,
             "physical": _KEPT,
+            **OWNED,
             "marks": {"type": "object", "enabled": False},
             "outcome": {"type": "binary"},
         },

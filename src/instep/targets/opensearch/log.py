@@ -14,10 +14,11 @@ from typing import Any
 
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
+from instep.errors import UserError
 from instep.targets import pieces
 from instep.targets.journal import Entry, Journal, now
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.layout import STATE_INDEX
+from instep.targets.opensearch.layout import OWNED, STATE_INDEX
 from instep.targets.opensearch.names import STATE
 
 #: Slices in one question, and entries in one answer.
@@ -50,9 +51,19 @@ class Log:
         if seq == 0:
             # Nobody has a log in an index that is not there: OpenSearch would make one by itself, of another form.
             self.indexes.create(STATE, STATE_INDEX)
-        if self.indexes.add(STATE, id, entry):
+        if self._added(id, entry):
             return True
         return self.indexes.get(STATE, [id], ["token"]).get(id, {}).get("token") == token
+
+    def _added(self, id: str, entry: Entry) -> bool:
+        try:
+            return self.indexes.add(STATE, id, entry)
+        except UserError as error:
+            # An index that was made before anybody's name stood in it.
+            if "owner" not in entry or "strict_dynamic_mapping" not in str(error):
+                raise
+        self.indexes.widen(STATE, OWNED)
+        return self.indexes.add(STATE, id, entry)
 
     def settle(self) -> None:
         """Nothing: OpenSearch confirms what is on the disk."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.targets.journal import Journal
+from instep.targets.journal import Journal, owner_in
 from instep.targets.names import checked_name
 from instep.targets.opensearch import layout, searching, serving
 from instep.targets.opensearch.connection import Connection
@@ -16,6 +17,7 @@ from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.log import journal_of
 from instep.targets.opensearch.names import coded
 from instep.targets.opensearch.pressure import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ _KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class OpenSearchTarget:
+class OpenSearchTarget(OwnedIndexes):
     """Indexes of OpenSearch or Elasticsearch at `uri` (`https://host:9200`), as a user with a password or a key."""
 
     uri: str
@@ -38,12 +40,35 @@ class OpenSearchTarget:
     api_key: str | None = field(default=None, repr=False)
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
     max_requests: int = MAX_REQUESTS
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 
     @property
     def indexes(self) -> Indexes:
         return Indexes(Connection(self.uri, self.user, self.password, self.api_key))
+
+    @property
+    def shown(self) -> str:
+        return self.indexes.shown
+
+    def owner_of(self, name: str) -> str | None:
+        checked_name(name)
+        if (head := self._journal(name).log.head()) is not None:
+            return owner_in(head)
+        if (head := serving.newest(self.indexes, name)) is not None:
+            return owner_in(head) or (self.owner_of(head["physical"]) if head["physical"] else None)
+        return "" if self.indexes.mappings(name) is not None or self.indexes.behind(name) else None
+
+    def claim(self, name: str, *, of: str) -> None:
+        owned = partial(self.claimed, name, of)
+        found = self.owner_of(name)
+        if found is None:
+            raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
+        if serving.newest(self.indexes, name) is None and not self.indexes.behind(name):
+            self._journal(name).claim(owned)
+        else:
+            serving.claim(self.indexes, name, lambda: owned(self.owner_of(name) or ""))
 
     def check(self) -> None:
         self.indexes.check()
@@ -53,8 +78,9 @@ class OpenSearchTarget:
         checked_name(physical)
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        self.demand(physical)
         journal = self._journal(physical)
-        journal.begin()
+        journal.begin(self.owner.id)
         self.indexes.create(coded(physical), layout.chunks_index(self.indexes.dialect, dimensions))
         drifted = layout.drifted(self.indexes.dialect, self.indexes.mappings(physical) or {}, dimensions)
         if drifted:
@@ -64,13 +90,14 @@ class OpenSearchTarget:
                 hint="Build a new one with: instep rebuild",
             )
         journal.made()
+        self.demand(physical)
 
     def exists(self, physical: str) -> bool:
         checked_name(physical)
         return self.indexes.mappings(physical) is not None and self._journal(physical).complete
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
-        return self._journal(physical).fence(epoch, marks)
+        return self._journal(physical).fence(epoch, marks, partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.opensearch.writing import OpenSearchChunkWriter
@@ -96,6 +123,7 @@ class OpenSearchTarget:
         return self._journal(physical).committed(since, slice_ids)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
+        self.demand(physical)
         self.indexes.serve(checked_name(physical))
         if full:
             self.indexes.expunge(physical)
@@ -108,7 +136,8 @@ class OpenSearchTarget:
         checked_name(alias)
         if physical is not None:
             searching.demanded(self.indexes, checked_name(physical))
-        serving.promote(self.indexes, alias, physical, epoch)
+            self.demand(physical)
+        serving.promote(self.indexes, alias, physical, epoch, partial(self.demand, alias))
 
     def served(self, alias: str) -> str | None:
         return serving.served(self.indexes, checked_name(alias))
@@ -127,13 +156,19 @@ class OpenSearchTarget:
         return [
             name
             for name in sorted(self.indexes.names())
-            if name.startswith(f"{alias}__") and name != served and self._journal(name).idle() >= idle_seconds
+            if name.startswith(f"{alias}__")
+            and name != served
+            and self.mine(name)
+            and self._journal(name).idle() >= idle_seconds
         ]
 
     def drop(self, physical: str) -> None:
-        """What is known of it goes first: an index that is left then is swept, however young it is."""
-        self._journal(physical).log.drop()
+        """What is known of it goes last: it says whose that is which a crash may leave."""
+        self.demand(physical)
+        journal = self._journal(physical)
+        journal.going()
         self.indexes.drop(physical)
+        journal.log.drop()
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

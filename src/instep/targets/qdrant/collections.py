@@ -87,5 +87,8 @@ class Collections(Protocol):
     def refine(self, name: str, begin: Callable[[], None]) -> None:
         """See `IndexTarget.refine`."""
 
+    def pointed(self, alias: str) -> str | None:
+        """The collection that readers find by this other name."""
+
     def point(self, alias: str, name: str | None) -> None:
         """Let readers find a collection by this name, in one step; None: no longer any."""

@@ -227,6 +227,10 @@ class EdgeCollections:
         with self.open(name) as shard:
             shard.optimize()
 
+    def pointed(self, alias: str) -> str | None:
+        link = self.path / alias
+        return link.readlink().name if link.is_symlink() else None
+
     def point(self, alias: str, name: str | None) -> None:
         link = self.path / alias
         with self._folder.work():

@@ -191,6 +191,10 @@ class ServerCollections:
     def refine(self, name: str, begin: Callable[[], None]) -> None:
         """Nothing: `tidy` has waited for the index."""
 
+    def pointed(self, alias: str) -> str | None:
+        found = self.connection.call(lambda client: client.get_aliases()).aliases
+        return next((each.collection_name for each in found if each.alias_name == alias), None)
+
     def point(self, alias: str, name: str | None) -> None:
         from qdrant_client import models
 

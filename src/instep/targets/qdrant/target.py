@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.journal import owner_in
 from instep.targets.names import checked_name
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.qdrant import searching, serving
 from instep.targets.qdrant.collections import Collections, FieldIndex
@@ -29,11 +31,12 @@ _KEEP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class QdrantTarget:
+class QdrantTarget(OwnedIndexes):
     """Collections of Qdrant at `uri`: a server (`https://host:6333`, with its key), or a folder of this process."""
 
     uri: str
     api_key: str | None = field(default=None, repr=False)
+    owner: Owner = field(default=NOBODY, kw_only=True)
 
     kind: Literal["idempotent"] = field(default="idempotent", init=False)
 
@@ -55,7 +58,29 @@ class QdrantTarget:
 
     def __getstate__(self) -> dict[str, object]:
         """Without what was opened."""
-        return {"uri": self.uri, "api_key": self.api_key, "kind": self.kind}
+        return {"uri": self.uri, "api_key": self.api_key, "owner": self.owner, "kind": self.kind}
+
+    @property
+    def shown(self) -> str:
+        return self.collections.shown
+
+    def owner_of(self, name: str) -> str | None:
+        checked_name(name)
+        if (head := self._journal(name).log.head()) is not None:
+            return owner_in(head)
+        if (head := serving.newest(self.collections, name)) is not None:
+            return owner_in(head) or (self.owner_of(head["physical"]) if head["physical"] else None)
+        return "" if self.collections.dimensions(name) is not None or self.collections.pointed(name) else None
+
+    def claim(self, name: str, *, of: str) -> None:
+        owned = partial(self.claimed, name, of)
+        found = self.owner_of(name)
+        if found is None:
+            raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
+        if serving.newest(self.collections, name) is None and self.collections.pointed(name) is None:
+            self._journal(name).claim(owned)
+        else:
+            serving.claim(self.collections, name, lambda: owned(self.owner_of(name) or ""))
 
     def check(self) -> None:
         self.collections.check()
@@ -65,8 +90,9 @@ class QdrantTarget:
         checked_name(physical)
         if dimensions < 1:
             raise UserError(f"an index needs at least one dimension, not {dimensions}")
+        self.demand(physical)
         journal = self._journal(physical)
-        journal.begin()
+        journal.begin(self.owner.id)
         self.collections.create(physical, dimensions, _INDEXES)
         width = self.collections.dimensions(physical)
         if width != dimensions:
@@ -74,13 +100,14 @@ class QdrantTarget:
                 f"index {physical!r} has {width} dimensions, not {dimensions}", where=self.collections.shown
             )
         journal.made()
+        self.demand(physical)
 
     def exists(self, physical: str) -> bool:
         checked_name(physical)
         return self.collections.dimensions(physical) is not None and self._journal(physical).complete
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
-        return self._journal(physical).fence(epoch, marks)
+        return self._journal(physical).fence(epoch, marks, partial(self.taken, physical))
 
     def writer(self, physical: str, base: int) -> ChunkWriter:
         from instep.targets.qdrant.writing import QdrantChunkWriter
@@ -98,17 +125,20 @@ class QdrantTarget:
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
         """`full` or not: Qdrant itself knows what pays."""
+        self.demand(physical)
         self.collections.tidy(checked_name(physical))
         self._journal(physical).forget(_KEEP_SECONDS)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
+        self.demand(physical)
         self.collections.refine(checked_name(physical), begin)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         checked_name(alias)
         if physical is not None:
             searching.demanded(self.collections, checked_name(physical))
-        serving.promote(self.collections, alias, physical, epoch)
+            self.demand(physical)
+        serving.promote(self.collections, alias, physical, epoch, partial(self.demand, alias))
 
     def served(self, alias: str) -> str | None:
         return serving.served(self.collections, checked_name(alias))
@@ -127,13 +157,19 @@ class QdrantTarget:
         return [
             name
             for name in sorted(self.collections.names())
-            if name.startswith(f"{alias}__") and name != served and self._journal(name).idle() >= idle_seconds
+            if name.startswith(f"{alias}__")
+            and name != served
+            and self.mine(name)
+            and self._journal(name).idle() >= idle_seconds
         ]
 
     def drop(self, physical: str) -> None:
-        """What is known of it goes first: a collection that is left then is swept, however young it is."""
-        self._journal(physical).log.drop()
+        """What is known of it goes last: it says whose that is which a crash may leave."""
+        self.demand(physical)
+        journal = self._journal(physical)
+        journal.going()
         self.collections.drop(physical)
+        journal.log.drop()
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

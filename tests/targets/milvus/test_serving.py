@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -45,6 +46,33 @@ def test_readers_need_no_instep(served: MilvusTarget) -> None:
     served.promote("Document", None, 3)
     assert client.list_aliases("Document__2")["aliases"] == []
     client.close()
+
+
+@pytest.mark.parametrize("where", ["served", "embedded"])
+def test_the_example_of_the_documentation_works(where: str, request: pytest.FixtureRequest) -> None:
+    """Also in a server that was started again, or by a process that opens the file: nothing is in memory there."""
+    target: MilvusTarget = request.getfixturevalue(where)
+    target.create("Document__1", DIMENSIONS, BUCKETS)
+    put(target, "Document__1", {"a": ["by the river bank"], "b": ["other"]}, epoch=1, attempt="1")
+    target.promote("Document", "Document__1", 1)
+    page = (Path(__file__).parents[3] / "docs" / "targets.md").read_text()
+    section = re.search(r"^## milvus$.*?^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    setup, *statements = section[1].replace("http://localhost:19530", target.uri).strip().splitlines()
+    Place(target.uri).call("release_collection", "Document__1")
+    said: dict[str, Any] = {"vector": vector_of("by the river bank")}
+    exec(setup, said)
+    found = [answer for each in statements if (answer := _told(each, said)) is not None]
+    assert [hits[0][0]["entity"]["text"] for hits in found] == ["by the river bank"] * 2
+    said["client"].close()
+
+
+def _told(statement: str, said: dict[str, Any]) -> Any:
+    """What it answers, if it is a question."""
+    if " = " in statement.partition("(")[0]:
+        exec(statement, said)
+        return None
+    return eval(statement, said) if statement else None
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 5, 6])

@@ -89,7 +89,7 @@ def _constraint(name: str, kind: ColumnType | Vector) -> LiteralString:
     return ' COLLATE "C" NOT NULL' if kind == STRING and name not in _PROSE else " NOT NULL"
 
 
-def create(session: Session, physical: str, dimensions: int, owner: str, demand: Callable[[str], None]) -> None:
+def create(session: Session, physical: str, dimensions: int, owner: str, demand: Callable[[str], object]) -> None:
     """`demand` raises `NotOurs` for one that is there and another ledger's."""
     if not 1 <= dimensions <= pgvector.MAX_DIMENSIONS:
         raise UserError(f"PostgreSQL takes vectors of 1 to {pgvector.MAX_DIMENSIONS:,} dimensions, not {dimensions:,}")

@@ -48,14 +48,17 @@ class Upkeep:
         entities: Iterable[str] | None = None,
         *,
         generation: str | None = None,
+        deep: bool = False,
         progress: Progress | None = None,
     ) -> list[Comparison]:
-        """What targets hold against what the source and the ledger say. Writes nothing."""
+        """What targets hold against what the source and the ledger say. Writes nothing. `deep`: also texts, titles and
+        vectors against what the source now gives.
+        """
         from instep.service.comparing import compare
 
         workshop, name = Workshop(self.project), checked_generation(generation)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
-            return compare(workshop.documents(entities), ledger, name, progress or Silent())
+            return compare(workshop.documents(entities), ledger, name, progress or Silent(), deep=deep)
 
     def repair(
         self,
@@ -108,7 +111,7 @@ class Upkeep:
 def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> None:
     """A first build has as many buckets as the project says."""
     if ledger.checkpoint(ref, generation) is None and ledger.unfinished_job(ref, generation) is None:
-        raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ref, generation))
+        raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ledger, ref, generation))
 
 
 def _run(

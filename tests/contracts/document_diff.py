@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from instep.domain.identity import canonical_uri, content_hash, document_id
+from instep.service.documents.deep import Looked
 from instep.service.documents.differences import Differences
 from tests.e2e import corpus
 from tests.service.projects import Home
@@ -75,9 +76,29 @@ class DiffContract:
         strangers = {("stranger", "orphan"), (more, "orphan")}
         assert kinds == {(lost, "missing"), (half, "missing"), (other, "stale"), *strangers}
         rows = {each.document_id: each.rows for each in found.found}
-        assert (rows[half], rows[more], rows["stranger"]) == (1, 1, 1)
+        # Of the one with an altered chunk only that is wrong: the others are what its source says.
+        assert (rows[half], rows[more], rows["stranger"], rows[other]) == (1, 1, 1, 1)
         repaired(place)
         assert self.contents(place) == before
+
+    def test_a_deep_look_finds_what_hashes_hide(self, place: Home) -> None:
+        """Texts, titles and vectors; neither anything else, nor what the source has changed since."""
+        (clean,) = place.open().diff(deep=True)
+        assert clean.differences is not None
+        assert (clean.differences.counts, clean.differences.looked) == ({**CLEAN, "altered": 0}, Looked({}, 0))
+        tamperer, (one, lost, changed) = Tamperer(place), (identity(place, number) for number in (1, 2, 3))
+        tamperer.change(one, lambda row: [row])  # With the same id and hash; all else is another.
+        tamperer.change(lost, lambda row: [row] if row["chunk_index"] else [])
+        tamperer.change(changed, lambda row: [row])
+        place.change(3, "one line more")
+        assert seen(place).counts == {**CLEAN, "missing": 1}
+        (found,) = place.open().diff(deep=True)
+        assert found.differences is not None
+        assert found.differences.counts == {**CLEAN, "missing": 1, "altered": 1}
+        rows = sum(row["document_id"] == one for row in tamperer.rows())
+        (document,) = (each for each in found.as_dict()["documents"] if each["kind"] == "altered")
+        assert document["document_id"] == one
+        assert [document[name] for name in ("rows", "texts", "titles", "vectors")] == [rows] * 4
 
     def test_rows_that_are_there_twice(self, place: Home) -> None:
         before = self.contents(place)

@@ -6,6 +6,7 @@ The tests are written for transactional targets; what they say about rows holds 
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import threading
 from collections import Counter
@@ -16,7 +17,14 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import InstepError, Transient, UserError
-from instep.targets.port import CONTENTS_ROWS, ChunkChanges, DocumentTarget, contents_schema, existing_schema
+from instep.targets.port import (
+    CONTENTS_ROWS,
+    ChunkChanges,
+    DocumentTarget,
+    contents_schema,
+    existing_schema,
+    written_schema,
+)
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,
@@ -289,6 +297,18 @@ class TargetContract(WritersContract, ServingContract, SearchingContract):
         target.commit(index, base=base, epoch=1, attempt="1", staged=twice, marks=[])
         assert sum(batch.num_rows for batch in target.contents(index)) == target.rows(index)
         assert target.rows(index) == (2 if target.kind == "transactional" else 1)
+
+    def test_rows_of_documents_are_given_back_whole(self, target: DocumentTarget, index: str) -> None:
+        documents: Documents = {"a": ["one", "two", "three"], "b'\"": ["four"], "c": ["five"]}
+        put(target, index, documents, epoch=1, attempt="1")
+        found = target.written(index, ["a", "b'\"", "nothing"])
+        assert found.schema == written_schema()
+        wanted = rows_of({name: documents[name] for name in ("a", "b'\"")}).select(found.column_names).to_pylist()
+        given = sorted(found.to_pylist(), key=lambda each: str(each["chunk_id"]))
+        for here, there in zip(given, sorted(wanted, key=lambda each: str(each["chunk_id"])), strict=True):
+            assert {**here, "vector": None} == {**there, "vector": None}
+            length = math.hypot(*there["vector"]) / math.hypot(*here["vector"])
+            assert [each * length for each in here["vector"]] == pytest.approx(there["vector"], abs=1e-4)
 
     # -- failures ------------------------------------------------------------------------------
 

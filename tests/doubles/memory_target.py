@@ -28,6 +28,7 @@ from instep.targets.port import (
     StoredRow,
     contents_schema,
     existing_schema,
+    written_schema,
 )
 
 Row = dict[str, Any]
@@ -186,6 +187,11 @@ class MemoryTarget:
         for at in range(0, len(rows), CONTENTS_ROWS):
             some = [{name: row[name] for name in schema.names} for row in rows[at : at + CONTENTS_ROWS]]
             yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        schema, wanted = written_schema(), set(document_ids)
+        rows = [row for row in self.stored(physical) if row["document_id"] in wanted]
+        return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema=schema)
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         now = time.monotonic()

@@ -31,6 +31,28 @@ def test_nothing_is_compared_before_anything_is_built(tmp_path: Path) -> None:
         home(tmp_path).open().diff()
 
 
+def test_after_a_lost_ledger_the_way_to_an_index_is_said(tmp_path: Path) -> None:
+    place = home(tmp_path)
+    place.run()
+    for file in (tmp_path / ".instep").glob("ledger.db*"):
+        file.unlink()
+    with pytest.raises(UserError, match="nothing is built of Document, as far as this ledger knows") as refused:
+        place.open().diff()
+    assert refused.value.hint == "Build it: instep run Document"
+    with pytest.raises(UserError, match="nothing is built of generation 'v2'") as refused:
+        place.open().diff(generation="v2")
+    assert refused.value.hint == "Build it: instep run Document --generation v2"
+
+
+def test_a_generation_that_is_not_the_one_that_is_read_is_named_in_the_way_to_it(tmp_path: Path) -> None:
+    place = home(tmp_path)
+    place.open().run(generation="v2")
+    place.open().promote("Document", "v2")
+    with pytest.raises(UserError, match="nothing is built of the generation without a name") as refused:
+        place.open().diff(generation="")
+    assert refused.value.hint == "Build it: instep run Document --generation '' (built: 'v2')"
+
+
 def test_while_a_job_has_not_ended_the_target_is_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = home(tmp_path)
     place.run()

@@ -19,7 +19,7 @@ from instep.cli.options import (
 from instep.cli.output import Output, ref_text
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.domain.amounts import amount
-from instep.domain.discrepancies import Discrepancy
+from instep.domain.discrepancies import Differing, Discrepancy
 
 if TYPE_CHECKING:
     from instep.service.comparing import Comparison
@@ -34,6 +34,14 @@ def diff(
     repair: Annotated[
         bool, typer.Option("--repair", help="Run a job of what differs, and of nothing else.", show_default=False)
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Compare texts, titles and vectors too, with what the source now gives.",
+            show_default=False,
+        ),
+    ] = False,
     allow_deletes: AllowDeletesOption = False,
     generation: GenerationOption = None,
     project: ProjectOption = None,
@@ -46,6 +54,9 @@ def diff(
     document that was never indexed. Duplicate: a chunk is there twice. What has changed in the source since the last
     run is no difference, but said beside; so are known failures. All rows are read, but neither texts nor vectors.
 
+    With --deep they are: all documents are read, cut and embedded again (vectors come from the cache, if they are
+    there). Altered: behind the right hash is another text, title or vector. It takes as long as a first build.
+
     With --repair it exits as `instep run` does. A repair reads what differs again; it leaves alone what has changed in
     the source.
 
@@ -54,9 +65,12 @@ def diff(
       instep diff
       instep diff Document --json
       instep diff Document --repair
+      instep diff Document --deep
     """
     from instep.app import load
 
+    if repair and deep:
+        raise typer.BadParameter("what only a deep look finds is not repaired: run --deep alone", param_hint="--deep")
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)
     if repair:
@@ -69,7 +83,7 @@ def diff(
         finish(out, results)
         return
     with out.progress() as progress:
-        found = opened.diff(entities, generation=generation, progress=progress)
+        found = opened.diff(entities, generation=generation, deep=deep, progress=progress)
     out.result([each.as_dict() for each in found], lambda: _show(out, found))
     codes = [report(each.problem, as_json=False) for each in found if each.problem]
     if codes:
@@ -80,22 +94,26 @@ def diff(
 
 def _show(out: Output, found: Sequence[Comparison]) -> None:
     seen = [each.differences for each in found if each.differences]
+    kinds = list(dict.fromkeys(kind for each in seen for kind in each.kinds)) or list(Discrepancy)[:4]
     rows = [
-        [ref_text(each.ref, each.generation), each.rows, *(each.counts[kind] for kind in Discrepancy), _pending(each)]
+        [ref_text(each.ref, each.generation), each.rows, *(each.counts[kind] for kind in kinds), _pending(each)]
         for each in seen
     ]
-    out.table(None, ["entity", "rows", *Discrepancy, "pending"], rows)
+    out.table(None, ["entity", "rows", *kinds, "pending"], rows)
     for each in seen:
         _show_documents(out, each)
     if any(each.differs for each in seen):
         out.line("Numbers are documents. Mend it with: instep diff --repair")
+    if any(each.counts.get(Discrepancy.ALTERED) for each in seen):
+        out.line("A repair trusts right hashes. What is altered behind them goes with: instep run --full-refresh")
 
 
 def _show_documents(out: Output, seen: Differences) -> None:
     name = ref_text(seen.ref, seen.generation)
     for each in seen.found[:_NAMED]:
         failed = "; it failed at the last try" if each.uri in seen.truth.failed else ""
-        out.line(f"  {each.kind:<10}{amount(each.rows, 'row'):<10} {each.uri or each.document_id}{failed}")
+        what = f"{each.uri or each.document_id}{failed}{_in_what(seen, each)}"
+        out.line(f"  {each.kind:<10}{amount(each.rows, 'row'):<10} {what}")
     if len(seen.found) > _NAMED:
         out.line(f"  … and {len(seen.found) - _NAMED:,} more; see --json")
     if not seen.served:
@@ -104,8 +122,17 @@ def _show_documents(out: Output, seen: Differences) -> None:
         out.line(f"{name}: {amount(pending, 'change')} of the source not indexed yet: instep run")
     if seen.pending.known_failures:
         out.line(f"{name}: {amount(seen.pending.known_failures, 'known failure')}: instep failures")
+    if seen.looked is not None and seen.looked.unread:
+        out.line(f"{name}: {amount(seen.looked.unread, 'document')} could not be read, and so not be compared deeply")
     for problem in seen.problems:
         out.line(f"{name}: the listing is not complete: {problem}")
+
+
+def _in_what(seen: Differences, document: Differing) -> str:
+    if seen.looked is None or document.kind is not Discrepancy.ALTERED:
+        return ""
+    found = seen.looked.unlike[document.document_id]._asdict()
+    return f" ({', '.join(f'{found[name]} {name}' for name in ('texts', 'titles', 'vectors') if found[name])})"
 
 
 def _pending(seen: Differences) -> int:

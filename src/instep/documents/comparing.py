@@ -26,12 +26,14 @@ Contents = Callable[[], Iterable[pa.RecordBatch]]
 @dataclass(frozen=True, slots=True)
 class Compared:
     """`held` is what is there of documents that are not as they are recorded, by id; `uris` are what the rows say of
-    those that are not recorded. `rows` are all that there are.
+    those that are not recorded. `rows` are all that there are. `chunks` are the numbers of the chunks of those in
+    `held` (see `chunk_digests`).
     """
 
     held: Mapping[str, Held]
     uris: Mapping[str, str]
     rows: int
+    chunks: Mapping[str, frozenset[int]]
 
 
 class _Rows(NamedTuple):
@@ -49,8 +51,13 @@ def compare(contents: Contents, recorded: Mapping[str, ManifestEntry]) -> Compar
     rows, sums = _tallied(_placed(contents(), places, uris), len(recorded))
     differing = _differing(rows, sums, list(recorded.values()))
     counted = {identity: int(rows[place]) for identity, place in places.items() if differing[place]}
-    held = _held(_placed(contents(), places, uris), differing) if any(counted.values()) else {}
-    return Compared({each: held.get(places[each], Held()) for each in counted}, uris, int(rows.sum()))
+    held, chunks = _held(_placed(contents(), places, uris), differing) if any(counted.values()) else ({}, {})
+    return Compared(
+        {each: held.get(places[each], Held()) for each in counted},
+        uris,
+        int(rows.sum()),
+        {each: chunks.get(places[each], frozenset()) for each in counted},
+    )
 
 
 def _placed(batches: Iterable[pa.RecordBatch], places: dict[str, int], uris: dict[str, str]) -> Iterator[_Rows]:
@@ -105,8 +112,8 @@ def _differing(rows: Array, sums: Array, entries: list[ManifestEntry]) -> Array:
     return differing
 
 
-def _held(found: Iterable[_Rows], differing: Array) -> dict[int, Held]:
-    """By place."""
+def _held(found: Iterable[_Rows], differing: Array) -> tuple[dict[int, Held], dict[int, frozenset[int]]]:
+    """What is held, and the numbers of its chunks, by place."""
     import numpy as np
 
     kept: list[tuple[Array, Array, Array]] = []
@@ -117,7 +124,7 @@ def _held(found: Iterable[_Rows], differing: Array) -> dict[int, Held]:
             ids = key_of(some.ids.take(of_interest))
             kept.append((some.owner[of_interest], ids, some.chunks[of_interest]))
     if not kept:
-        return {}
+        return {}, {}
     owner, ids, chunks = (np.concatenate(column) for column in zip(*kept, strict=True))
     order = np.lexsort((ids, owner))
     owner, ids, chunks = owner[order], ids[order], chunks[order]
@@ -127,7 +134,9 @@ def _held(found: Iterable[_Rows], differing: Array) -> dict[int, Held]:
     rows = np.diff(starts, append=len(owner))
     distinct = np.add.reduceat(first.astype(np.int64), starts)
     sums = np.add.reduceat(np.where(first, chunks, np.uint64(0)), starts).view(np.int64)
-    return {
+    held = {
         place: Held(*numbers)
         for place, *numbers in zip(*(each.tolist() for each in (documents, rows, distinct, sums)), strict=True)
     }
+    numbers_of = (frozenset(each.tolist()) for each in np.split(chunks, starts[1:]))
+    return held, dict(zip(documents.tolist(), numbers_of, strict=True))

@@ -22,6 +22,8 @@ class Discrepancy(StrEnum):
     ORPHAN = "orphan"
     #: A chunk is there more than once.
     DUPLICATE = "duplicate"
+    #: Behind the right ids and hashes are other texts, titles or vectors: only a deep look finds that.
+    ALTERED = "altered"
 
 
 class Held(NamedTuple):
@@ -33,7 +35,9 @@ class Held(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """A document whose rows differ. Of a stale one it is not known which `rows`: all of them are counted."""
+    """A document whose rows differ. Of a stale one whose source cannot be asked it is not known which `rows`: all of
+    them are counted.
+    """
 
     document_id: str
     uri: str

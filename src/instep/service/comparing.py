@@ -33,7 +33,12 @@ class Comparison:
 
 
 def compare(
-    setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None, progress: Progress
+    setups: Sequence[DocumentSetup],
+    ledger: Ledger,
+    generation: str | None,
+    progress: Progress,
+    *,
+    deep: bool = False,
 ) -> list[Comparison]:
     """In a generation, or that which is promoted. Raises what keeps the only partition from being compared."""
     found = []
@@ -46,6 +51,7 @@ def compare(
                 ledger,
                 generation_of(ledger, setup.ref, generation),
                 listing=partial(progress.listing, label),
+                deep=deep,
             )
         except InstepError as error:
             if len(setups) == 1:

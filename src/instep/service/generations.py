@@ -51,11 +51,18 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
     checkpoint = ledger.checkpoint(ref, generation)
     if checkpoint is not None:
         return checkpoint
-    named = f"generation {generation!r}" if generation else "the generation without a name"
     others = ", ".join(repr(each.generation) for each in ledger.checkpoints(ref))
+    if not others and not generation:
+        raise UserError(
+            f"nothing is built of {ref}, as far as this ledger knows", hint=build_hint(ledger, ref, generation)
+        )
+    named = f"generation {generation!r}" if generation else "the generation without a name"
     known = f" (built: {others})" if others else ""
-    raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ref, generation)}{known}")
+    raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ledger, ref, generation)}{known}")
 
 
-def build_hint(ref: PartitionRef, generation: str) -> str:
-    return f"Build it: instep run {ref.entity} --generation {generation or repr('')}"
+def build_hint(ledger: Ledger, ref: PartitionRef, generation: str) -> str:
+    """What builds it. A run that names no generation means the promoted one."""
+    meant = generation_of(ledger, ref, None) == generation
+    option = "" if meant else f" --generation {generation or repr('')}"
+    return f"Build it: instep run {ref.entity}{option}"

@@ -95,7 +95,7 @@ def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Insta
     """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
     current = ledger.canonical(ref, generation)
     if current is None and generation:
-        raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ref, generation))
+        raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ledger, ref, generation))
     if current is None or current.state is InstanceState.MISSING:
         again = " --retry-failures" if current and current.reason is Reason.FAILURE else ""
         raise UserError(

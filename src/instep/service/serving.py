@@ -162,7 +162,7 @@ class _Promotion:
             )
         if problem:
             name = generation_text(setup.ref, self._generation)
-            raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(setup.ref, self._generation))
+            raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(ledger, setup.ref, self._generation))
 
     def _record(self) -> None:
         ref, ledger = self._setup.ref, self._context.ledger

@@ -70,6 +70,15 @@ def contents_schema() -> pa.Schema:
     return pa.schema([rows.field(name) for name in rows.names[: rows.names.index("chunk_index") + 1]])
 
 
+@cache
+def written_schema() -> pa.Schema:
+    """What `DocumentTarget.written` returns: what searches look at, and whose it is."""
+    import pyarrow as pa
+
+    texts = [pa.field(name, pa.string()) for name in ("document_id", "chunk_id", "title", "text")]
+    return pa.schema([*texts, pa.field("vector", pa.list_(pa.float32()))])
+
+
 def _nobody_is_told(document_id: str, reason: str) -> None:
     raise UserError(f"document {document_id!r}: {reason}")
 
@@ -232,6 +241,11 @@ class DocumentTarget(IndexTarget, Protocol):
         """All rows that a reader finds now (`contents_schema`), in batches of at most `CONTENTS_ROWS`, in no order.
 
         A row that nobody touches meanwhile is there once, as often as the target really holds it: duplicates too.
+        """
+
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        """All rows of these documents that a reader finds now, with texts, titles and vectors (`written_schema`). The
+        length of a vector may have changed, which means nothing to a search; one that is zero may be left out.
         """
 
     def search(

@@ -12,12 +12,14 @@ from instep.domain.manifest import Difference, difference
 from instep.domain.refs import PartitionRef
 from instep.errors import Away
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.documents import deep as deeply
 from instep.service.documents.changes import counts_of
 from instep.service.generations import built
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from instep.service.documents.deep import Looked
     from instep.service.documents.setup import DocumentSetup
 
 
@@ -38,6 +40,7 @@ class Differences:
     pending: Difference
     served: bool
     problems: Sequence[str]
+    looked: Looked | None = None
 
     @property
     def differs(self) -> bool:
@@ -47,7 +50,12 @@ class Differences:
     def counts(self) -> dict[str, int]:
         """How many documents differ in which way."""
         counted = Counter(each.kind for each in self.found)
-        return {str(kind): counted[kind] for kind in Discrepancy}
+        return {str(kind): counted[kind] for kind in self.kinds}
+
+    @property
+    def kinds(self) -> Sequence[Discrepancy]:
+        """Those that were looked for."""
+        return [each for each in Discrepancy if self.looked is not None or each is not Discrepancy.ALTERED]
 
     def as_dict(self) -> dict[str, Any]:
         rows = Counter[Discrepancy]()
@@ -70,26 +78,66 @@ class Differences:
                     "kind": str(each.kind),
                     "pending": each.uri in changing,
                     "failed": each.uri in self.truth.failed,
+                    **self._altered(each),
                 }
                 for each in self.found
             ],
             "problems": list(self.problems),
+            **({} if self.looked is None else {"unread": self.looked.unread}),
         }
+
+    def _altered(self, document: Differing) -> dict[str, int]:
+        """In what the rows of a document are others, as far as anybody looked."""
+        if self.looked is None or document.kind is not Discrepancy.ALTERED:
+            return {}
+        seen = self.looked.unlike[document.document_id]
+        return {"texts": seen.texts, "titles": seen.titles, "vectors": seen.vectors}
 
 
 def compare(
-    setup: DocumentSetup, ledger: Ledger, generation: str, *, listing: Callable[[int], None] | None = None
+    setup: DocumentSetup,
+    ledger: Ledger,
+    generation: str,
+    *,
+    listing: Callable[[int], None] | None = None,
+    deep: bool = False,
 ) -> Differences:
-    """Raises `UserError` when nothing is built, and `Away` when a job changes it meanwhile."""
+    """Raises `UserError` when nothing is built, and `Away` when a job changes it meanwhile. `deep`: texts, titles and
+    vectors are compared with what the source now gives.
+    """
     from instep.documents import comparing  # Brings Arrow.
 
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
+    program = deeply.demanded(setup, ledger, checkpoint) if deep else None
     listed = setup.source.list(listing)
     manifest, failed = ledger.manifest(checkpoint.instance), ledger.failed_versions(setup.ref, generation)
     exhaustive = listed.complete and listed.exhaustive
     recorded = {each.document_id: each for each in manifest.values()}
+    truth = Truth(recorded, {each.uri: each for each in listed.documents}, failed, set(listed.deleted), exhaustive)
+    pending = difference(
+        listed.documents, manifest, failed, complete=exhaustive, buckets=checkpoint.buckets, deleted=listed.deleted
+    )
     held = comparing.compare(lambda: _contents(setup, checkpoint.physical), recorded)
+    found = list(discrepancies(held.held, recorded, held.uris))
+    as_indexed = deeply.as_indexed(truth, pending.changes)
+    looked = None
+    if program is not None:
+        differing = {each.document_id for each in found}
+        whole = [each for each in as_indexed if each.document_id not in differing]
+        looked = deeply.look(program, setup, checkpoint.physical, whole, truth)
+        found += [
+            Differing(identity, recorded[identity].uri, Discrepancy.ALTERED, each.rows)
+            for identity, each in looked.unlike.items()
+        ]
+    stale = {each.document_id for each in found if each.kind is Discrepancy.STALE}
+    if stale:
+        entries = [each for each in as_indexed if each.document_id in stale]
+        wrong = deeply.wrong_chunks(deeply.program_of(setup, ledger, checkpoint), entries, truth, held.chunks)
+        found = [
+            each._replace(rows=wrong.get(each.document_id, each.rows)) if each.kind is Discrepancy.STALE else each
+            for each in found
+        ]
     served = ledger.promoted(setup.ref) != generation or setup.target.served(setup.alias) == checkpoint.physical
     _demand_rest(setup, ledger, checkpoint)
     return Differences(
@@ -98,13 +146,12 @@ def compare(
         target=setup.target_name,
         physical=checkpoint.physical,
         rows=held.rows,
-        found=list(discrepancies(held.held, recorded, held.uris)),
-        truth=Truth(recorded, {each.uri: each for each in listed.documents}, failed, set(listed.deleted), exhaustive),
-        pending=difference(
-            listed.documents, manifest, failed, complete=exhaustive, buckets=checkpoint.buckets, deleted=listed.deleted
-        ),
+        found=found,
+        truth=truth,
+        pending=pending,
         served=served,
         problems=listed.problems,
+        looked=looked,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.targets.lance.place import Place, lance_library
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
 
 if TYPE_CHECKING:
@@ -106,3 +106,13 @@ def _by_vector(dataset: Any, entity: str, vector: Sequence[float], limit: int) -
 
 def _hit(entity: str, row: dict[str, Any], score: float) -> Hit:
     return Hit(entity, float(score), **{column: row[column] for column in _COLUMNS})
+
+
+def written(place: Place, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    """See `DocumentTarget.written`."""
+    schema, dataset = written_schema(), place.open(physical)
+    quoted = ", ".join("'" + each.replace("'", "''") + "'" for each in document_ids)
+    with place.understood():
+        found = dataset.to_table(columns=schema.names, filter=f"document_id IN ({quoted})")
+    table: pa.Table = found.select(schema.names).cast(schema)
+    return table

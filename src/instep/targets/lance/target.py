@@ -187,6 +187,11 @@ class LanceTarget(OwnedIndexes):
 
         return searching.contents(self._place, physical)
 
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        from instep.targets.lance import searching
+
+        return searching.written(self._place, physical, document_ids)
+
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)
         old = datetime.now(UTC) - timedelta(seconds=idle_seconds)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from instep.targets import ranking
 from instep.targets.milvus import directory, layout, names
 from instep.targets.milvus.place import Place
-from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema, written_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Of `written`: documents in one question, and rows in one answer, with their vectors.
+_DOCUMENTS, _WRITTEN_ROWS = 200, 1_000
 
 _COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "text"]
 
@@ -133,3 +136,28 @@ def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
             batch = pa.RecordBatch.from_pylist(page, schema=schema)
             directory.check(place, physical, batch)
             yield batch
+
+
+def written(place: Place, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    """See `DocumentTarget.written`."""
+    import pyarrow as pa
+
+    schema = written_schema()
+    found = []
+    for at in range(0, len(document_ids), _DOCUMENTS):
+        pages = place.call(
+            "query_iterator",
+            names.collection(physical),
+            batch_size=_WRITTEN_ROWS,
+            filter=f"document_id in {names.texts(document_ids[at : at + _DOCUMENTS])}",
+            output_fields=schema.names,
+            consistency_level="Strong",
+        )
+        with contextlib.closing(pages):
+            while True:
+                with place.understood():
+                    page = pages.next()
+                if not page:
+                    break
+                found += [{name: each[name] for name in schema.names} for each in page]
+    return pa.Table.from_pylist(found, schema=schema)

@@ -175,6 +175,11 @@ class MilvusTarget(OwnedIndexes):
 
         return searching.contents(self._place, physical)
 
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        from instep.targets.milvus import searching
+
+        return searching.written(self._place, physical, document_ids)
+
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served, old = self.served(alias), time.time() - idle_seconds
         made = sorted(map(names.index, self._place.call("list_collections")))

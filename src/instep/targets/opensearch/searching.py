@@ -9,13 +9,16 @@ from instep.errors import UserError
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED
 from instep.targets.opensearch.names import coded
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, fused, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _COLUMNS = ("document_id", "chunk_id", "chunk_index", "source_uri", "title", "text")
+
+#: Rows in one answer, with texts and vectors.
+_WRITTEN_ROWS = 500
 
 #: Longer queries are cut: the server takes 1,024 words at most, and a word may be a single character.
 _MAX_TEXT = 1_000
@@ -97,6 +100,21 @@ def contents(indexes: Indexes, physical: str) -> Iterator[pa.RecordBatch]:
     body = columns_of(schema.names, {"match_all": {}})
     for hits in indexes.pages(coded(physical), body, CONTENTS_ROWS):
         yield pa.RecordBatch.from_pylist([values(each) for each in hits], schema=schema)
+
+
+def written(indexes: Indexes, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    """See `DocumentTarget.written`."""
+    import pyarrow as pa
+
+    schema = written_schema()
+    asked = {"query": {"terms": {"document_id": list(document_ids)}}, "_source": schema.names}
+    body = {**asked, "sort": [{"chunk_id": "asc"}]}
+    found = [
+        {name: each["_source"].get(name) for name in schema.names}
+        for hits in indexes.pages(coded(physical), body, _WRITTEN_ROWS)
+        for each in hits
+    ]
+    return pa.Table.from_pylist(found, schema=schema)
 
 
 def columns_of(names: Sequence[str], query: Mapping[str, Any]) -> dict[str, Any]:

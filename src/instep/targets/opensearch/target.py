@@ -151,6 +151,9 @@ class OpenSearchTarget(OwnedIndexes):
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         return searching.contents(self.indexes, checked_name(physical))
 
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        return searching.written(self.indexes, checked_name(physical), document_ids)
+
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)
         return [

@@ -128,6 +128,12 @@ class PostgresDocuments(AliasedIndexes):
         with self._index(physical) as (session, index):
             return searching.row(session, index, id)
 
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        from instep.targets.postgres import searching
+
+        with self._index(physical) as (session, index):
+            return searching.written(session, index, document_ids)
+
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         """Portion by portion: no connection waits, and no transaction stays open, while one is looked at."""
         from instep.targets.postgres import searching

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import sql
 
 from instep.postgres.connection import Name, Session, names
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_TEXT, DocumentIndex
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
@@ -225,3 +225,16 @@ def _by_vector(session: Session, index: DocumentIndex, entity: str, vector: Sequ
 def _hit(entity: str, found: tuple[Any, ...]) -> Hit:
     score, *values = found
     return Hit(entity, float(score), **dict(zip(_COLUMNS, values, strict=True)))
+
+
+def written(session: Session, index: DocumentIndex, document_ids: Sequence[str]) -> pa.Table:
+    """See `DocumentTarget.written`."""
+    import pyarrow as pa
+
+    schema = written_schema()
+    found = session.run(
+        "SELECT document_id, chunk_id, title, text, CAST(vector AS real[]) FROM {table} WHERE document_id = ANY(%s)",
+        [_storable(each) for each in document_ids],
+        table=session.name(index.name),
+    )
+    return pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)

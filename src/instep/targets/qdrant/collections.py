@@ -71,6 +71,9 @@ class Collections(Protocol):
     def get(self, name: str, ids: Sequence[str], *, fields: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Payloads by id, of the points that are there."""
 
+    def vectors(self, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+        """By id, of the points that are there."""
+
     def count(self, name: str) -> int: ...
 
     def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]: ...

@@ -179,6 +179,11 @@ class EdgeCollections:
             found = shard.retrieve(list(ids), with_payload=list(fields), with_vector=False)
         return {str(each.id): each.payload for each in found}
 
+    def vectors(self, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+        with self.open(name) as shard:
+            found = shard.retrieve(list(ids), with_payload=False, with_vector=True)
+        return {str(each.id): each.vector for each in found}
+
     def count(self, name: str) -> int:
         with self.open(name) as shard:
             return int(shard.count(_library().CountRequest(exact=True)))

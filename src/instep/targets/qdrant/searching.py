@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema
+from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.qdrant.collections import Collections, Scored
 from instep.targets.qdrant.points import Where, point_id
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
@@ -97,3 +97,17 @@ def contents(collections: Collections, physical: str) -> Iterator[pa.RecordBatch
         after = page.next
         if after is None:
             return
+
+
+def written(collections: Collections, physical: str, document_ids: Sequence[str]) -> pa.Table:
+    """See `DocumentTarget.written`."""
+    import pyarrow as pa
+
+    schema = written_schema()
+    fields = [name for name in schema.names if name != "vector"]
+    rows = [dict(each) for each in _rows(collections, physical, Where(any_of={"document_id": document_ids}), fields)]
+    for at in range(0, len(rows), _PAGE):
+        some = {point_id(each["chunk_id"]): each for each in rows[at : at + _PAGE]}
+        for id, vector in collections.vectors(physical, list(some)).items():
+            some[id]["vector"] = list(vector)
+    return pa.Table.from_pylist(rows, schema=schema)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import Away, Transient, UserError
 from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Scored
@@ -136,6 +136,12 @@ class ServerCollections:
             return {}
         found = self.connection.call(lambda client: client.retrieve(name, list(ids), with_payload=list(fields)))
         return {str(each.id): each.payload or {} for each in found}
+
+    def vectors(self, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[float]]:
+        found = self.connection.call(
+            lambda client: client.retrieve(name, list(ids), with_payload=False, with_vectors=True)
+        )
+        return {str(each.id): cast("Sequence[float]", each.vector) for each in found}
 
     def count(self, name: str) -> int:
         return int(self.connection.call(lambda client: client.count(name, exact=True)).count)

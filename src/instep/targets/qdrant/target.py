@@ -152,6 +152,9 @@ class QdrantTarget(OwnedIndexes):
     def contents(self, physical: str) -> Iterator[pa.RecordBatch]:
         return searching.contents(self.collections, checked_name(physical))
 
+    def written(self, physical: str, document_ids: Sequence[str]) -> pa.Table:
+        return searching.written(self.collections, checked_name(physical), document_ids)
+
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served = self.served(alias)
         return [

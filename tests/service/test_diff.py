@@ -36,7 +36,7 @@ def test_after_a_lost_ledger_the_way_to_an_index_is_said(tmp_path: Path) -> None
     place.run()
     for file in (tmp_path / ".instep").glob("ledger.db*"):
         file.unlink()
-    with pytest.raises(UserError, match="nothing is built of Document, as far as this ledger knows") as refused:
+    with pytest.raises(UserError, match="nothing is built of Document@global, as far as this ledger knows") as refused:
         place.open().diff()
     assert refused.value.hint == "Build it: instep run Document"
     with pytest.raises(UserError, match="nothing is built of generation 'v2'") as refused:

@@ -102,7 +102,7 @@ def _show(out: Output, found: Sequence[Comparison]) -> None:
     out.table(None, ["entity", "rows", *kinds, "pending"], rows)
     for each in seen:
         _show_documents(out, each)
-    if any(each.differs for each in seen):
+    if any(each.mendable for each in seen):
         out.line("Numbers are documents. Mend it with: instep diff --repair")
     if any(each.counts.get(Discrepancy.ALTERED) for each in seen):
         out.line("A repair trusts right hashes. What is altered behind them goes with: instep run --full-refresh")
@@ -132,7 +132,8 @@ def _in_what(seen: Differences, document: Differing) -> str:
     if seen.looked is None or document.kind is not Discrepancy.ALTERED:
         return ""
     found = seen.looked.unlike[document.document_id]._asdict()
-    return f" ({', '.join(f'{found[name]} {name}' for name in ('texts', 'titles', 'vectors') if found[name])})"
+    del found["rows"]
+    return f" ({', '.join(amount(number, name.removesuffix('s')) for name, number in found.items() if number)})"
 
 
 def _pending(seen: Differences) -> int:

@@ -47,6 +47,11 @@ class Differences:
         return bool(self.found) or not self.served
 
     @property
+    def mendable(self) -> bool:
+        """Whether a repair finds something to do."""
+        return not self.served or any(each.kind is not Discrepancy.ALTERED for each in self.found)
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many documents differ in which way."""
         counted = Counter(each.kind for each in self.found)

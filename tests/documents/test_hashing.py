@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.documents.embed.hashing import HashingEmbedder
-from instep.documents.embed.port import check_vectors
+from instep.documents.embed.port import check_vectors, demand_length
+from instep.errors import UserError
 
 
 def test_golden_vectors() -> None:
@@ -44,7 +45,7 @@ def test_each_text_has_one_vector_of_length_one_whatever_its_neighbours(texts: l
     embedder = HashingEmbedder(dimensions)
     together = embedder.embed(texts)
     assert together.shape == (len(texts), dimensions)
-    assert check_vectors(together, dimensions) == {}
+    assert check_vectors(together) == {}
     assert np.allclose(np.linalg.norm(together, axis=1), 1)
     for text, vector in zip(texts, together, strict=True):
         assert np.array_equal(embedder.embed([text])[0], vector)
@@ -62,7 +63,7 @@ def test_blocks_do_not_show() -> None:
 def test_no_text_is_zero_not_even_one_whose_words_cancel_out() -> None:
     words = [f"w{number}" for number in range(40)]
     pairs = [f"{one} {other}" for one in words for other in words]
-    assert check_vectors(HashingEmbedder(2).embed(["", "!?", " ", *pairs]), 2) == {}
+    assert check_vectors(HashingEmbedder(2).embed(["", "!?", " ", *pairs])) == {}
 
 
 def test_texts_that_share_words_are_nearer() -> None:
@@ -92,10 +93,13 @@ def test_travels_and_has_a_fingerprint_of_its_dimensions() -> None:
     ],
 )
 def test_vectors_that_are_no_use_are_named(vector: list[float], reason: str) -> None:
-    flaws = check_vectors(np.array([[1.0, 0.0], vector], np.float32), 2)
+    flaws = check_vectors(np.array([[1.0, 0.0], vector], np.float32))
     assert list(flaws) == [1]
     assert reason in flaws[1]
 
 
-def test_vectors_of_the_wrong_dimension_are_all_no_use() -> None:
-    assert list(check_vectors(np.ones((2, 3), np.float32), 2)) == [0, 1]
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (4,)])
+def test_vectors_of_another_shape_are_the_projects_fault(shape: tuple[int, ...]) -> None:
+    demand_length(np.ones((2, 2), np.float32), 2, 2)
+    with pytest.raises(UserError):
+        demand_length(np.ones(shape, np.float32), 2, 2)

@@ -128,7 +128,17 @@ def test_a_wrong_key_or_address_is_the_users_error(endpoint: Endpoint, status: i
     assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize("embedding", [[1.0, 2.0], [1.0] * 4, "text", None, [1.0, "x", 2.0], [1.0, [2.0], 3.0]])
+@pytest.mark.parametrize("length", [0, 2, 4, 3072])
+def test_vectors_of_another_length_are_the_users_error(endpoint: Endpoint, length: int) -> None:
+    """No text would get another one: each try costs as much as the first."""
+    endpoint.behave = lambda texts: (200, {}, {"data": [{"embedding": [1.0] * length} for _ in texts]})
+    with pytest.raises(UserError, match=f"{length:,} dimensions; the project says 3") as caught:
+        embedder(endpoint, batch=64).embed(["a"] * 200)
+    assert "dimensions" in (caught.value.hint or "")
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize("embedding", ["text", None, [1.0, "x", 2.0], [1.0, [2.0], 3.0]])
 def test_a_vector_of_the_wrong_shape_is_rejected(endpoint: Endpoint, embedding: object) -> None:
     endpoint.behave = lambda _: (200, {}, {"data": [{"index": 0, "embedding": embedding}]})
     with pytest.raises(EmbedRejected):

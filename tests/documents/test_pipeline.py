@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from instep.documents.chunk import Chunker
 from instep.documents.embed.hashing import HashingEmbedder
 from instep.documents.embed.http import HttpEmbedder, close_connections
-from instep.documents.embed.port import EmbedRejected, as_list
+from instep.documents.embed.port import PROBE, EmbedRejected, as_list
 from instep.documents.limits import Limits, Oversize
 from instep.documents.pipeline import DocumentProgram
 from instep.documents.reading import BATCH_BYTES, BATCH_ROWS
@@ -31,7 +31,7 @@ from instep.domain.manifest import DocumentChange, ManifestEntry, difference
 from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, Mark, SliceOutcome, Wave, WaveSlice
-from instep.errors import Transient
+from instep.errors import Transient, UserError
 from instep.outcomes import task_outcomes
 from instep.sources.files import FilesSource
 from instep.targets.port import ChunkChanges, row_schema
@@ -191,7 +191,7 @@ class TestLifecycle:
         (row,) = project.target.stored("p")
         assert set(row) == set(row_schema(16).names)
         assert (row["title"], row["_ref"], row["_instance"], row["_version"]) == ("Title", "Document@global", "i", 1)
-        assert row["chunk_hash"] == content_hash(row["text"].encode())
+        assert row["chunk_hash"] == content_hash(f"{row['title']}\0{row['text']}".encode())
         assert np.allclose(row["vector"], HashingEmbedder(16).embed([row["text"]])[0])
 
     def test_duplicate_rows_in_the_target_are_mended(self, project: Project) -> None:
@@ -415,7 +415,7 @@ class TestTransforms:
         assert self.outcome(project, shout).counts.written == 1
         (row,) = project.target.stored("p")
         assert row["text"] == paragraphs(1).upper()
-        assert row["chunk_hash"] == content_hash(row["text"].encode())
+        assert row["chunk_hash"] == content_hash(f"{row['title']}\0{row['text']}".encode())
 
     def test_rows_that_are_no_use_fail_their_document_only(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1))
@@ -483,6 +483,22 @@ class TestEmbedding:
             project.sync()
         assert project.failures == {}
 
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+    def test_what_is_wrong_with_all_texts_is_the_projects_fault(self, tmp_path: Path, status: int) -> None:
+        with serving() as endpoint:
+            endpoint.behave = lambda _: (status, {}, {"error": "the model is being loaded"})
+            embedder = HttpEmbedder(endpoint.url, "model", 3, batch=8, attempts=2, first_wait=0.01)
+            project = Project(tmp_path, embedder=embedder)
+            for number in range(20):
+                project.put(f"{number}.txt", paragraphs(number))
+            try:
+                with pytest.raises(UserError, match="the model is being loaded"):
+                    project.sync()
+            finally:
+                close_connections()
+            assert len(endpoint.asked) <= 2
+            assert project.failures == {}
+
     def test_over_http_a_rebuild_pays_nothing_twice(self, tmp_path: Path) -> None:
         with serving() as endpoint:
             try:
@@ -504,6 +520,7 @@ class TestEmbedding:
         counts = project.sync()
         assert (counts.written, counts.failed, counts.embedded) == (10, 1, 14)
         embedded = Counter(text for texts in endpoint.asked for text in texts if "number 6 " not in text)
+        assert embedded.pop(PROBE) == 1  # Whether it refuses all texts, or that one.
         assert set(embedded) == {text for _, text in project.stored()}
 
         endpoint.asked.clear()
@@ -511,5 +528,5 @@ class TestEmbedding:
         counts = again.sync()
         assert (counts.written, counts.failed, counts.embedded) == (10, 1, 0)
         assert again.stored() == project.expected(texts)
-        assert {text for texts in endpoint.asked for text in texts} == {paragraphs(6)}
+        assert {text for texts in endpoint.asked for text in texts} == {paragraphs(6), PROBE}
         assert again.target.stored("p")[0]["vector"] == project.target.stored("p")[0]["vector"]

@@ -74,6 +74,17 @@ def test_a_document_that_breaks_every_wave_is_found_among_its_neighbours(
     assert place.wrong(keep=lambda path: path.name != Path(failure.uri).name) == ""
 
 
+def test_a_build_says_how_many_documents_have_no_text(place: Place) -> None:
+    for name, text in {"empty": "", "blank": " \n\n", "front": "---\ntitle: No more than that\n---\n"}.items():
+        (place.docs / f"{name}.md").write_text(text)
+    result = place.run()
+    assert (result.state, result.counts.written, result.counts.skipped) == (JobState.COMPLETED, 60, 3)
+    (note,) = result.notes
+    assert note.startswith("3 of 63 documents have no text")
+    corpus.path(place.docs, 7).write_text("# Seven\n\nAnother text.\n")
+    assert place.run().notes == []
+
+
 def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Place) -> None:
     _broken(place.docs / "broken")
     _include_pdf(place)

@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from instep.documents.embed.http import close_connections
+from instep.documents.embed.port import PROBE
 from instep.domain.jobs import JobState
 from instep.errors import UserError
+from instep.service.compose import Workshop
+from instep.service.question import Kind
 
 from . import corpus
 from .conftest import Place
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An embeddings endpoint. `asked` are the texts it got; texts with `refused` in them get a 400."""
+    """An embeddings endpoint. `asked` are the texts it got, `probes` how often it was only tried; texts with `refused`
+    in them get a 400. `refusal`: what all of them get. `dimensions` are those of its vectors.
+    """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
+        self.probes = 0
+        self.requests = 0
+        self.refusal = 0
+        self.dimensions = 3
         self.away = False
 
 
@@ -36,13 +46,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        if self.server.away:
+        self.server.requests += 1
+        if self.server.refusal:
+            self._answer(self.server.refusal, {"error": "the model is being loaded"})
+        elif self.server.away:
             self._answer(503, {"error": "away"})
         elif any("refused" in text for text in texts):
             self._answer(400, {"error": "too rude"})
         else:
-            self.server.asked += texts
-            vectors = [[float(len(text)), float(text.count("e")), 1.0] for text in texts]
+            self.server.probes += texts == [PROBE]
+            self.server.asked += [text for text in texts if text != PROBE]
+            vectors = [[float(len(text)), *[1.0 + text.count("e")] * (self.server.dimensions - 1)] for text in texts]
             self._answer(200, {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]})
 
     def _answer(self, status: int, value: object) -> None:
@@ -92,6 +106,65 @@ def test_a_rename_and_a_rebuild_cost_no_new_embedding(embedded: Place, endpoint:
     assert embedded.run().counts.written == 1
     assert embedded.run(full_refresh=True).promoted
     assert endpoint.asked == []
+    assert embedded.wrong() == ""
+
+
+def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Place, endpoint: Endpoint) -> None:
+    titled = embedded.docs / "titled.md"
+    titled.write_text("---\ntitle: Zebras\n---\n\nHooves and manes.\n")
+    embedded.run()
+    (found,) = embedded.open().search("zebras", mode="text")
+    assert (found.hit.title, found.hit.text) == ("Zebras", "Hooves and manes.")
+    endpoint.asked.clear()
+    titled.write_text("---\ntitle: Giraffes\n---\n\nHooves and manes.\n")
+    result = embedded.run()
+    assert (result.counts.written, result.counts.rows_written, result.counts.embedded) == (1, 1, 0)
+    assert endpoint.asked == []
+    assert embedded.open().search("zebras", mode="text") == []
+    assert [each.hit.title for each in embedded.open().search("giraffes", mode="text")] == ["Giraffes"]
+
+
+def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_embedded(
+    embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("instep.documents.fingerprint.RULES", "texts alone")
+        embedded.run()
+    endpoint.asked.clear()
+    (plan,) = embedded.open().plan()
+    assert plan.kind is Kind.REBUILD
+    assert "schema changed" in plan.found.why
+    assert embedded.run().promoted
+    assert endpoint.asked == []
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "refusal", "said"),
+    [(3072, 0, "3,072 dimensions; the project says 3"), (3, 400, "being loaded"), (3, 401, "401"), (3, 404, "404")],
+)
+def test_an_embedder_that_is_no_use_costs_one_request_and_fails_no_document(
+    embedded: Place, endpoint: Endpoint, dimensions: int, refusal: int, said: str
+) -> None:
+    endpoint.dimensions, endpoint.refusal = dimensions, refusal
+    with pytest.raises(UserError, match=said):
+        embedded.run()
+    assert endpoint.requests == 1
+    assert embedded.open().failures() == []
+    with closing(Workshop(embedded.open().project)) as workshop, pytest.raises(UserError, match=said):
+        workshop.setups([])[0].checks()["embedder"]()
+    endpoint.dimensions, endpoint.refusal, endpoint.probes = 3, 0, 0
+    assert embedded.run().state is JobState.COMPLETED
+    assert endpoint.probes == 1
+
+    # One that has worked before is not tried first; what has changed about it is told all the same.
+    endpoint.dimensions, endpoint.refusal, endpoint.requests = dimensions, refusal, 0
+    corpus.path(embedded.docs, 7).write_text("# Seven\n\nAnother text.\n")
+    with pytest.raises(UserError, match=said):
+        embedded.run()
+    assert endpoint.requests <= 2
+    assert embedded.open().failures() == []
+    endpoint.dimensions, endpoint.refusal = 3, 0
+    assert embedded.run().state is JobState.COMPLETED
     assert embedded.wrong() == ""
 
 

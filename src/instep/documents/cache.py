@@ -44,6 +44,11 @@ class EmbeddingCache:
         self._writable = True
         self._schema = pa.schema({"chunk_hash": pa.string(), "vector": pa.list_(pa.float32(), dimensions)})
 
+    @property
+    def exists(self) -> bool:
+        """Whether there may be some."""
+        return self._local is None or self._local.exists()
+
     def get(self, hashes: pa.StringArray) -> tuple[Array, Vectors]:
         """Places in `hashes` (distinct) whose vector is known, and these vectors."""
         for again in (True, False):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from instep.documents.embed.port import Embedder, EmbedRejected, check_vectors
+from instep.documents.embed.port import Embedder, EmbedRejected, check_vectors, demand_length, probe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ class Vectoriser:
         if self._cache is not None and len(texts):
             found, known = self._cache.get(hashes)
             good = np.ones(len(found), bool)
-            good[list(check_vectors(known, self._embedder.dimensions))] = False
+            good[list(check_vectors(known))] = False
             vectors[found[good]] = known[good]
             missing[found[good]] = False
         flaws: dict[int, str] = {}
@@ -81,21 +81,37 @@ class Vectoriser:
         flaws: dict[int, str] = {}
         size = self._embedder.batch
         for start in range(0, len(texts), size):
-            self._fill(texts, start, min(start + size, len(texts)), vectors, flaws)
+            stop = min(start + size, len(texts))
+            try:
+                self._embed(texts, start, stop, vectors, flaws)
+            except EmbedRejected as error:
+                # To look for the text at fault costs many requests: first, whether it is about the texts at all.
+                probe(self._embedder)
+                self._halved(texts, (start, stop), vectors, flaws, error)
         return vectors, flaws
 
-    def _fill(self, texts: pa.StringArray, start: int, stop: int, vectors: Vectors, flaws: dict[int, str]) -> None:
-        try:
-            made = self._embedder.embed(texts[start:stop])
-        except EmbedRejected as error:
-            if stop - start == 1:
-                flaws[start] = str(error)
-                return
-            middle = (start + stop) // 2
-            self._fill(texts, start, middle, vectors, flaws)
-            self._fill(texts, middle, stop, vectors, flaws)
+    def _embed(self, texts: pa.StringArray, start: int, stop: int, vectors: Vectors, flaws: dict[int, str]) -> None:
+        made = self._embedder.embed(texts[start:stop])
+        demand_length(made, stop - start, self._embedder.dimensions)
+        flaws.update((start + row, reason) for row, reason in check_vectors(made).items())
+        vectors[start:stop] = made
+
+    def _halved(
+        self,
+        texts: pa.StringArray,
+        place: tuple[int, int],
+        vectors: Vectors,
+        flaws: dict[int, str],
+        rejected: EmbedRejected,
+    ) -> None:
+        """What was rejected together, in halves, until the texts at fault stand alone."""
+        start, stop = place
+        if stop - start == 1:
+            flaws[start] = str(rejected)
             return
-        bad = check_vectors(made, self._embedder.dimensions)
-        flaws.update((start + row, reason) for row, reason in bad.items())
-        if made.shape == vectors[start:stop].shape:
-            vectors[start:stop] = made
+        middle = (start + stop) // 2
+        for low, high in ((start, middle), (middle, stop)):
+            try:
+                self._embed(texts, low, high, vectors, flaws)
+            except EmbedRejected as error:
+                self._halved(texts, (low, high), vectors, flaws, error)

@@ -181,8 +181,8 @@ class _Run:
 
         for plan in todo.values():
             self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
-        for ref in todo:
-            self._planner.setups[ref].rehearse()
+        for ref, plan in todo.items():
+            self._planner.setups[ref].rehearse(plan.found)
         worker = Worker(self._planner.setups, self._context, "run")
         try:
             worker.recover()

@@ -206,11 +206,9 @@ class EntitySetup(ABC):
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row that is called so, and where it comes from. It may be of any partition in this index."""
 
-    def rehearse(self) -> str | None:
-        """Try before a job is made what all of its waves would trip over, and write nothing. Says what was found, if
-        there is something to try. Raises `UserError`.
-        """
-        return None
+    def rehearse(self, found: Found) -> None:
+        """Try before a job is made what all of its waves would trip over, and write nothing. Raises `UserError`."""
+        return
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """What the user should know of what a part has done, beside its numbers."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from instep.documents.embed.port import EmbedRejected, as_list
+from instep.documents.embed.port import EmbedRejected, as_list, wrong_length
 from instep.domain.fingerprint import digest
 from instep.domain.reasons import cleaned
 from instep.errors import Transient, UserError
@@ -42,7 +42,8 @@ class HttpEmbedder:
 
     Tries again with growing pauses on outages, time-outs, 5xx and 429 (`Retry-After` is honoured);
     then raises `Transient`. A refusal of the texts (other 4xx) or an answer that does not fit raises
-    `EmbedRejected`, a wrong key or address `UserError`. `requests_per_minute` holds for this process.
+    `EmbedRejected`, a wrong key or address or vectors of another length `UserError`. `requests_per_minute` holds for
+    this process.
     """
 
     url: str
@@ -142,7 +143,7 @@ class HttpEmbedder:
         if not isinstance(values, list):
             raise EmbedRejected("the embedder gave no vector for it")
         if len(values) != self.dimensions:
-            raise EmbedRejected(f"the embedder's vector has {len(values)} dimensions, not {self.dimensions}")
+            raise wrong_length(len(values), self.dimensions)
         try:
             with np.errstate(over="ignore"):
                 return np.array([np.nan if value is None else value for value in values], np.float32)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from instep.errors import InstepError
+from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
     Texts = pa.StringArray | Sequence[str]
     Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+
+#: A text that no embedder has a reason to refuse.
+PROBE: Final = "Instep keeps indexes in step with their sources."
+
+
+CHECK_EMBED: Final = "Check `url`, `model` and `dimensions` under `embed`, and try: instep check"
 
 
 class EmbedRejected(InstepError):
@@ -41,7 +48,36 @@ class Embedder(Protocol):
         """How many texts to hand over at once; a rejected batch costs at most this much again."""
 
     def embed(self, texts: Texts) -> Vectors:
-        """float32, (len(texts), dimensions). Raises `EmbedRejected`, or `Transient` in an outage."""
+        """float32, (len(texts), dimensions). Raises `EmbedRejected`; `Transient` in an outage; `UserError` where no
+        text would fare better.
+        """
+
+
+def probe(embedder: Embedder) -> None:
+    """Embed one harmless text. Raises `UserError` when it is refused: then no text is at fault, the project is."""
+    try:
+        made = embedder.embed([PROBE])
+    except EmbedRejected as error:
+        raise UserError(f"no text is taken: {error}", hint=CHECK_EMBED) from None
+    demand_length(made, 1, embedder.dimensions)
+    if flaws := check_vectors(made):
+        raise UserError(f"the embedder is no use: {flaws[0]}, whatever the text", hint=CHECK_EMBED)
+
+
+def demand_length(vectors: Vectors, count: int, dimensions: int) -> None:
+    """Raises `UserError` unless there are so many vectors of this length."""
+    if vectors.ndim != 2 or len(vectors) != count:
+        raise UserError(f"the embedder gave vectors of the shape {vectors.shape} for {count} texts", hint=CHECK_EMBED)
+    if vectors.shape[1] != dimensions:
+        raise wrong_length(vectors.shape[1], dimensions)
+
+
+def wrong_length(found: int, dimensions: int) -> UserError:
+    """No text is at fault: all of its vectors are like that."""
+    return UserError(
+        f"the embedder gives vectors of {found:,} dimensions; the project says {dimensions:,}",
+        hint="Set `dimensions` under `embed` to what the model gives, or name another model.",
+    )
 
 
 def as_list(texts: Texts) -> list[str]:
@@ -50,13 +86,10 @@ def as_list(texts: Texts) -> list[str]:
     return [str(each) for each in values]
 
 
-def check_vectors(vectors: Vectors, dimensions: int) -> dict[int, str]:
+def check_vectors(vectors: Vectors) -> dict[int, str]:
     """Which rows are no use for search, and why. Empty when all are good."""
     import numpy as np
 
-    if vectors.ndim != 2 or vectors.shape[1] != dimensions:
-        found = vectors.shape[1] if vectors.ndim == 2 else 0
-        return dict.fromkeys(range(len(vectors)), f"the vector has {found} dimensions, not {dimensions}")
     # A sum of squares is NaN or infinite if any element is (or would overflow a distance).
     squares = np.einsum("ij,ij->i", vectors, vectors)
     bad = np.flatnonzero(~(np.isfinite(squares) & (squares > 0)))

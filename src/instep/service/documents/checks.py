@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.documents.embed.port import probe
 from instep.domain.amounts import amount
 from instep.errors import UserError
 
@@ -24,7 +25,5 @@ def source(setup: DocumentSetup) -> str:
 
 
 def embedder(setup: DocumentSetup) -> str:
-    vectors = setup.embedder().embed(["Instep keeps indexes in step with their sources."])
-    if vectors.shape != (1, setup.dimensions):
-        raise UserError(f"gives vectors of {vectors.shape[-1]} dimensions; the project says {setup.dimensions}")
+    probe(setup.embedder())
     return f"{setup.dimensions} dimensions"

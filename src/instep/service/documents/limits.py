@@ -1,4 +1,4 @@
-"""Limits of an entity's documents: what is declared, and what is said of documents over them that are indexed."""
+"""Limits of an entity's documents: what is declared, and what is said of those with too many chunks, or with none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from instep.domain.jobs import JobPart
 from instep.ledger.port import Ledger
 from instep.project import DocumentEntity
 
+#: No document has so many bytes.
+_ANY = 2**62
 #: Documents that a warning names.
 _NAMED = 5
 
@@ -31,3 +33,17 @@ def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
     others = f" and {number - _NAMED:,} more" if number > _NAMED else ""
     verb = "is" if number == 1 else "are"
     return [f"warning: {amount(number, 'document')} over the limits {verb} indexed: {', '.join(named)}{others}"]
+
+
+def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
+    """After a build: how many documents there are of which nothing is found, since they have no chunks."""
+    if not part.fresh:
+        return []
+    documents, _, _ = ledger.totals(part.instance)
+    filled, _ = ledger.oversized(part.instance, size=_ANY, chunks=0, limit=1)
+    if filled == documents:
+        return []
+    return [
+        f"{documents - filled:,} of {amount(documents, 'document')} have no text (white space, or front matter alone): "
+        "nothing of them is indexed, and they count as the same"
+    ]

@@ -16,7 +16,7 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.documents import changes, checks, judgement, meanwhile, provenance, repairing
-from instep.service.documents.limits import oversized_notes
+from instep.service.documents.limits import empty_notes, oversized_notes
 from instep.service.documents.sampling import SAMPLES
 from instep.service.question import Found, Kind, Question
 from instep.service.setup import EntitySetup, Size
@@ -28,6 +28,7 @@ from instep.targets.port import DocumentTarget
 class DocumentSetup(EntitySetup):
     """`programs` builds what a wave of a part runs, reading a target as of a base version. `rehearsal` tries the
     transform, if there is one, and says what it does. `samples` of its documents are read back before they are served.
+    `trial` asks an embedder that is a service for one vector.
     """
 
     target: DocumentTarget
@@ -40,6 +41,7 @@ class DocumentSetup(EntitySetup):
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     samples: int = SAMPLES
+    trial: Callable[[], None] | None = None
 
     @property
     def unit(self) -> str:
@@ -86,11 +88,15 @@ class DocumentSetup(EntitySetup):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))
 
-    def rehearse(self) -> str | None:
-        return self.rehearsal() if self.rehearsal is not None else None
+    def rehearse(self, found: Found) -> None:
+        """One text is embedded before all of them are, where that costs something."""
+        if self.rehearsal is not None:
+            self.rehearsal()
+        if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
+            self.trial()
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return oversized_notes(self.limits, part, ledger)
+        return [*oversized_notes(self.limits, part, ledger), *empty_notes(part, ledger)]
 
     def remove_replaced(self, part: JobPart) -> None:
         """Nothing: a new instance has an index of its own."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from instep.documents.chunk import Chunker
 from instep.documents.code import load_transform
-from instep.documents.embed.port import Embedder
+from instep.documents.embed.port import Embedder, probe
 from instep.documents.fingerprint import fingerprint
 from instep.documents.pipeline import DocumentProgram
 from instep.documents.row_program import RowProgram
@@ -17,7 +19,7 @@ from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
 from instep.engine.port import WaveProgram
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
 from instep.project.targets import in_process
 from instep.service.documents.limits import limits_of
@@ -39,6 +41,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
     chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
     transform = load_transform(entity.transform) if entity.transform else None
     limits = limits_of(entity)
+    cache = str(project.state_dir / "embeddings")
 
     def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
         return kind(
@@ -52,7 +55,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
             instance=part.instance,
             version=part.epoch,
             limits=limits,
-            cache=str(project.state_dir / "embeddings"),
+            cache=cache,
             transform=transform,
         )
 
@@ -75,6 +78,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
             **source_fingerprint(entity),
         },
         embedder=lambda: embedder_of(entity.embed),
+        trial=partial(_try, entity.embed, cache) if isinstance(entity.embed, OpenAIEmbed) else None,
         programs=program,
         limits=limits,
         rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
@@ -96,6 +100,19 @@ def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
         return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
 
     return rehearse
+
+
+def _try(declared: OpenAIEmbed, cache: str) -> None:
+    """Raises `UserError` for an embedder that is of no use to any text."""
+    from instep.documents.cache import EmbeddingCache
+    from instep.documents.embed.http import HttpEmbedder
+
+    made = embedder_of(declared)
+    assert isinstance(made, HttpEmbedder), "of that kind"
+    # One that has worked is looked at when it is asked for more: all vectors may be known.
+    if not EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
+        with suppress(Transient):  # An outage is waited for by those who need vectors.
+            probe(replace(made, attempts=1))
 
 
 def embedder_of(declared: Embed) -> Embedder:

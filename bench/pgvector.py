@@ -13,7 +13,7 @@ import pyarrow as pa
 from bench.servers import DurablePostgres
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.targets.port import DocumentTarget
-from instep.targets.postgres.chunks import WORDS_OF_TEXT, kinds
+from instep.targets.postgres.chunks import WORDS_OF_ROW, kinds
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
 
@@ -58,7 +58,7 @@ class Pgvector:
         with self._connected() as connection, connection.transaction():
             connection.execute(
                 f"CREATE TABLE bare ({columns}, task bigint, number bigint GENERATED ALWAYS AS IDENTITY, "
-                f"words tsvector GENERATED ALWAYS AS ({WORDS_OF_TEXT}) STORED) WITH (toast_tuple_target = 4080)"
+                f"words tsvector GENERATED ALWAYS AS ({WORDS_OF_ROW}) STORED) WITH (toast_tuple_target = 4080)"
             )
             self._copy(connection, "bare", rows)
             connection.execute("SET LOCAL maintenance_work_mem = '256MB'")

@@ -28,7 +28,11 @@ def vector_of(text: str) -> list[float]:
     return [byte / 255 + 0.01 for byte in digest[:DIMENSIONS]]
 
 
-def rows_of(documents: Documents, *, epoch: int = 1) -> pa.RecordBatch:
+#: Titles of documents that have another than their chunks would have: none of the first, and the id of others.
+Titles = Mapping[str, str | None]
+
+
+def rows_of(documents: Documents, *, epoch: int = 1, titles: Titles | None = None) -> pa.RecordBatch:
     rows = [
         {
             "document_id": document,
@@ -38,7 +42,7 @@ def rows_of(documents: Documents, *, epoch: int = 1) -> pa.RecordBatch:
             "chunk_id": content_hash(f"{document}|{index}".encode()),
             "chunk_hash": content_hash(text.encode()),
             "chunk_index": index,
-            "title": document if index else None,
+            "title": (titles or {}).get(document, document if index else None),
             "text": text,
             "vector": vector_of(text),
             "_ref": "Document@global",
@@ -58,18 +62,26 @@ def expected(documents: Documents) -> Content:
 NOTHING = existing_schema().empty_table()
 
 
-def changes_of(documents: Documents, stale: pa.Table, *, epoch: int = 1) -> ChunkChanges:
+def changes_of(documents: Documents, stale: pa.Table, *, epoch: int = 1, titles: Titles | None = None) -> ChunkChanges:
     """These documents in place of what is stale of them."""
     return ChunkChanges(
-        rows_of(documents, epoch=epoch), stale, [name for name, texts in documents.items() if not texts]
+        rows_of(documents, epoch=epoch, titles=titles), stale, [name for name, texts in documents.items() if not texts]
     )
 
 
-def replaced(target: DocumentTarget, physical: str, base: int, documents: Documents, *, epoch: int = 1) -> bytes:
+def replaced(
+    target: DocumentTarget,
+    physical: str,
+    base: int,
+    documents: Documents,
+    *,
+    epoch: int = 1,
+    titles: Titles | None = None,
+) -> bytes:
     """Stage these documents in place of whatever is there of them (no texts: delete)."""
     writer = target.writer(physical, base)
     stale = writer.existing(list(documents))
-    return writer.stage(iter([changes_of(documents, stale, epoch=epoch)]))
+    return writer.stage(iter([changes_of(documents, stale, epoch=epoch, titles=titles)]))
 
 
 def put(
@@ -80,10 +92,11 @@ def put(
     epoch: int,
     attempt: str,
     marks: Sequence[Mark] = (),
+    titles: Titles | None = None,
 ) -> int:
     """Fence, replace, commit; returns the base."""
     base = target.fence(physical, epoch, marks)
-    staged = replaced(target, physical, base, documents, epoch=epoch)
+    staged = replaced(target, physical, base, documents, epoch=epoch, titles=titles)
     target.commit(physical, base=base, epoch=epoch, attempt=attempt, staged=[staged], marks=marks)
     return base
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from instep.domain.identity import content_hash
 from instep.errors import UserError
 from instep.targets.port import DocumentTarget
-from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, vector_of
+from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, rows_of, vector_of
 
 #: What somebody may type who means no harm, and who does.
 TYPED = [
@@ -56,6 +57,45 @@ class SearchingContract(OnOneIndex):
         assert self.found(target, library, "zurich creme") == ["Crème brûlée in Zürich"]
         assert self.found(target, library, "数据") == ["数据 索引 同步"]
         assert self.found(target, library, "absentword") == []
+
+    def test_titles_are_searched_beside_texts(self, target: DocumentTarget, index: str) -> None:
+        """Whatever upkeep has been done; a row whose title and text both have the words comes first."""
+        titles = {"a": "Zebra handbook", "b": None, "c": "Zürich's lions", "d": "Zebra stripes"}
+        texts = {"a": ["Hooves."], "b": ["Of a zebra and stripes."], "c": ["Manes."], "d": ["Of a zebra and stripes."]}
+        for epoch, upkeep in enumerate(("none", "some", "full"), start=1):
+            put(target, index, texts, epoch=epoch, attempt=str(epoch), titles=titles)
+            if upkeep != "none":
+                target.maintain(index, full=upkeep == "full")
+            assert self.found(target, index, "handbook") == ["Hooves."], upkeep
+            assert self.found(target, index, "zurich lions") == ["Manes."]
+            assert sorted(self.found(target, index, "zebra")) == sorted(["Hooves.", *texts["b"], *texts["d"]])
+            hits = target.search(index, entity="D", text="zebra stripes", vector=None, mode="text", limit=1)
+            assert [hit.document_id for hit in hits] == ["d"]
+            assert self.found(target, index, "handbook", "hybrid")[0] == "Hooves."
+        changed = {**titles, "a": "Lion manual"}
+        put(target, index, texts, epoch=9, attempt="9", titles=changed)
+        assert self.found(target, index, "handbook") == []
+        assert self.found(target, index, "manual") == ["Hooves."]
+
+    @pytest.mark.parametrize(
+        "title",
+        ["", " ", "'; DROP TABLE rows; --", "\u202e😀 %s {} \\ $1", "line\nbreak\ttab\x01", "x" * 70_000, "a\0b"],
+    )
+    def test_a_title_is_held_whatever_it_is_or_told_to_be_unfit(
+        self, target: DocumentTarget, index: str, title: str
+    ) -> None:
+        titles, base = {"a": title}, target.fence(index, 1)
+        rows = rows_of({"a": ["text of a"], "b": ["text of b"]}, titles=titles)
+        flaws = target.writer(index, base).unfit(pa.Table.from_batches([rows]))
+        assert flaws.keys() <= {0}
+        texts = {"b": ["text of b"]} if flaws else {"a": ["text of a"], "b": ["text of b"]}
+        put(target, index, texts, epoch=2, attempt="1", titles=titles)
+        target.maintain(index)
+        assert sorted(self.found(target, index, "text")) == sorted(each[0] for each in texts.values())
+        for name in texts:
+            found = target.row(index, name)
+            assert found is not None
+            assert found.title == titles.get(name)
 
     def test_vector_search_finds_the_nearest(self, target: DocumentTarget, library: str) -> None:
         for text in ("Dogs run in the park.", "数据 索引 同步"):

@@ -88,6 +88,48 @@ def test_front_matter_is_not_part_of_the_text_but_a_rule_is() -> None:
     assert parsed(b"words\n\n---\n\nmore", "a.md").text == "words\n\n---\n\nmore"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\n# Chapter one\n\nThe whale.\n\n---\n\n# Chapter two\n",
+        "---\nWARNING: kerosene burns\n\nA paragraph.\n\n...\n\nAnd so on.\n",
+        "---\n# A heading, which YAML takes for a comment\n---\nbody",
+        "---\n- a list\n---\nbody",
+        "---\nonly: the beginning\n",
+        "+++\nno TOML\n+++\nbody",
+        "+++\ntitle = 'x'\n---\nanother end\n",
+        "---\n" + "[" * 60_000 + "\n---\nbody",
+        "---\n" + "a: " + "b" * 70_000 + "\n---\nbody",
+    ],
+)
+def test_what_stands_between_two_rules_is_text(text: str) -> None:
+    assert parsed(text.encode(), "a.md").text == text
+
+
+@pytest.mark.parametrize(
+    ("front", "title"),
+    [
+        ("---\nTitle: 'Two: parts'\ndate: 2024-02-30\n...\n", "Two: parts"),
+        ("---\ntitle: >\n  On two\n  lines\n---\n", "On two lines"),
+        ("---\ntitle: 2024\nodd: !!python/object:os.system x\n---\n", "2024"),
+        ("---\ntitle: [a, list]\n---\n", "Heading"),
+        ("---\n---\n", "Heading"),
+        ('+++\ntitle = "T"\n[more]\nx = 1\n+++\n', "T"),
+        ("---\r\ntitle: T\r\n---\r\n", "T"),
+    ],
+)
+def test_front_matter_is_a_mapping_of_yaml_or_toml(front: str, title: str) -> None:
+    assert parsed(f"{front}# Heading".encode(), "a.md") == ("markdown", title, "# Heading")
+
+
+def test_a_title_has_only_characters_that_every_target_holds() -> None:
+    assert parsed(b'---\ntitle: "a\\0b \\uD800 c\\nd"\n---\nx', "a.md").title == "a b ? c d"
+    assert parsed(b'+++\ntitle = "a\\u0000b"\n+++\nx', "a.md").title == "a b"
+    assert parsed(pdf(title="a\0b"), "a.pdf").title == "a b"
+    assert "\0" not in parsed(b"<title>a&#0;b&#xD800;</title>x", "a.html").title.encode().decode()
+    assert len(parsed(b"# " + b"x" * 9_000, "a.md").title) == 300
+
+
 def test_restructuredtext_has_the_title_of_its_first_section() -> None:
     assert parsed(b"=====\nTitle\n=====\n\nText\n----\n", "a.rst").title == "Title"
     assert parsed(b"not this\n==\n\nSection\n~~~~~~~\n", "a.rst").title == "Section"
@@ -98,6 +140,19 @@ def test_html_loses_markup_scripts_and_styles_and_keeps_blocks_apart() -> None:
       <body><h1>Head</h1><p>One <b>bold</b>
       word.</p><script>alert(1)</script><ul><li>a</li><li>b</li></ul>a &lt; b</body>"""
     assert parsed(page, "a.html") == ("html", "The page", "Head\n\nOne bold word.\n\na\n\nb\n\na < b")
+
+
+def test_html_keeps_the_lines_of_what_is_preformatted() -> None:
+    page = b"""<h1>Code</h1><p>As
+      one line:</p><pre><code class=x>def f(x):
+    return  x
+
+\tpass<br>end</code></pre>after<textarea>
+ a
+ b</textarea>"""
+    assert parsed(page, "a.html").text == (
+        "Code\n\nAs one line:\n\ndef f(x):\n    return  x\n\n\tpass\nend\n\nafter\n\n a\n b"
+    )
 
 
 def test_html_in_a_declared_encoding_is_read_in_it() -> None:
@@ -114,6 +169,15 @@ def test_a_truncated_pdf_is_a_failure_wherever_it_ends() -> None:
     whole = pdf()
     for size in (10, 200, 400, len(whole) - 10):
         assert "truncated" in reason(whole[:size], "a.pdf")
+
+
+def test_bytes_behind_the_end_mark_of_a_pdf_do_no_harm() -> None:
+    whole = pdf()
+    for more in (b"\0" * 3_000, b"\n" * 5_000, b"<!-- sent by a server -->" * 200):
+        assert parsed(whole + more, "a.pdf").text == "Hello PDF"
+    # The beginning of a change to it, which has an end mark before it.
+    for cut in (60, 3_000):
+        assert "truncated" in reason(whole + b"\n7 0 obj\n<</Length 9000>>stream\n" + b"x" * cut, "a.pdf")
 
 
 def test_broken_empty_and_wrong_pdfs_are_failures() -> None:

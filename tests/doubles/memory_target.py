@@ -208,14 +208,15 @@ class MemoryTarget:
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int
     ) -> list[Hit]:
-        """Text: share of the words found. Vector: the cosine. Hybrid: their sum."""
+        """Text: share of the words found, in the text and in the title. Vector: the cosine. Hybrid: their sum."""
         dimensions = self._index(physical).dimensions
         if mode != "text" and (vector is None or len(vector) != dimensions or not all(map(math.isfinite, vector))):
             raise UserError("this vector cannot be searched for")
         words = _folded(text).split()
 
         def score(row: Row) -> float:
-            found = sum(word in _folded(row["text"]) for word in words) / (len(words) or 1)
+            told = [_folded(row["text"]), _folded(row["title"] or "")]
+            found = sum(word in each for word in words for each in told) / (len(words) or 1)
             near = _cosine(row["vector"], vector) if vector else 0.0
             return float({"text": found, "vector": near, "hybrid": found + near}[mode])
 

@@ -103,6 +103,19 @@ def test_without_a_version_whatever_is_said_counts(tmp_path: Path) -> None:
     assert before[1] == after[1] == "v"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:
+    """A file may begin with one, and so may any line of files that were put together."""
+    mark = "\ufeff"
+    lines = [json.dumps({"id": name, "text": name}) for name in "abc"]
+    (tmp_path / "1.jsonl").write_text(f"{mark}{lines[0]}\n{lines[1]}\n{mark}{lines[2]}", encoding="utf-8")
+    source = feed(tmp_path)
+    assert source.list().problems == []
+    assert texts(source) == {"a": "a", "b": "b", "c": "c"}
+    versions = [each.version for each in source.list().documents]
+    (tmp_path / "1.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert [each.version for each in source.list().documents] == versions
+
+
 def test_what_names_no_document_is_a_problem_with_its_place(tmp_path: Path) -> None:
     put(
         tmp_path / "f.jsonl",

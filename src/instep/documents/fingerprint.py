@@ -17,6 +17,9 @@ ROWS = (
     "chunk_hash:string chunk_index:int32 title:string? text:string vector:float32[] "
     "_ref:string _instance:string _version:int64"
 )
+#: What is done with the columns, as far as an index that was made in another way would not do it. A chunk's hash is of
+#: its title and its text, and words of both are found.
+RULES = "titles-1"
 
 
 def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[..., Any] | None = None) -> dict[str, str]:
@@ -25,7 +28,7 @@ def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[...
         "parser": parse.fingerprint(),
         "chunker": chunker.fingerprint,
         "embedder": embedder.fingerprint,
-        "schema": digest([ROWS, embedder.dimensions]),
+        "schema": digest([ROWS, RULES, embedder.dimensions]),
     }
     if transform is not None:
         parts["transform"] = loaded_fingerprint(transform)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import codecs
 import logging
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from instep.domain.fingerprint import digest
 
 #: Raised whenever any document would be parsed differently.
-PARSER_VERSION = "parser-1"
+PARSER_VERSION = "parser-2"
 #: Titles are cut to this many characters.
 TITLE = 300
 
@@ -36,13 +37,17 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
-_FRONT_MATTER = re.compile(r"\A(?:---|\+\+\+)[ \t]*\n(.*?\n)?(?:---|\+\+\+|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+#: What front matter may be, if it turns out to be any: YAML between `---`, TOML between `+++`.
+_YAML = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*\S)")
 _RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
 _CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([A-Za-z0-9_.:-]+)", re.IGNORECASE)
+_OBJECT = re.compile(rb"[0-9] +[0-9]+ +obj\b")
 #: How far into a text its title is looked for.
 _HEAD = 20_000
+#: Front matter is no longer than this.
+_FRONT = 16_384
 
 
 class Parsed(NamedTuple):
@@ -64,7 +69,7 @@ class ParseFailure(Exception):
 
 def fingerprint() -> str:
     """Changes when documents would be parsed differently."""
-    return digest([PARSER_VERSION, version("pypdf"), version("selectolax")])
+    return digest([PARSER_VERSION, version("pypdf"), version("pyyaml"), version("selectolax")])
 
 
 def parse(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
@@ -107,7 +112,10 @@ def parse_text(data: bytes, uri: str, *, max_line_bytes: int) -> Parsed:
 
 
 def titled(text: str) -> str:
-    """As titles are kept: one line, not too long."""
+    """As titles are kept: one line, not too long, of characters that every target holds. (Escapes in front matter and
+    in JSON stand for others too.)
+    """
+    text = text.encode("utf-8", "replace").decode().replace("\0", " ")
     return " ".join(text.split())[:TITLE]
 
 
@@ -149,15 +157,43 @@ def _as_declared(data: bytes, declared: re.Match[bytes] | None) -> str | None:
 
 
 def _markdown(text: str) -> tuple[str, str]:
-    title = ""
-    front = _FRONT_MATTER.match(text)
-    if front:
-        named = _FRONT_TITLE.search(front[1] or "")
-        title = named[1].strip("\"'") if named else ""
-        text = text[front.end() :]
-    if not title:
-        title = _first_heading(text[:_HEAD])
-    return title, text
+    said, text = _front_matter(text)
+    title = next((value for key, value in said.items() if key.lower() == "title" and isinstance(value, str)), "")
+    return title or _first_heading(text[:_HEAD]), text
+
+
+def _front_matter(text: str) -> tuple[Mapping[str, Any], str]:
+    """What front matter says, and the text behind it. Only a mapping is any: a document may as well begin with a rule,
+    and what stands between it and the next one is text.
+    """
+    for pattern, read in ((_YAML, _yaml), (_TOML, _toml)):
+        found = pattern.match(text[: _FRONT + 1])
+        if found is not None:
+            said = read(found[1]) if found[1].strip() else {}
+            return ({}, text) if said is None else (said, text[found.end() :])
+    return {}, text
+
+
+def _yaml(text: str) -> Mapping[str, Any] | None:
+    """All values as they are written; None for what is no mapping. (By PyYAML's loader in Python: that in C ends the
+    process where lists are nested deeply.)
+    """
+    import yaml
+
+    try:
+        said = yaml.load(text, yaml.BaseLoader)  # noqa: S506 - makes nothing but text
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    return {str(key): value for key, value in said.items()} if isinstance(said, dict) else None
+
+
+def _toml(text: str) -> Mapping[str, Any] | None:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
 
 
 def _first_section(text: str) -> str:
@@ -194,6 +230,9 @@ _BLOCKS = (
 )
 #: Stands for the edge of a block while white space is collapsed.
 _EDGE = "\x1e"
+#: Stand for white space that is not collapsed. Unicode has given them to nobody.
+_KEPT = {"\n": "\ufdd0", " ": "\ufdd1", "\t": "\ufdd2"}
+_KEEP, _GIVE_BACK = str.maketrans(_KEPT), str.maketrans({mark: each for each, mark in _KEPT.items()})
 
 
 def _html(text: str) -> tuple[str, str]:
@@ -206,11 +245,17 @@ def _html(text: str) -> tuple[str, str]:
     body = tree.body
     if body is None:
         return title, ""
+    for node in body.css("pre br"):
+        node.replace_with("\n")
+    for node in body.css("pre, textarea, listing, xmp"):
+        # Lines and indentation are what it is for.
+        node.insert_before(_EDGE)
+        node.replace_with(node.text().strip("\n").translate(_KEEP) + _EDGE)
     for node in body.css(_BLOCKS):
         node.insert_before(_EDGE)
         node.insert_after(_EDGE)
     flat = re.sub(r"[^\S\x1e]+", " ", body.text(separator=""))
-    return title, re.sub(r" ?\x1e[ \x1e]*", "\n\n", flat).strip()
+    return title, re.sub(r" ?\x1e[ \x1e]*", "\n\n", flat).strip().translate(_GIVE_BACK)
 
 
 def _pdf(data: bytes) -> tuple[str, str]:
@@ -222,7 +267,9 @@ def _pdf(data: bytes) -> tuple[str, str]:
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     if b"%PDF-" not in data[:1024]:
         raise ParseFailure("parse", "not a PDF: it does not begin with %PDF-")
-    if b"%%EOF" not in data[-2048:]:
+    end = data.rfind(b"%%EOF")
+    # Bytes behind the mark do no harm; objects do: then the mark is that of an older version, or of its first page.
+    if end < 0 or _OBJECT.search(data, end):
         raise ParseFailure("parse", "truncated PDF: its end mark is missing")
     try:
         with warnings.catch_warnings():

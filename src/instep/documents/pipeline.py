@@ -64,7 +64,6 @@ class DocumentProgram:
             Vectoriser(self.embedder, self._cache()),
             Stamp(self.ref, self.instance, self.version),
             transformed=self.transformed,
-            titled=self.source.titled,
         )
         yield writer.outcome(chunks)
 

@@ -100,8 +100,7 @@ class _Effects(NamedTuple):
 class Writer:
     """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
 
-    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again. `titled`: a
-    chunk is of its title too, which may change alone.
+    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again.
     """
 
     def __init__(
@@ -111,13 +110,11 @@ class Writer:
         stamp: Stamp,
         *,
         transformed: bool = False,
-        titled: bool = False,
     ) -> None:
         self._writer = writer
         self._vectors = vectors
         self._stamp = stamp
         self._transformed = transformed
-        self._titled = titled
         self._ended: str | None = None
         self._slices: dict[str, _Slice] = {}
 
@@ -149,7 +146,7 @@ class Writer:
         owner = owner[complete[owner]]
         rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
         of_texts = _column(rows, "chunk_hash")
-        rows = _with_titles(rows) if self._titled else rows
+        rows = _with_titles(rows)
         existing, stored_owner = self._existing(ends)
         compared = np.array([each.compared for each in ends], bool)[stored_owner]
         kept = np.flatnonzero(unchanged[stored_owner])
@@ -283,7 +280,7 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
 
 
 def _with_titles(rows: pa.Table) -> pa.Table:
-    """Hashes of title and text."""
+    """With hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
     pairs = _rows(rows.select(["title", "text"]))
     return _with_hashes(
         rows, [content_hash(titled_content((title or "").encode(), (text or "").encode())) for title, text in pairs]

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
-from instep.sources.feed_lines import Event, Malformed, event_of, text_of, whole
+from instep.sources.feed_lines import Event, Malformed, event_of, text_of, unmarked, whole
 from instep.sources.files import FilesSource
 from instep.sources.local import check_size, reason
 from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
@@ -62,10 +62,6 @@ class FeedSource:
     places: tuple[FilesSource, ...]
     max_line: int
 
-    @property
-    def titled(self) -> bool:
-        return True
-
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Lines that name no document are problems. Each might have been the last of any document: so those that are
         deleted in a line before it are not deleted until it is mended.
@@ -91,7 +87,7 @@ class FeedSource:
 
     def _content(self, document: SourceDocument, place: _Place, max_bytes: int) -> Content:
         check_size(place.length, max_bytes)
-        line = self._read(place)
+        line = unmarked(self._read(place))
         try:
             event = event_of(line)
             if event.deletes or event.names(self.entity) != document.uri:
@@ -183,6 +179,7 @@ def _lines(stream: IO[bytes], most: int) -> Iterator[_Line]:
     while data := stream.readline(most + 1):
         number += 1
         start, offset = offset, offset + len(data)
+        mark = len(data) - len(data := unmarked(data))
         if data.endswith(b"\n"):
             data = data.removesuffix(b"\n").removesuffix(b"\r")
         elif len(data) > most:
@@ -192,7 +189,7 @@ def _lines(stream: IO[bytes], most: int) -> Iterator[_Line]:
         elif not whole(data):
             return
         if data.strip():
-            yield _Line(number, start, data)
+            yield _Line(number, start + mark, data)
 
 
 def _rest_of_line(stream: IO[bytes], most: int) -> int:

@@ -6,6 +6,7 @@ tombstone. In place of `id` a line may name the document by a `uri`.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 from typing import Any, Final
 from urllib.parse import quote
@@ -62,6 +63,11 @@ class _Known(msgspec.Struct, frozen=True):
 _EVENT: Final = msgspec.json.Decoder(Event)
 _TEXT: Final = msgspec.json.Decoder(_Text)
 _KNOWN: Final = msgspec.json.Decoder(_Known)
+
+
+def unmarked(line: bytes) -> bytes:
+    """Without the byte order mark that a file may begin with, and so any line of files that were put together."""
+    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def event_of(line: bytes) -> Event:

@@ -50,10 +50,6 @@ class FilesSource:
             progress(len(documents))
         return Listing(documents, problems)
 
-    @property
-    def titled(self) -> bool:
-        return False
-
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for document in documents:
             try:

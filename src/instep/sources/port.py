@@ -66,10 +66,6 @@ Answer: TypeAlias = Content | Vanished | Unreadable
 
 
 class DocumentSource(Protocol):
-    @property
-    def titled(self) -> bool:
-        """Whether it says titles beside the text: then each chunk is of its title too."""
-
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """List all documents; `progress` is told the number found so far, now and then.
 

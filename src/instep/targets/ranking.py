@@ -20,6 +20,9 @@ MAX_LIMIT = 1_000
 #: Longer queries are cut: the cost of a search grows with its words.
 MAX_TEXT = 4_000
 
+#: The field with all that is searched of a row, where words of one field only are ranked.
+SEARCHED = "_title_and_text"
+
 #: Constant of reciprocal rank fusion (Cormack, Clarke, Büttcher 2009).
 _RRF_K = 60
 
@@ -43,6 +46,11 @@ def checked_query(vector: Sequence[float], dimensions: int) -> Query:
     if not np.isfinite(query).all():
         raise UserError("the query vector holds NaN or infinity")
     return query
+
+
+def searched(title: str | None, text: str) -> str:
+    """What the field `SEARCHED` holds."""
+    return f"{title}\n{text}" if title else text
 
 
 def depth(limit: int) -> int:

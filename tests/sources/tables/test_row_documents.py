@@ -24,8 +24,11 @@ from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.predicates import MAX_KEYS
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.row_table import RowTable
+from instep.sources.tables.spark import SparkTable
+from instep.sources.tables.spark_rows import SparkRows
 from tests.sources.rights import without_rights
 from tests.sources.tables.clickhouse_tables import ask, made
+from tests.sources.tables.sessions import session
 
 BIG = 1_000_000
 NOON = datetime(2026, 1, 2, 12, 0, 0, 1, UTC)
@@ -78,7 +81,7 @@ def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(mak
     listed = source.list().documents
     micros = str(int((NOON - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)))
     assert [(each.uri, each.version, each.locator) for each in listed] == [
-        ("table://Ticket/-2", "", ""),
+        ("table://Ticket/-2", hashlib.sha256("\0zwei, ü".encode()).hexdigest(), ""),
         ("table://Ticket/1", micros, ""),
         ("table://Ticket/3", micros, ""),
     ]
@@ -89,11 +92,38 @@ def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(mak
     assert found[1:4] == [
         Content(b"", 0, micros, "", text=True),
         Content(b"one", 3, micros, "first", text=True),
-        Content("zwei, ü".encode(), 8, "", "", text=True),
+        Content("zwei, ü".encode(), 8, listed[0].version, "", text=True),
     ]
     large = read(source, listed, max_bytes=5)[0]
     assert isinstance(large, TooLarge)
     assert large.size == 8
+
+
+def test_of_a_row_whose_version_is_null_the_content_tells(make: Make) -> None:
+    rows = [(1, "one", "first", NOON, False), (2, "zwei", None, None, None), (3, None, None, None, None)]
+    source = documents(make(tickets(*rows)))
+    listed = source.list().documents
+    hashes = [hashlib.sha256(each).hexdigest() for each in (b"\0zwei", b"\0")]
+    assert [each.version for each in listed[1:]] == hashes
+    assert [each.version for each in read(source, listed)] == [each.version for each in listed]
+    for changed in ((2, "two", None, None, None), (2, "zwei", "titled", None, None)):
+        again = documents(make(tickets(rows[0], changed, rows[2]))).list().documents
+        assert [at for at in range(3) if again[at].version != listed[at].version] == [1]
+
+
+@pytest.mark.spark
+def test_spark_lists_what_is_listed_without_it(tmp_path: Path) -> None:
+    """Rows without a version too."""
+    (tmp_path / "rows").mkdir()
+    rows = tickets((1, "one", "first", NOON, False), (2, "zwei, ü", None, None, None), (3, None, "", None, None))
+    pq.write_table(rows, tmp_path / "rows" / "0.parquet")
+    path = (str(tmp_path / "rows"),)
+    here = documents(ParquetRows(path))
+    table = SparkTable("parquet", path, sql="SELECT * FROM source")
+    spark = RowDocuments("Ticket", COLUMNS, SparkRows(table, session), frames=table)
+    listed = [(each.uri, each.version) for each in spark.list().documents]
+    assert listed == [(each.uri, each.version) for each in here.list().documents]
+    assert all(version for _, version in listed)
 
 
 def test_without_a_version_the_content_is_one(make: Make) -> None:

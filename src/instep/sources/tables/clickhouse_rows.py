@@ -36,25 +36,41 @@ class ClickHouseRows:
         return [types[name] for name in columns.key]
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
         from instep.sources.tables.row_identity import row_versions
 
         self.key_types(columns)
-        for batch in self.table.picked(row_columns(columns), selection(), lambda there: _listed(columns, there)):
-            *keys, versions, sizes = batch.columns
-            yield batch.from_arrays([*keys, row_versions(versions), sizes], batch.schema.names)
+        found = self._listed(columns, by_content=columns.version is None)
+        if columns.version is not None and any(batch.column(len(columns.key)).null_count for batch in found):
+            # Of a row without a version its content tells; so it has to be read.
+            found = self._listed(columns, by_content=True)
+        for batch in found:
+            *keys, versions, hashes, sizes = batch.columns
+            versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
+            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[:-3], "version", "size"])
+
+    def _listed(self, columns: DocumentColumns, *, by_content: bool) -> list[pa.RecordBatch]:
+        rows = row_columns(columns)
+        return list(self.table.picked(rows, selection(), lambda there: _listed(columns, there, by_content=by_content)))
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
         return self.table.picked(row_columns(columns), selection(keys), lambda there: _rows(columns, there))
 
 
-def _listed(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:
+def _listed(
+    columns: DocumentColumns, there: Mapping[str, SourceColumn], *, by_content: bool
+) -> list[tuple[Column, str]]:
+    """The columns of the key; the version as it is stored; a hash of the content, if it is asked for; the size."""
     text = _content(there[columns.text])
     if columns.version is not None:
         version = (Column("_version", there[columns.version].column.type), there[columns.version].value)
     else:
-        content = f"concat({_content(there[columns.title])}, char(0), {text})" if columns.title else text
-        version = (Column("_version", STRING), f"lower(hex(SHA256({content})))")
-    return [*_keys(columns, there), version, (Column("_size", INT64), f"toInt64(length({text}))")]
+        version = (Column("_version", STRING), "CAST(NULL, 'Nullable(String)')")
+    content = f"concat({_content(there[columns.title])}, char(0), {text})" if columns.title else text
+    hashed = f"lower(hex(SHA256({content})))" if by_content else "''"
+    size = (Column("_size", INT64), f"toInt64(length({text}))")
+    return [*_keys(columns, there), version, (Column("_hash", STRING), hashed), size]
 
 
 def _rows(columns: DocumentColumns, there: Mapping[str, SourceColumn]) -> list[tuple[Column, str]]:

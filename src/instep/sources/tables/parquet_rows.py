@@ -21,7 +21,7 @@ from instep.domain.row_documents import DocumentColumns
 from instep.errors import Transient, UserError
 from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
-from instep.sources.tables.row_identity import content_versions, row_versions
+from instep.sources.tables.row_identity import content_versions, versions_of
 from instep.sources.tables.row_table import demand_types
 from instep.sources.tables.transforms import demand
 from instep.sources.urls import file_version
@@ -86,23 +86,34 @@ class ParquetRows:
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
         files = self._files()
         types = self._types(files, columns)
-        content = [name for name in (columns.title, columns.text) if name] if columns.version is None else []
-        named = [*columns.key, *content, *filter(None, (columns.version, columns.deleted))]
+        known = [*columns.key, *filter(None, (columns.version, columns.deleted))]
         for file in files:
             usual = file.text_bytes(columns.text)
-            rows = _batch_rows(usual if content else 0)
             for group in range(file.footer.num_row_groups):
-                for batch in file.batches(group, named, rows):
-                    there = _undeleted(batch, columns)
-                    keys = [self._column(there, name, types) for name in columns.key]
-                    if columns.version is not None:
-                        versions = row_versions(_typed(there, columns.version, types))
-                        sizes: Any = pa.repeat(pa.scalar(-max(1, usual), pa.int64()), there.num_rows)
-                    else:
-                        texts: Any = _bytes(there, columns.text)
-                        versions = content_versions(_bytes(there, columns.title) if columns.title else None, texts)
-                        sizes = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64())
-                    yield pa.RecordBatch.from_arrays([*keys, versions, sizes], _names(len(keys) + 2))
+                # Text is read only where nothing else tells whether a row has changed.
+                if _versions_are_known(file.footer.row_group(group), columns):
+                    for batch in file.batches(group, known, _BATCH_ROWS):
+                        yield self._listed(_undeleted(batch, columns), columns, types, usual)
+                else:
+                    for batch in file.batches(group, columns.named, _batch_rows(usual)):
+                        yield self._listed(_undeleted(batch, columns), columns, types, None)
+
+    def _listed(
+        self, rows: pa.RecordBatch, columns: DocumentColumns, types: Mapping[str, ColumnType], usual: int | None
+    ) -> pa.RecordBatch:
+        """`usual`: so many bytes a text has, about, where it has not been read."""
+        keys = [self._column(rows, name, types) for name in columns.key]
+        texts: Any = pa.nulls(rows.num_rows, pa.binary()) if usual is not None else _bytes(rows, columns.text)
+        titles = _bytes(rows, columns.title) if columns.title and usual is None else None
+        if columns.version is None:
+            versions = content_versions(titles, texts)
+        else:
+            versions = versions_of(_typed(rows, columns.version, types), titles, texts)
+        if usual is None:
+            sizes: Any = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64())
+        else:
+            sizes = pa.repeat(pa.scalar(-max(1, usual), pa.int64()), rows.num_rows)
+        return pa.RecordBatch.from_arrays([*keys, versions, sizes], _names(len(keys) + 2))
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> Iterator[pa.RecordBatch]:
         files = self._files()
@@ -233,6 +244,13 @@ def _groups(footer: FileMetaData, column: str, values: Sequence[KeyValue]) -> It
         statistics = footer.row_group(group).column(places[0]).statistics if places else None
         if not (statistics and statistics.has_min_max) or not _outside(values, statistics):
             yield group
+
+
+def _versions_are_known(group: pq.RowGroupMetaData, columns: DocumentColumns) -> bool:
+    """Whether the statistics prove that all rows have a version."""
+    places = [at for at in range(group.num_columns) if group.column(at).path_in_schema == columns.version]
+    statistics: Any = group.column(places[0]).statistics if places else None
+    return bool(statistics and statistics.has_null_count and not statistics.null_count)
 
 
 def _outside(values: Sequence[KeyValue], statistics: pq.Statistics) -> bool:

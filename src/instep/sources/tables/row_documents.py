@@ -39,10 +39,6 @@ class RowDocuments:
         """Where they are, for people; without secrets."""
         return self.table.text
 
-    @property
-    def titled(self) -> bool:
-        return self.columns.title is not None
-
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything, sorted by URI. Rows that share a key, or have none, are one document that cannot be read."""
         import pyarrow as pa
@@ -123,5 +119,5 @@ class RowDocuments:
             check_size(len(data), max_bytes)
         except Unreadable as answer:
             return answer
-        shown = (title or b"").decode(errors="replace") if self.titled else None
+        shown = (title or b"").decode(errors="replace") if self.columns.title else None
         return Content(data, len(data), version, shown, text=True)

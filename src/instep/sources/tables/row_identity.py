@@ -56,6 +56,17 @@ def row_versions(values: pa.Array[Any]) -> pa.Array[Any]:
     return replaced
 
 
+def versions_of(values: pa.Array[Any], titles: pa.Array[Any] | None, texts: pa.Array[Any]) -> pa.Array[Any]:
+    """The values of a version column as text. Of a row that has none its content tells whether it has changed."""
+    found: Any = row_versions(values)
+    if not values.null_count:
+        return found  # type: ignore[no-any-return]  # of texts
+    without = values.is_null()
+    hashes = content_versions(None if titles is None else titles.filter(without), texts.filter(without))
+    versions: pa.Array[Any] = pc.replace_with_mask(found, without, hashes)
+    return versions
+
+
 def content_versions(titles: pa.Array[Any] | None, texts: pa.Array[Any]) -> pa.Array[Any]:
     """The versions of rows that have no column for it: a hash of all that they say (bytes). A null says nothing."""
     if titles is None:

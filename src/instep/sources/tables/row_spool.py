@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.domain.row_documents import DocumentColumns
-from instep.sources.tables.row_identity import content_versions, row_uris, row_versions
+from instep.sources.tables.row_identity import content_versions, row_uris, versions_of
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [("version", pa.string()), ("title", pa.binary()), ("text", pa.binary())]
 SAID = pa.schema(_COLUMNS)
@@ -72,6 +72,6 @@ def said_by(rows: pa.RecordBatch, columns: DocumentColumns) -> pa.RecordBatch:
     at = rows.num_columns - 1
     texts = rows.column(at)
     titles = rows.column(at := at - 1) if columns.title else None
-    versions = row_versions(rows.column(at - 1)) if columns.version else content_versions(titles, texts)
+    versions = versions_of(rows.column(at - 1), titles, texts) if columns.version else content_versions(titles, texts)
     shown = pa.nulls(rows.num_rows, pa.binary()) if titles is None else titles
     return pa.RecordBatch.from_arrays([versions, shown, texts], schema=SAID)

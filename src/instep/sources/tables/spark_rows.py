@@ -43,23 +43,35 @@ class SparkRows:
         return [document_types(self.table, self.spark, columns)[name] for name in columns.key]
 
     def listed(self, columns: DocumentColumns) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
         from instep.sources.tables.row_identity import row_versions
 
         document_types(self.table, self.spark, columns)
+        found = self._listed(columns, by_content=columns.version is None)
+        if columns.version is not None and found.column(len(columns.key)).null_count:
+            # Of a row without a version its content tells; so it has to be read.
+            found = self._listed(columns, by_content=True)
+        for batch in found.to_batches():
+            *keys, versions, hashes, sizes = batch.columns
+            versions = pc.if_else(versions.is_null(), hashes, row_versions(versions))
+            yield batch.from_arrays([*keys, versions, sizes], [*batch.schema.names[:-3], "version", "size"])
+
+    def _listed(self, columns: DocumentColumns, *, by_content: bool) -> pa.Table:
+        """The columns of the key; the version as it is stored; a hash of the content, if it is asked for; the size."""
         frame = self.table.frame(self.spark, row_columns(columns), selection())
         keys = [quoted(name) for name in columns.key]
-        if columns.version is not None:
-            asked = [*keys, quoted(columns.version), f"CAST(-{ROW_BYTES} AS BIGINT)"]
-        else:
+        version = quoted(columns.version) if columns.version is not None else "CAST(NULL AS STRING)"
+        if by_content:
             text = _content(columns.text)
             content = f"concat({_content(columns.title)}, X'00', {text})" if columns.title else text
-            asked = [*keys, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
+            asked = [*keys, version, f"sha2({content}, 256)", f"CAST(octet_length({text}) AS BIGINT)"]
+        else:
+            asked = [*keys, version, "CAST(NULL AS STRING)", f"CAST(-{ROW_BYTES} AS BIGINT)"]
         named = (f"{each} AS c{at}" for at, each in enumerate(asked))
         with told(self.text, self.table.options):
-            listed = frame.selectExpr(*named).toArrow()
-        for batch in listed.to_batches():
-            *found, versions, sizes = batch.columns
-            yield batch.from_arrays([*found, row_versions(versions), sizes], batch.schema.names)
+            found: pa.Table = frame.selectExpr(*named).toArrow()
+        return found
 
     def rows(self, columns: DocumentColumns, keys: Sequence[Key]) -> NoReturn:
         raise AssertionError("a table that only Spark can read is read by its tasks")

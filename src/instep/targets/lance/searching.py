@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.targets.lance.place import Place, lance_library
+from instep.targets.lance.upkeep import WORDS
 from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
 
@@ -69,15 +70,17 @@ def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
 
 
 def _by_text(dataset: Any, entity: str, text: str, limit: int) -> list[Hit]:
-    """Rows by BM25, best first; none for a text without words."""
+    """Rows by BM25 of titles and texts together, best first; none for a text without words."""
     if not text.strip():
         return []
     lance_library()
-    from lance.query import MatchQuery
+    from lance.query import BooleanQuery, MatchQuery, Occur
 
+    words = text[:MAX_TEXT]
+    either = [(Occur.SHOULD, MatchQuery(words, column=column)) for column in WORDS]
     scanner = dataset.scanner(
         columns=[*_COLUMNS, "_score"],
-        full_text_query=MatchQuery(text[:MAX_TEXT], column="text"),
+        full_text_query=BooleanQuery(either),
         limit=limit,
         disable_scoring_autoprojection=True,
     )

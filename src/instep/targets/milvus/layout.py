@@ -14,11 +14,12 @@ from instep.domain.identity import bucket_of
 from instep.errors import UserError
 from instep.targets.milvus import names
 from instep.targets.milvus.place import Place, Refused
+from instep.targets.ranking import SEARCHED
 
 #: What Milvus takes of a text, in bytes.
 MAX_TEXT_BYTES = 65_535
 
-#: Words of a text, as BM25 needs them. Milvus computes it.
+#: Words of a title and its text, as BM25 needs them. Milvus computes it.
 WORDS = "_words"
 
 _BUCKETS, _PREFIX = "instep.buckets", "instep.partition_prefix"
@@ -145,14 +146,15 @@ def _schema(dimensions: int) -> Any:
         schema.add_field(name, **text)
     schema.add_field("chunk_index", DataType.INT32)
     schema.add_field("title", nullable=True, **text)
-    schema.add_field("text", enable_analyzer=True, analyzer_params=_ANALYZER, **text)
+    schema.add_field("text", **text)
+    schema.add_field(SEARCHED, enable_analyzer=True, analyzer_params=_ANALYZER, **text)
     schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
     for name in ("_ref", "_instance"):
         schema.add_field(name, **text)
     schema.add_field("_version", DataType.INT64)
     schema.add_field(WORDS, DataType.SPARSE_FLOAT_VECTOR)
     bm25 = Function(
-        name="bm25", function_type=FunctionType.BM25, input_field_names=["text"], output_field_names=[WORDS]
+        name="bm25", function_type=FunctionType.BM25, input_field_names=[SEARCHED], output_field_names=[WORDS]
     )
     schema.add_function(bm25)
     return schema

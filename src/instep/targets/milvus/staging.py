@@ -20,6 +20,7 @@ from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.place import Place, TooLarge
 from instep.targets.port import ChunkChanges, existing_schema, row_schema
+from instep.targets.ranking import SEARCHED, searched
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,7 +210,8 @@ def _sizes(rows: pa.RecordBatch) -> Array:
         if pa.types.is_string(rows.schema.field(name).type):
             column: Any = rows[name]
             lengths: Any = pc.fill_null(pc.binary_length(column), 0)
-            sizes += lengths.to_numpy(zero_copy_only=False)
+            of_column = lengths.to_numpy(zero_copy_only=False)
+            sizes += 2 * of_column if name in ("title", "text") else of_column
     return sizes
 
 
@@ -219,4 +221,14 @@ def records(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     vectors: Any = rows["vector"]
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
     texts = rows.select([name for name in schema.names if name != "vector"]).to_pylist()
-    return [{**each, "vector": vector} for each, vector in zip(texts, flat.reshape(rows.num_rows, -1), strict=True)]
+    return [
+        {**each, SEARCHED: _held(searched(each["title"], each["text"])), "vector": vector}
+        for each, vector in zip(texts, flat.reshape(rows.num_rows, -1), strict=True)
+    ]
+
+
+def _held(text: str) -> str:
+    """As much of it as Milvus takes: the words at the end of a text that fills a field may not be found."""
+    if len(text) * 4 <= MAX_TEXT_BYTES:
+        return text
+    return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")

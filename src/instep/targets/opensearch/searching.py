@@ -42,8 +42,8 @@ def search(
     many = depth(limit) if mode == "hybrid" else limit
     lists = []
     if mode != "vector" and text.strip():
-        words = {"query": {"match": {"text": {"query": text[:_MAX_TEXT]}}}}
-        lists.append(_hits(indexes, physical, entity, words, many))
+        words = {"query": text[:_MAX_TEXT], "fields": ["title", "text"], "type": "most_fields"}
+        lists.append(_hits(indexes, physical, entity, {"query": {"multi_match": words}}, many))
     if mode != "text":
         query = checked_query(() if vector is None else vector, dimensions)
         near = indexes.dialect.nearest(query.tolist(), many)

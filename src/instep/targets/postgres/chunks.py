@@ -27,12 +27,18 @@ from instep.targets.postgres.staging import TASK
 
 WORDS, COMMIT, ROW = "_words", "_commit", "_row"
 
-#: Words of what stands in the column `text`: stems, without accents and stop words, as the other targets have them.
-#: More than fits into a tsvector (1 MB) is left out, wherever it comes from.
-WORDS_OF_TEXT: Final[LiteralString] = (
+#: Words of what stands in the columns `title` and `text`: stems, without accents and stop words, as the other targets
+#: have them. A word of the title counts twice, as in a field of few words it should. More than fits into a tsvector
+#: (1 MB) is left out, wherever it comes from.
+_WORDS_OF_TEXT: Final[LiteralString] = (
     "to_tsvector('pg_catalog.english', CASE WHEN octet_length(text) = char_length(text) THEN left(text, 200000) ELSE "
     r"left(regexp_replace(normalize(left(text, 200000), NFKD), '[\u0300-\u036f]', '', 'g'), 200000) END)"
 )
+_WORDS_OF_TITLE: Final[LiteralString] = (
+    r"to_tsvector('pg_catalog.english', regexp_replace(normalize(left(coalesce(title, ''), 10000), NFKD), "
+    r"'[\u0300-\u036f]', '', 'g'))"
+)
+WORDS_OF_ROW: Final[LiteralString] = f"(setweight({_WORDS_OF_TITLE}, 'C') || {_WORDS_OF_TEXT})"
 
 #: Rows stay whole up to this size. What PostgreSQL would do by itself, to move every vector elsewhere, makes writing
 #: four and scanning five times slower (measured with 384 dimensions).
@@ -64,7 +70,7 @@ def staged_definition(vectors: Pgvector, dimensions: int) -> sql.Composed:
     """Of a table of staged rows: the words are found here, by many tasks at once, where a commit is alone."""
     return sql.SQL(
         "({}, {} bigint, {} tsvector GENERATED ALWAYS AS ({}) STORED) WITH (toast_tuple_target = {})"
-    ).format(_declared(vectors, dimensions), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_TEXT), _whole(dimensions))
+    ).format(_declared(vectors, dimensions), Name(TASK), Name(WORDS), sql.SQL(WORDS_OF_ROW), _whole(dimensions))
 
 
 def _whole(dimensions: int) -> sql.Literal:

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from instep.postgres.connection import Name, Session, names
 from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
-from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_TEXT, DocumentIndex
+from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
 
@@ -123,9 +123,9 @@ def _by_text(session: Session, index: DocumentIndex, entity: str, text: str, lim
 def _words(session: Session, index: DocumentIndex, text: str) -> list[_Word]:
     """Of a query, the rarest first, each weighed by how rare it is (as the server's statistics have it)."""
     typed = session.run(
-        "SELECT lexeme FROM (SELECT CAST(%s AS text) AS text) AS typed, unnest({words})",
+        "SELECT lexeme FROM (SELECT CAST(NULL AS text) AS title, CAST(%s AS text) AS text) AS typed, unnest({words})",
         text,
-        words=sql.SQL(WORDS_OF_TEXT),
+        words=sql.SQL(WORDS_OF_ROW),
     )
     common, rows = _statistics(session, index) if typed else ({}, 0.0)
     least = min(common.values(), default=1.0)

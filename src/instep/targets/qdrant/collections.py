@@ -78,8 +78,8 @@ class Collections(Protocol):
 
     def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]: ...
 
-    def ranked(self, name: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
-        """By BM25, for a collection with an index of kind `text` on its field `text`."""
+    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
+        """By BM25, for a collection with an index of kind `text` on this field. Raises `UserError` without one."""
 
     def settle(self, name: str) -> None:
         """What was written outlives the machine's power."""

@@ -193,8 +193,8 @@ class EdgeCollections:
     def nearest(self, name: str, vector: Sequence[float], *, fields: Sequence[str], limit: int) -> list[Scored]:
         return self._query(name, _library().Query.Nearest(list(vector)), fields, limit)
 
-    def ranked(self, name: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
-        return self._query(name, _library().TextQuery("text", text), fields, limit)
+    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
+        return self._query(name, _library().TextQuery(field, text), fields, limit)
 
     def _query(self, name: str, query: Any, fields: Sequence[str], limit: int) -> list[Scored]:
         wanted = _library().QueryRequest(limit=limit, query=query, with_payload=list(fields), with_vector=False)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from instep.targets.ranking import SEARCHED, searched
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -54,11 +56,11 @@ class Where:
 
 
 def points_of(rows: pa.RecordBatch) -> Points:
-    """Rows of `row_schema`: the vector aside, its columns are the payload."""
+    """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched."""
     vectors: Any = rows.column("vector")
     payload = rows.select([name for name in rows.schema.names if name != "vector"])
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
-    payloads = payload.to_pylist()
+    payloads = [{**each, SEARCHED: searched(each["title"], each["text"])} for each in payload.to_pylist()]
     return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
 
 
@@ -89,7 +91,8 @@ def sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
         if pa.types.is_string(rows.schema.field(name).type):
             texts: Any = column
             lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
-            total += lengths.to_numpy(zero_copy_only=False)
+            of_column = lengths.to_numpy(zero_copy_only=False)
+            total += 2 * of_column if name in ("title", "text") else of_column
     return total
 
 

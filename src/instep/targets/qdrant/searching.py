@@ -9,7 +9,7 @@ from instep.errors import UserError
 from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.qdrant.collections import Collections, Scored
 from instep.targets.qdrant.points import Where, point_id
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, SEARCHED, checked_query, demand_vector, depth, fused, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +38,21 @@ def search(
     many = depth(limit) if mode == "hybrid" else limit
     lists = []
     if mode != "vector" and text.strip():
-        lists.append(collections.ranked(physical, text[:MAX_TEXT], fields=_COLUMNS, limit=many))
+        lists.append(_by_words(collections, physical, text[:MAX_TEXT], many))
     if mode != "text":
         query = checked_query(() if vector is None else vector, dimensions)
         # A vector without a direction is near to nothing.
         lists.append(collections.nearest(physical, query.tolist(), fields=_COLUMNS, limit=many) if query.any() else [])
     found = [_hits(entity, each) for each in lists]
     return (fused(found) if mode == "hybrid" else found[0] if found else [])[:limit]
+
+
+def _by_words(collections: Collections, physical: str, words: str, limit: int) -> list[Scored]:
+    try:
+        return collections.ranked(physical, SEARCHED, words, fields=_COLUMNS, limit=limit)
+    except UserError:
+        # An index that was made before titles were searched is served until it is built again.
+        return collections.ranked(physical, "text", words, fields=_COLUMNS, limit=limit)
 
 
 def _hits(entity: str, found: Sequence[Scored]) -> list[Hit]:

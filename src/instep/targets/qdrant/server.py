@@ -154,14 +154,14 @@ class ServerCollections:
         )
         return [Scored(each.score, each.payload or {}) for each in found.points]
 
-    def ranked(self, name: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
+    def ranked(self, name: str, field: str, text: str, *, fields: Sequence[str], limit: int) -> list[Scored]:
         from qdrant_client import models
 
         query = models.TextQuery(text=text)
         try:
             found = self.connection.call(
                 lambda client: client.query_points(
-                    name, query=query, using="text", limit=limit, with_payload=list(fields)
+                    name, query=query, using=field, limit=limit, with_payload=list(fields)
                 )
             )
         except UserError:

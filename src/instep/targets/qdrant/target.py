@@ -19,12 +19,13 @@ from instep.targets.qdrant import searching, serving
 from instep.targets.qdrant.collections import Collections, FieldIndex
 from instep.targets.qdrant.journal import Journal
 from instep.targets.qdrant.points import VERSION
+from instep.targets.ranking import SEARCHED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: By what rows are found, and guarded.
-_INDEXES: Final[Mapping[str, FieldIndex]] = {"document_id": "keyword", VERSION: "integer", "text": "text"}
+_INDEXES: Final[Mapping[str, FieldIndex]] = {"document_id": "keyword", VERSION: "integer", SEARCHED: "text"}
 
 #: Records of epochs gone by stay so long.
 _KEEP_SECONDS = 3600.0

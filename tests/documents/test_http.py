@@ -159,3 +159,10 @@ def test_the_key_is_not_shown_and_travels(endpoint: Endpoint) -> None:
     assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert made.fingerprint == embedder(endpoint, api_key="other").fingerprint
     assert made.fingerprint != embedder(endpoint, dimensions=4).fingerprint
+
+
+def test_a_key_that_looks_like_any_word_is_in_no_error(endpoint: Endpoint) -> None:
+    endpoint.behave = lambda _: refuse(401, "who is harbour-maple? harbour-maple is unknown")
+    with pytest.raises(UserError) as caught:
+        embedder(endpoint, api_key="harbour-maple").embed(["a"])
+    assert "who is ***? *** is unknown" in str(caught.value)

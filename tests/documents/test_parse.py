@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import io
 
 import pytest
+from pypdf import PdfWriter
 
 from instep.documents.parse import Parsed, ParseFailure, parse
 
@@ -212,3 +214,14 @@ def test_an_empty_file_is_an_empty_document() -> None:
 
 def test_line_ends_are_the_same_everywhere() -> None:
     assert parsed(b"a\r\nb\rc\n", "a.txt").text == "a\nb\nc\n"
+
+
+def test_an_encrypted_pdf_is_said_to_be_one() -> None:
+    def written(user: str) -> bytes:
+        out, writer = io.BytesIO(), PdfWriter(clone_from=io.BytesIO(pdf("Hello PDF", "The title")))
+        writer.encrypt(user, "owner", algorithm="RC4-128")
+        writer.write(out)
+        return out.getvalue()
+
+    assert reason(written("secret"), "a.pdf") == "the PDF is encrypted"
+    assert parsed(written(""), "a.pdf").text == "Hello PDF", "who needs no password is let in"

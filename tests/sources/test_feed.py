@@ -271,3 +271,10 @@ def test_a_version_may_be_any_text_and_is_one_that_ledgers_keep(tmp_path: Path) 
     assert len(set(versions)) == len(said)
     assert max(map(len, versions)) <= 255
     texts(source)
+
+
+def test_files_are_read_in_the_order_of_their_names_however_they_are_given(tmp_path: Path) -> None:
+    first = put(tmp_path / "1.jsonl", {"id": "a", "text": "old"})
+    last = put(tmp_path / "2.jsonl", {"id": "a", "text": "new"})
+    for given in ((first, last), (last, first)):
+        assert texts(feed(*given)) == {"a": "new"}

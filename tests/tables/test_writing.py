@@ -309,3 +309,12 @@ def test_rows_are_deleted_by_the_rule_of_the_graph(rows: list[tuple[int | None, 
     }
     found = deleted_rows(EDGE, columns, np.array([each[3] for each in rows], bool)).tolist()
     assert found == [EDGE.deleted(dict(zip(ENDS, each[:3], strict=True)), deleted=each[3]) for each in rows]
+
+
+def test_only_keys_that_are_wanted_are_written_and_only_those_of_the_wave() -> None:
+    """They came from a queue; a scan may bring others too."""
+    target = Kept()
+    writer = a_writer(target, keys=(2, 3, 7), slices=(WaveRows("low", KeyRange(None, key_of(5))),))
+    found = outcomes(writer, batch([row(each) for each in (1, 2, 3, 4, 7, None)]))
+    assert [each["id"] for each in target.rows()] == [2, 3]
+    assert (found["low"].counts.read, found["low"].counts.written) == (2, 2)

@@ -13,7 +13,7 @@ from instep.api import metrics
 from instep.api.application import create_app
 from instep.api.metrics import Kept, registry_of
 from instep.app import Instep, load
-from instep.errors import Away
+from instep.errors import Away, Transient
 from instep.ledger.open import open_ledger
 from instep.project import Project
 from instep.service.sampling import LedgerSample
@@ -93,3 +93,24 @@ def test_what_cannot_be_read_is_missing_and_not_zero(instep: Instep, monkeypatch
     found = values_of(generate_latest(registry_of(instep)).decode())
     assert (found["instep_up", "part=ledger"], found["instep_up", "part=bus"]) == (0, 1)
     assert not any(name in ("instep_slices", "instep_jobs", "instep_lag_seconds") for name, *_ in found)
+
+
+def test_what_cannot_be_read_any_more_is_not_shown_as_it_was() -> None:
+    now, there = [0.0], [True]
+
+    def read() -> int:
+        if not there[0]:
+            raise Transient("the ledger is away")
+        return 7
+
+    kept = Kept(read, 5.0, lambda: now[0])
+    assert kept.get() == 7
+    there[0] = False
+    now[0] = 4.0
+    assert kept.get() == 7, "it is not asked again so soon"
+    now[0] = 5.0
+    assert kept.get() is None, "unknown is not what it was"
+    there[0] = True
+    assert kept.get() is None
+    now[0] = 10.0
+    assert kept.get() == 7

@@ -31,6 +31,12 @@ def test_what_needs_spark_always_runs_there(configured: str) -> None:
     assert chosen(configured, needs_spark=True).name == "spark"
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_what_only_this_process_reaches_runs_in_it(warm: bool) -> None:
+    choice = choose("auto", 50_000_000, needs_spark=False, warm=warm, cores=64, in_process=True)
+    assert (choice.name, choice.reason) == ("inline", "its target is in this process")
+
+
 def test_a_table_runs_on_spark_and_says_what_that_takes() -> None:
     choice = choose_for_table(10, warm=True, cores=2)
     assert (choice.name, choice.reason) == ("spark", "tables always run on Spark")

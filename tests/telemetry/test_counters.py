@@ -10,6 +10,7 @@ from urllib.error import URLError
 import pytest
 
 import instep
+from instep.domain.counts import Counts
 from instep.errors import Conflict, UserError
 from instep.service.progress import Silent
 from instep.targets.lance.target import LanceTarget
@@ -81,3 +82,30 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken = said[0].removeprefix("http://").removesuffix("/metrics")
         with pytest.raises(UserError, match=re.escape(taken)), counted(taken, print):
             pass
+
+
+def test_whatever_becomes_of_documents_and_rows_is_counted() -> None:
+    said: list[str] = []
+    with counted("127.0.0.1:0", said.append) as counters:
+        counts = Counts(
+            read=10,
+            written=4,
+            skipped=3,
+            deleted=2,
+            failed=1,
+            rows_written=7,
+            rows_kept=6,
+            rows_deleted=5,
+            bytes_read=90,
+        )
+        counters.done("Document", 2, counts)
+        counters.done("Document", 1, counts)
+        with urllib.request.urlopen(said[0]) as answer:
+            found, of = values_of(answer.read().decode()), "entity=Document"
+    units = {
+        name: found["instep_units_total", of, f"outcome={name}"] for name in ("written", "skipped", "deleted", "failed")
+    }
+    assert units == {"written": 8, "skipped": 6, "deleted": 4, "failed": 2}
+    rows = {name: found["instep_rows_total", f"change={name}", of] for name in ("written", "kept", "deleted")}
+    assert rows == {"written": 14, "kept": 12, "deleted": 10}
+    assert (found["instep_read_bytes_total", of], found["instep_finished_slices_total", of]) == (180, 3)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from instep.domain.waves import TaskOutcome, Wave, WaveSlice
-from tests.service.quiet import Quiet, indexed
+from instep.errors import InstepError, Transient, UserError
+from tests.service.quiet import REF, Quiet, indexed
 from tests.simulator.engine import SimEngine
 
 ALL = set(range(1, 13))
@@ -55,3 +56,55 @@ def test_each_slice_of_a_wave_has_one_outcome(how: str, monkeypatch: pytest.Monk
     assert (result.counts.read, result.counts.failed) == (len(ALL), 0)
     assert indexed(world) == ALL
     world.sound()
+
+
+def attempts(world: Quiet) -> list[int]:
+    """Tries that ended badly, of the slices of the newest job."""
+    (job, *_) = world.ledger.jobs(1)
+    return [each.attempts for each in world.ledger.slices(job.id, REF, limit=100)]
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Wave], Exception | None]) -> list[Wave]:
+    """Waves that fail so; returns all that are run."""
+    real, seen = SimEngine.run, list[Wave]()
+
+    def run(self: SimEngine, wave: Wave, *args: Any) -> Sequence[TaskOutcome]:
+        seen.append(wave)
+        if error := fails(wave):
+            raise error
+        return real(self, wave, *args)
+
+    monkeypatch.setattr(SimEngine, "run", run)
+    return seen
+
+
+def test_a_wave_that_dies_is_tried_again_in_halves_and_nobody_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = broken(monkeypatch, lambda wave: RuntimeError("too many at once") if len(wave.slices) > 1 else None)
+    world = Quiet(len(ALL))
+    assert world.run_once().promoted
+    assert max(len(wave.slices) for wave in seen) > 1, "else nothing was tried"
+    assert indexed(world) == ALL
+    assert not any(attempts(world))
+
+
+def test_what_fails_whatever_is_tried_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = broken(monkeypatch, lambda _: RuntimeError("no module named helpers"))
+    world = Quiet(len(ALL))
+    with pytest.raises(UserError, match=r"8 waves failed in a row.*no module named helpers"):
+        world.run_once()
+    assert len(seen) == 8
+    assert world.served is None
+
+
+def test_an_outage_spends_nobodys_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = [True]
+    broken(monkeypatch, lambda _: Transient("the embedder is out of reach") if away[0] else None)
+    world = Quiet(len(ALL))
+    for _ in range(5):
+        with pytest.raises(InstepError, match="out of reach"):
+            world.run_once()
+        assert not any(attempts(world))
+    away.clear()
+    away.append(False)
+    assert world.run_once().promoted
+    assert (indexed(world), any(attempts(world))) == (ALL, False)

@@ -93,7 +93,7 @@ MUTANTS = [
         "service/plan.py",
         "if kind is Kind.REFRESH and current and is_over(setup, current, ledger):",
         "if kind is Kind.REBUILD and current and is_over(setup, current, ledger):",
-        (f"{_SERVICE}/test_instances.py", _REBUILDS),
+        ("tests/e2e/test_wants.py::test_past_its_time_to_live_an_instance_is_built_anew",),
     ),
     Mutant(
         "a rebuild that is empty is served",
@@ -107,7 +107,7 @@ MUTANTS = [
         "service/documents/judgement.py",
         "    if stored != recorded:\n        return _changed(stored, recorded)\n    unlike = sampling",
         "    unlike = sampling",
-        (_REBUILDS, f"{_SERVICE}/test_promotion.py", f"{_MAIN}::test_rows_removed_behind_our_back_are_noticed"),
+        (f"{_SERVICE}/test_as_recorded.py",),
     ),
     Mutant(
         "a generation in which too much failed is promoted",
@@ -173,21 +173,21 @@ MUTANTS = [
         "service/wave.py",
         "self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))",
         "self._give_back(claims, cleaned(str(error)), spent=True, delay=round(self._circuit.wait() * 1000))",
-        ("tests/e2e/test_faults.py", f"{_SERVICE}/test_turns.py"),
+        (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(
         "a wave that dies is tried again as a whole, and all its slices pay",
         "service/wave.py",
         "            if len(claims) == 1:\n                self._give_back(claims, reason, spent=True)\n",
         "            if claims:\n                self._give_back(claims, reason, spent=True)\n",
-        ("tests/e2e/test_faults.py",),
+        (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(
         "failing waves go on without end",
         "service/wave.py",
         "if self._failed_in_a_row >= HOPELESS:",
         "if self._failed_in_a_row < 0:",
-        ("tests/e2e/test_faults.py",),
+        (f"{_SERVICE}/test_waves.py",),
     ),
     Mutant(
         "a worker of another host is buried for dead",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.ledger.port import Ledger
+    from instep.service.adoption import Adoption
     from instep.service.buckets import BucketView
     from instep.service.comparing import Comparison
     from instep.service.documents.setup import DocumentSetup
@@ -101,6 +102,32 @@ class Upkeep:
             for setup in setups:
                 _demand_something(setup.ref, ledger, generation_of(ledger, setup.ref, name))
             return _run(workshop, setups, ledger, options, wait=wait, progress=progress)
+
+    def adopt(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        generation: str | None = None,
+        agree: Callable[[Sequence[Adoption]], bool] = lambda _: True,
+        by: str = "",
+        progress: Progress | None = None,
+    ) -> list[Adoption]:
+        """Make indexes this project's that another ledger has made: its own, if its ledger was lost, or those of a
+        project that gives them up. What is found is shown to `agree` first. Writes nothing if that says no.
+        """
+        from instep.service import adoption
+
+        workshop, name = Workshop(self.project, spark=self._spark), checked_generation(generation)
+        with closing(workshop), closing(workshop.ledger()) as ledger:
+            context = workshop.context(ledger, progress or Silent())
+            looked = (
+                adoption.find(setup, context, generation_of(ledger, setup.ref, name))
+                for setup in workshop.setups(entities)
+            )
+            found = [each for each in looked if each is not None]
+            if not found or not agree(found):
+                return found
+            return [adoption.adopt(each, context, by=by) for each in found]
 
     def declared_buckets(self, entity: str) -> int | None:
         """How many buckets the project says; None for a table."""

@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from instep import __version__
 from instep.cli import (
+    adopt,
     buckets,
     cancel,
     check,
@@ -123,6 +124,7 @@ app.command("run")(run.run)
 app.command("status")(status.status)
 app.command("search")(search.search)
 app.command("diff")(diff.diff)
+app.command("adopt")(adopt.adopt)
 app.command("buckets")(buckets.buckets)
 app.command("rebalance")(rebalance.rebalance)
 app.command("failures")(failures.failures)

@@ -19,6 +19,7 @@ from instep.targets.ownership import NOBODY, Ownable, Owner
 from instep.targets.port import Bounded, IndexTarget
 
 if TYPE_CHECKING:
+    from instep.service.documents.inspection import Inspection
     from instep.service.provenance import Provenance
 
 #: Bounds the size of one commit, and of what a crash can lose.
@@ -209,6 +210,12 @@ class EntitySetup(ABC):
     def rehearse(self, found: Found) -> None:
         """Try before a job is made what all of its waves would trip over, and write nothing. Raises `UserError`."""
         return
+
+    @abstractmethod
+    def inspect(self, physical: str) -> tuple[Inspection | None, str | None]:
+        """What an index holds of which this ledger knows nothing, and why it cannot go on being used, if it cannot.
+        Raises `UserError` if it must not be touched at all.
+        """
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         """What the user should know of what a part has done, beside its numbers."""

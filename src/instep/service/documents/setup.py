@@ -15,7 +15,7 @@ from instep.domain.refs import index_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.documents import changes, checks, judgement, meanwhile, provenance, repairing
+from instep.service.documents import changes, checks, inspection, judgement, meanwhile, provenance, repairing
 from instep.service.documents.limits import empty_notes, oversized_notes
 from instep.service.documents.sampling import SAMPLES
 from instep.service.question import Found, Kind, Question
@@ -94,6 +94,9 @@ class DocumentSetup(EntitySetup):
             self.rehearsal()
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
             self.trial()
+
+    def inspect(self, physical: str) -> tuple[inspection.Inspection | None, str | None]:
+        return inspection.inspect(self, physical)
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         return [*oversized_notes(self.limits, part, ledger), *empty_notes(part, ledger)]

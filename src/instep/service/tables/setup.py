@@ -191,6 +191,9 @@ class TableSetup(EntitySetup):
     def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
         return provenance.trace(self, ledger, physical, text)
 
+    def inspect(self, physical: str) -> tuple[None, str]:
+        return None, "what of a table is in it, and up to when, only the ledger that made it knows"
+
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
         return queued.notes(self.queue, part, ledger) if self.queue else []
 

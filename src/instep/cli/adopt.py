@@ -1,0 +1,70 @@
+"""`instep adopt`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption, QuietOption
+from instep.cli.output import Output, ref_text
+from instep.cli.who import user_text
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.service.adoption import Adoption
+
+
+def adopt(
+    entities: EntitiesArgument = None,
+    generation: GenerationOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)] = False,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Take over indexes that another ledger has made.
+
+    For a project whose ledger was lost or replaced by an older one, and for an index that moves here from another
+    project. Stop that one's runs first: whatever it writes from then on is refused.
+
+    Of documents the index is looked at: which it has, in which versions, against the source; and some are read, cut
+    and embedded again. If that gives what is there, nothing is built anew: the next run brings only what has changed.
+    Else, and for tables, the next run builds an index beside it, which is served when it is verified. Shows what it
+    has found, and asks; without a terminal, and with `--json`, `--yes` is needed.
+
+    \b
+    Examples:
+      instep adopt
+      instep adopt Document --yes
+    """
+    from instep.app import load
+    from instep.service.adoption import verdict
+
+    out = Output(as_json=as_json, quiet=quiet)
+
+    def agree(found: Sequence[Adoption]) -> bool:
+        for each in found:
+            whose = f"ledger {each.whose[:8]}" if each.whose else "no ledger that is known"
+            what = f" ({each.physical})" if each.physical else ""
+            out.line(f"{ref_text(each.ref, each.generation)}: {each.alias}{what}, of {whose}: {verdict(each)}.")
+        if yes:
+            return True
+        if as_json or not sys.stdin.isatty():
+            raise UserError("nothing is adopted unasked", hint="If that is right, say so: instep adopt --yes")
+        return typer.confirm("Make it this project's?")
+
+    with out.progress() as progress:
+        found = load(project).adopt(entities, generation=generation, agree=agree, by=user_text(), progress=progress)
+
+    def show() -> None:
+        if not found:
+            out.line("Nothing to adopt: no index of these entities is another ledger's.")
+        elif all(each.done for each in found):
+            out.line("Adopted. Bring it up to date: instep run")
+        else:
+            out.line("Nothing was changed.")
+
+    out.result([each.as_dict() for each in found], show)

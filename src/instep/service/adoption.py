@@ -231,7 +231,7 @@ def _claim(found: Adoption, context: Context) -> None:
 def verdict(found: Adoption) -> str:
     """What adopting it means, in words."""
     if found.live and found.inspection:
-        return f"goes on being used: {found.inspection.words}"
+        return f"it goes on being used: {found.inspection.words}"
     if found.why_not is None:
         return "this ledger knows it: it goes on with it, however new what the target has seen is"
     built = "" if found.physical is None else "; the next run builds it anew, and it is served until then"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instep.domain.amounts import amount
 from instep.domain.identity import bucket_of, canonical_uri, document_id
@@ -18,6 +18,9 @@ from instep.errors import UserError
 if TYPE_CHECKING:
     from instep.engine.port import WaveProgram
     from instep.service.documents.setup import DocumentSetup
+
+#: A document as it is listed, and as the index has it.
+_Pair: TypeAlias = tuple[SourceDocument, ManifestEntry]
 
 #: Documents that are read, cut and embedded again, to see whether the index was made in the same way.
 SAMPLES: Final = 8
@@ -71,7 +74,9 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
     """What the index holds, and why it cannot go on being used, if it cannot."""
     listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
     held = _held(setup, physical)
-    same, changed, damaged = [], 0, 0
+    same: list[_Pair] = []
+    changed: list[_Pair] = []
+    damaged = 0
     entries: dict[str, ManifestEntry] = {}
     for id, (uri, version, found, chunks, whole) in held.items():
         there = listed.get(id)
@@ -92,7 +97,7 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
         if there is not None and as_listed and sound:
             same.append((there, entries[id]))
         elif there is not None and sound:
-            changed += 1
+            changed.append((there, entries[id]))
     gone = sum(id not in listed for id in held)
     if held and gone == len(held):
         raise UserError(
@@ -103,10 +108,15 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
         )
     new = sum(id not in held for id in listed)
     rows = sum(each.chunks for each in entries.values())
-    sampled = same[:: max(1, len(same) // SAMPLES)][:SAMPLES]
+    # A copy of the source has other times and the same content: reading tells.
+    sampled = [*_spread(same), *_spread(changed)][:SAMPLES]
     slices = cut_documents(list(map(_insertion, entries.values())), setup.sizing, priority=setup.priority)
-    inspection = Inspection(rows, entries, len(same), changed, gone, new, damaged, len(sampled), slices)
+    inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, len(sampled), slices)
     return inspection, _why_not(setup, physical, inspection, sampled)
+
+
+def _spread(pairs: list[_Pair]) -> list[_Pair]:
+    return pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
 
 
 def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
@@ -136,10 +146,8 @@ def _why_not(
     setup: DocumentSetup,
     physical: str,
     found: Inspection,
-    sampled: Sequence[tuple[SourceDocument, ManifestEntry]],
+    sampled: Sequence[_Pair],
 ) -> str | None:
-    if not found.same:
-        return "none of its documents is as in the source"
     if found.damaged * 2 > len(found.entries):
         return "most of its documents lack chunks, or have some twice"
     from instep.documents.row_program import RowProgram
@@ -155,24 +163,26 @@ def _otherwise_made(
     setup: DocumentSetup,
     physical: str,
     program: WaveProgram,
-    sampled: Sequence[tuple[SourceDocument, ManifestEntry]],
+    sampled: Sequence[_Pair],
 ) -> str | None:
     """How documents that are read, cut and embedded again differ from what the index has of them, or None."""
     from instep.documents.rows import change_batch
 
     changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)
-    chunks: dict[str, list[dict[str, Any]]] = {entry.document_id: [] for _, entry in sampled}
+    entries = {entry.document_id: entry for _, entry in sampled}
+    chunks: dict[str, list[dict[str, Any]]] = {id: [] for id in entries}
     for batch in program.read(iter([change_batch(WaveSlice("sample", 1, 0, 1, changes))])):
         for row in batch.to_pylist():
             if row["end_of_document"]:
-                if row["failure_stage"] or row["vanished"]:
-                    return f"{row['source_uri']} cannot be read, so it is not known how the index was made"
+                if row["document_hash"] != entries[row["document_id"]].document_hash or row["failure_stage"]:
+                    del chunks[row["document_id"]]
             else:
                 chunks[row["document_id"]].append(row)
-    for each, entry in sampled:
-        cut = len(chunks[entry.document_id])
-        if cut != entry.chunks:
-            return f"{each.uri} is cut into {amount(cut, 'chunk')} now, and has {entry.chunks:,}"
+    if not chunks:
+        return "none of its documents that were read again is what it was"
+    for id, rows in chunks.items():
+        if len(rows) != entries[id].chunks:
+            return f"{entries[id].uri} is cut into {amount(len(rows), 'chunk')} now, and has {entries[id].chunks:,}"
     firsts = [rows[len(rows) // 2] for rows in chunks.values() if rows]
     for row in itertools.chain.from_iterable(rows[:3] for rows in chunks.values()):
         stored = setup.target.row(physical, row["chunk_id"])

@@ -1,0 +1,353 @@
+"""Several ledgers and one place: none touches what another made, and what was lost is adopted."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import lance
+import pytest
+import yaml
+
+import instep
+from instep.app import Instep
+from instep.cli import main
+from instep.errors import UserError
+from instep.service.compose import Workshop
+from instep.service.run import EntityResult
+from instep.targets.lance import LanceTarget
+from instep.targets.ownership import NOBODY, NotOurs
+
+#: More than an adoption reads again.
+NOTES = {f"n{number}.md": f"# N{number}\n\nsearchable alpha {number}\n" for number in range(12)}
+
+
+class Place:
+    """Projects with ledgers of their own, whose target is one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.index = folder / "index"
+
+    def project(
+        self, name: str, notes: dict[str, str] = NOTES, *, entity: str = "Document", chunk: int = 1000
+    ) -> Instep:
+        root = self.folder / name
+        (root / "docs").mkdir(parents=True, exist_ok=True)
+        for each, text in notes.items():
+            (root / "docs" / each).write_text(text)
+        declared = {
+            "name": name,
+            "engine": "inline",
+            "targets": {"main": {"type": "lance", "uri": str(self.index)}},
+            "entities": {entity: {"source": {"type": "files", "path": "docs"}, "chunk": {"size": chunk, "overlap": 0}}},
+        }
+        (root / "instep.yaml").write_text(yaml.safe_dump(declared))
+        return instep.load(root)
+
+    def lose(self, project: Instep) -> None:
+        """Its ledger."""
+        for each in (project.project.root / ".instep").glob("ledger.db*"):
+            each.unlink()
+
+    def indexes(self) -> list[str]:
+        return sorted(each.stem for each in self.index.glob("*.lance"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def run(project: Instep, **options: bool) -> EntityResult:
+    (result,) = project.run(**options)  # type: ignore[arg-type]  # all of these are flags
+    return result
+
+
+def texts(project: Instep, words: str = "searchable") -> set[str]:
+    return {each.hit.text for each in project.search(words, mode="text", limit=50)}
+
+
+def differs(project: Instep) -> bool:
+    (found,) = project.diff()
+    assert found.differences is not None
+    return found.differences.differs
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(NotOurs) as raised:
+        call()
+    return str(raised.value)
+
+
+# -- two projects ----------------------------------------------------------------------------------
+
+
+def test_a_second_project_is_refused_before_it_does_anything(place: Place) -> None:
+    one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
+    run(one)
+    for call in (two.plan, two.run, lambda: two.run(full_refresh=True), lambda: two.search("searchable", mode="text")):
+        said = refused(call)
+        assert "belongs to ledger" in said
+        assert "instep adopt Document" in said
+        assert "another name" in said
+    assert [each.subject for each in two.check() if "belongs to ledger" in each.detail] == ["index Document"]
+    assert place.indexes() == [one.status()[0].physical]
+    (one.project.root / "docs" / "new.md").write_text("# New\n\nsearchable gamma\n")
+    assert run(one).counts.written == 1
+    assert len(texts(one)) == len(NOTES) + 1
+    assert two.jobs() == []
+
+
+def test_projects_with_entities_of_other_names_live_side_by_side(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when each of them drops what it needs no more."""
+    one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"}, entity="Letter")
+    monkeypatch.setattr("instep.service.promotion.SWEEP_SECONDS", 0.0)
+    for _ in range(2):
+        for each in (one, two):
+            assert run(each, full_refresh=True).promoted
+    assert len(place.indexes()) == 2
+    assert texts(two) == {"# B\n\nsearchable beta"}
+    assert len(texts(one)) == len(NOTES)
+    assert [run(each).state for each in (one, two)] == [None, None]
+
+
+def test_what_another_ledger_left_is_not_swept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.service.promotion.SWEEP_SECONDS", 0.0)
+    one = place.project("one")
+    run(one)
+    theirs = LanceTarget(str(place.index)).owned_by(NOBODY)
+    theirs.create("Document__other", 4, 1)
+    for _ in range(2):
+        run(one, full_refresh=True)
+    assert place.indexes() == sorted(["Document__other", str(one.status()[0].physical)])
+
+
+# -- a lost ledger ---------------------------------------------------------------------------------
+
+
+def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    (before,) = place.indexes()
+    place.lose(one)
+    assert "instep adopt Document" in refused(one.run)
+    (found,) = one.adopt()
+    assert (found.done, found.live, found.physical) == (True, True, before)
+    assert found.inspection is not None
+    assert (found.inspection.same, found.inspection.sampled, found.inspection.rows) == (12, 8, 12)
+    assert run(one).state is None, "nothing is embedded again"
+    assert not differs(one)
+    (one.project.root / "docs" / "n1.md").write_text("# N1\n\nsearchable delta\n")
+    result = run(one)
+    assert (result.counts.read, result.counts.written, result.counts.embedded) == (1, 1, 1)
+    assert place.indexes() == [before]
+    assert len(texts(one)) == 12
+    assert run(one, full_refresh=True).promoted, "its alias is this ledger's too"
+
+
+def test_what_changed_while_the_ledger_was_lost_is_brought_by_the_next_run(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    place.lose(one)
+    docs = one.project.root / "docs"
+    (docs / "n1.md").write_text("# N1\n\nsearchable delta, and longer\n")
+    (docs / "n2.md").unlink()
+    (docs / "new.md").write_text("# New\n\nsearchable gamma\n")
+    (found,) = one.adopt()
+    assert found.inspection is not None
+    assert (found.inspection.same, found.inspection.changed) == (10, 1)
+    assert (found.inspection.gone, found.inspection.new) == (1, 1)
+    counts = run(one).counts
+    assert (counts.written, counts.deleted, counts.embedded) == (2, 1, 2)
+    assert len(texts(one)) == 12
+    assert run(one).state is None
+
+
+def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    (physical,) = place.indexes()
+    dataset = lance.dataset(str(place.index / f"{physical}.lance"))
+    dataset.insert(dataset.to_table(filter="title = 'N3'"))
+    place.lose(one)
+    (found,) = one.adopt()
+    assert found.inspection is not None
+    assert (found.live, found.inspection.damaged) == (True, 1)
+    assert run(one).counts.written == 1
+    assert not differs(one)
+
+
+def test_what_is_made_in_another_way_is_built_anew_beside_it(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    (before,) = place.indexes()
+    place.lose(one)
+    again = place.project("one", chunk=300)
+    (found,) = again.adopt()
+    assert (found.done, found.live) == (True, False)
+    assert found.why_not is not None
+    assert "cut otherwise" in found.why_not
+    assert len(texts(again)) == 12, "it is served until then"
+    result = run(again)
+    assert (result.promoted, result.counts.written) == (True, 12)
+    assert before != again.status()[0].physical
+
+
+def test_a_copy_of_the_source_has_other_times_and_is_adopted_all_the_same(place: Place) -> None:
+    """A project that was cloned elsewhere, say: nothing is embedded again, nor written."""
+    one = place.project("one")
+    run(one)
+    place.lose(one)
+    shutil.rmtree(one.project.root / ".instep")
+    (found,) = place.project("one").adopt()
+    assert found.inspection is not None
+    assert (found.live, found.inspection.same, found.inspection.changed) == (True, 0, 12)
+    counts = run(one).counts
+    assert (counts.read, counts.written, counts.embedded) == (12, 0, 0)
+
+
+def test_another_embedder_is_noticed_by_its_vectors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = place.project("one")
+    run(one)
+    place.lose(one)
+    from instep.documents.embed.hashing import HashingEmbedder
+
+    embed = HashingEmbedder.embed
+    monkeypatch.setattr(HashingEmbedder, "embed", lambda self, texts: embed(self, texts)[:, ::-1].copy())
+    (found,) = one.adopt(agree=lambda _: False)
+    assert found.why_not == "its vectors are of another embedder"
+    assert not found.done
+
+
+def test_an_index_of_another_source_is_not_adopted(place: Place) -> None:
+    one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
+    run(one)
+    with pytest.raises(UserError, match="holds nothing that is in"):
+        two.adopt()
+    assert len(texts(one)) == 12
+    assert run(one, full_refresh=True).promoted
+
+
+def test_whose_it_was_is_refused_from_then_on(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    state = one.project.root / ".instep"
+    shutil.copytree(state, place.folder / "kept")
+    place.lose(one)
+    one.adopt()
+    shutil.rmtree(state)
+    shutil.copytree(place.folder / "kept", state)
+    (one.project.root / "docs" / "n1.md").write_text("# N1\n\nsearchable delta, of the old one\n")
+    for call in (one.run, lambda: one.run(full_refresh=True), lambda: one.search("alpha", mode="text")):
+        refused(call)
+
+
+def test_an_adoption_that_died_between_ledger_and_target_harms_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = place.project("one")
+    run(one)
+    (before,) = place.indexes()
+    place.lose(one)
+    for dies in ("instep.service.adoption._Registration._complete", "instep.service.adoption._claim"):
+        with monkeypatch.context() as patched:
+            patched.setattr(dies, _die)
+            with pytest.raises(ZeroDivisionError):
+                one.adopt()
+        (one.project.root / "docs" / "new.md").write_text(f"# New\n\nsearchable {dies}\n")
+        refused(one.run)
+        assert place.indexes() == [before]
+    (found,) = one.adopt()
+    assert found.done
+    assert run(one).counts.written == 1
+    assert len(texts(one)) == 13
+
+
+def _die(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+# -- an older ledger -------------------------------------------------------------------------------
+
+
+def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_go_on(place: Place) -> None:
+    """A backup: the target has seen epochs that this ledger has never given."""
+    one = place.project("one")
+    run(one)
+    ledger, kept = one.project.root / ".instep" / "ledger.db", place.folder / "kept.db"
+    shutil.copy(ledger, kept)
+    note = one.project.root / "docs" / "n1.md"
+    for number in range(4):
+        note.write_text(f"# N1\n\nsearchable delta {number}\n")
+        run(one)
+    place.lose(one)
+    shutil.copy(kept, ledger)
+    note.write_text("# N1\n\nsearchable and of today\n")
+    with pytest.raises(UserError, match="newer epoch") as raised:
+        one.run()
+    assert "instep adopt Document" in str(raised.value)
+    one.adopt()
+    assert run(one).counts.written == 1
+    assert texts(one, "today") >= {"# N1\n\nsearchable and of today"}
+    assert not differs(one)
+
+
+def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = place.project("one")
+    with monkeypatch.context() as patched:
+        patched.setattr("instep.service.compose.owner_in", lambda _: NOBODY)
+        run(one)
+    (before,) = place.indexes()
+    stranger = LanceTarget(str(place.index))
+    assert [stranger.owner_of(name) for name in (before, "Document")] == ["", ""]
+    with closing(sqlite3.connect(one.project.root / ".instep" / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE event_head SET since = last")
+    refused(place.project("two").run)
+    (one.project.root / "docs" / "n1.md").write_text("# N1\n\nsearchable delta\n")
+    assert run(one).counts.written == 1
+    assert place.indexes() == [before]
+    workshop = Workshop(one.project)
+    assert [stranger.owner_of(name) for name in (before, "Document")] == [workshop.owner.id] * 2
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_command_shows_what_it_found_and_asks(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = place.project("one")
+    run(one)
+    place.lose(one)
+    monkeypatch.chdir(one.project.root)
+    assert main(["run"]) == 1
+    assert "instep adopt Document" in capsys.readouterr().err
+    assert main(["adopt"]) == 1
+    said = capsys.readouterr()
+    assert "12 of 12 documents as in the source; 8 documents read, cut and embedded again gave the same" in said.out
+    assert "instep adopt --yes" in said.err
+    assert main(["adopt", "--yes"]) == 0
+    assert "Adopted" in capsys.readouterr().out
+    assert main(["run"]) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_nothing_to_adopt_is_said(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.project("one").project.root)
+    assert main(["adopt", "--yes"]) == 0
+    assert "Nothing to adopt" in capsys.readouterr().out
+
+
+def test_whoever_does_not_agree_changes_nothing(place: Place) -> None:
+    one = place.project("one")
+    run(one)
+    place.lose(one)
+    (found,) = one.adopt(agree=lambda _: False)
+    assert (found.live, found.done) == (True, False)
+    refused(one.run)

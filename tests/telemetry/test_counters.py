@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import urllib.request
 from pathlib import Path
 from urllib.error import URLError
@@ -14,6 +15,7 @@ from instep.domain.counts import Counts
 from instep.errors import Conflict, UserError
 from instep.service.progress import Silent
 from instep.targets.lance.target import LanceTarget
+from instep.telemetry import exposition
 from instep.telemetry.exposition import counted
 from tests.e2e import corpus
 from tests.telemetry.scrape import values_of
@@ -109,3 +111,13 @@ def test_whatever_becomes_of_documents_and_rows_is_counted() -> None:
     rows = {name: found["instep_rows_total", f"change={name}", of] for name in ("written", "kept", "deleted")}
     assert rows == {"written": 14, "kept": 12, "deleted": 10}
     assert (found["instep_read_bytes_total", of], found["instep_finished_slices_total", of]) == (180, 3)
+
+
+def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "REQUEST_SECONDS", 0.2)
+    said: list[str] = []
+    with counted("127.0.0.1:0", said.append):
+        port = int(said[0].removesuffix("/metrics").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHo")
+            assert connection.recv(100) == b""

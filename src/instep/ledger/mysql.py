@@ -350,11 +350,14 @@ _TROUBLES: Final = {
     1290: Trouble.BUSY,  # read only: a replica, in the middle of a failover perhaps
     1792: Trouble.BUSY,  # a transaction that was opened to read only
     1836: Trouble.BUSY,  # read-only mode
+    1047: Trouble.BUSY,  # a node of a Galera cluster that is not ready
+    1206: Trouble.BUSY,  # the table of locks is full
     1037: Trouble.BUSY,  # out of memory
     1041: Trouble.BUSY,
     1040: Trouble.ABSENT,  # too many connections
     1203: Trouble.ABSENT,
     1226: Trouble.ABSENT,
+    1135: Trouble.ABSENT,  # no thread for one more connection
     1129: Trouble.ABSENT,  # the host is blocked after many errors
     1130: Trouble.LOGIN,  # the host is not allowed in
     2002: Trouble.ABSENT,
@@ -384,6 +387,7 @@ _TROUBLES: Final = {
     1049: Trouble.NO_DATABASE,
     1021: Trouble.FULL,
     1114: Trouble.FULL,
+    1878: Trouble.FULL,  # a temporary file
     2026: Trouble.OPTION,  # TLS
     1153: Trouble.TOO_LARGE,
     # What a migration would make is there already, and what it would drop is not.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from instep.domain.counts import Counts
 from instep.errors import UserError
@@ -16,6 +16,9 @@ from instep.telemetry.counters import Counters, Uncounted
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+#: Nobody may be silent for longer in the middle of a request.
+REQUEST_SECONDS: Final = 10.0
 
 #: Waves aim at about ten seconds.
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -109,6 +112,8 @@ def counted(address: str | None, say: Callable[[str], None]) -> Iterator[Counter
 
     try:
         server, thread = start_http_server(port, host, registry)
+        # Each connection has a thread: nobody may hold them all by saying nothing.
+        server.RequestHandlerClass.timeout = REQUEST_SECONDS  # type: ignore[attr-defined]  # of every StreamRequestHandler
     except OSError as error:
         raise UserError(
             f"metrics cannot be served at {address}: {error.strerror or error}", hint="Name another port, or 0 for any."

@@ -40,3 +40,9 @@ def test_other_forms_of_a_word_are_marked_too() -> None:
 def test_a_text_without_the_words_shows_its_beginning() -> None:
     found = snippet("alpha beta", "gamma")
     assert (found.text, found.marks) == ("alpha beta", ())
+
+
+def test_marks_are_in_the_text_that_is_shown() -> None:
+    found = snippet("lease one. " + "words " * 100 + "lease two.", "lease")
+    assert len(found.text) < 400
+    assert [found.text[start:end] for start, end in found.marks] == ["lease"]

@@ -32,6 +32,7 @@ class Requests(Fixtures):
     def test_a_request_waits_for_a_handler_that_is_not_there_yet(self, bus: Bus) -> None:
         bus.publish(ask(1), ask(2, "1/"))
         bus.publish(ask(3))
+        bus.publish(ask(2))  # which is older
         later = consumer(bus)
         assert {taken(later).request, taken(later).request} == {ask(3), ask(2, "1/")}
         assert later.next() is None
@@ -56,6 +57,13 @@ class Requests(Fixtures):
         assert delivery.request == ask(3)
         mine.ack(delivery)
         assert mine.next() is None
+
+    def test_what_has_waited_longest_comes_first(self, bus: Bus) -> None:
+        mine, witness = consumer(bus), consumer(bus, "Witness", kind=Kind.GLOBAL)
+        bus.publish(ask(1, OTHER.path))
+        assert witness.next(0.1) is None  # By the bus's own clock, which this lets go on.
+        bus.publish(ask(1))
+        assert [taken(mine).request, taken(mine).request] == [ask(1, OTHER.path), ask(1)]
 
     def test_of_several_for_one_scope_the_newest_counts(self, bus: Bus) -> None:
         mine = consumer(bus)

@@ -194,21 +194,21 @@ MUTANTS = [
         "service/recovery.py",
         "if worker.host == here and liveness.proved_dead(worker.id):",
         "if liveness.proved_dead(worker.id):",
-        (f"{_SERVICE}/test_liveness.py", f"{_SERVICE}/test_registration.py", "tests/e2e/test_crash.py"),
+        (f"{_SERVICE}/test_recovery.py",),
     ),
     Mutant(
         "a part with another number of buckets is gone on with",
         "service/recovery.py",
         '    if part.buckets != setup.buckets:\n        return f"it was planned',
         '    if not part.buckets:\n        return f"it was planned',
-        (f"{_SERVICE}/test_start.py", _REBUILDS, "tests/e2e/test_routing.py"),
+        (f"{_SERVICE}/test_recovery.py",),
     ),
     Mutant(
         "orphans are given up at once",
         "service/recovery.py",
         "ledger.now() - job.updated_at < context.timing.orphan:",
         "ledger.now() < job.updated_at:",
-        (f"{_SERVICE}/test_turns.py", "tests/e2e/test_many_workers.py"),
+        (f"{_SERVICE}/test_turns.py", f"{_SERVICE}/test_liveness.py"),
     ),
     Mutant(
         "a run joins a job of another generation",
@@ -222,7 +222,7 @@ MUTANTS = [
         "service/start.py",
         "if self._planner.options.full_refresh or status is None or status.state is not None:",
         "if status is None or status.state is not None:",
-        (f"{_SERVICE}/test_start.py", "tests/e2e/test_many_workers.py"),
+        (f"{_SERVICE}/test_start.py",),
     ),
     Mutant(
         "instances of a job that was stopped are collected",

@@ -89,13 +89,6 @@ MUTANTS = [
         _LANCE,
     ),
     Mutant(
-        "a query of other dimensions is asked",
-        "targets/ranking.py",
-        "    if query.shape != (dimensions,):\n",
-        "    if query.shape == (0,):\n",
-        _LANCE,
-    ),
-    Mutant(
         "words that are cut off at the end of a snippet are marked",
         "service/snippets.py",
         "if m.start() >= start and m.end() <= end)",

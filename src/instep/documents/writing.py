@@ -14,7 +14,7 @@ from instep.documents.diff import chunk_difference
 from instep.documents.digest import chunk_digests, document_digests
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
-from instep.domain.identity import content_hash, titled_content
+from instep.domain.identity import content_hash, titled_hash
 from instep.domain.manifest import ManifestEntry
 from instep.domain.reasons import cleaned
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
@@ -282,9 +282,7 @@ def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[st
 def _with_titles(rows: pa.Table) -> pa.Table:
     """With hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
     pairs = _rows(rows.select(["title", "text"]))
-    return _with_hashes(
-        rows, [content_hash(titled_content((title or "").encode(), (text or "").encode())) for title, text in pairs]
-    )
+    return _with_hashes(rows, [titled_hash(title, text) for title, text in pairs])
 
 
 def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:

@@ -75,6 +75,11 @@ def content_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def titled_hash(title: str | None, text: str | None) -> str:
+    """Of what is written of a chunk: a title may change alone, and is searched too."""
+    return content_hash(titled_content((title or "").encode(), (text or "").encode()))
+
+
 def titled_content(title: bytes, text: bytes) -> bytes:
     """What is hashed of a text with its title. There is no NUL in a text that is indexed."""
     return title + b"\0" + text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instep.domain.amounts import amount
-from instep.domain.identity import bucket_of, canonical_uri, document_id
+from instep.domain.identity import bucket_of, canonical_uri, document_id, titled_hash
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument, decode_changes
 from instep.domain.planning import cut_documents
@@ -186,7 +186,7 @@ def _otherwise_made(
     firsts = [rows[len(rows) // 2] for rows in chunks.values() if rows]
     for row in itertools.chain.from_iterable(rows[:3] for rows in chunks.values()):
         stored = setup.target.row(physical, row["chunk_id"])
-        if stored is None or stored.chunk_hash != row["chunk_hash"]:
+        if stored is None or stored.chunk_hash != titled_hash(row["title"], row["text"]):
             return f"{row['source_uri']} is cut otherwise now (chunk sizes, or how it is parsed)"
         if stored.title != row["title"]:
             return f"{row['source_uri']} has another title now"

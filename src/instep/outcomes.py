@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ def encode_outcome(outcome: SliceOutcome) -> bytes:
         "entries": outcome.entries,
         "removed": outcome.removed,
         "failures": outcome.failures,
+        "lost": outcome.lost,
     }
     return pack(value)
 
@@ -39,6 +41,7 @@ def decode_outcome(data: bytes, *, fence: int) -> SliceOutcome:
         entries=[ManifestEntry(*row) for row in value["entries"]],
         removed=list(value["removed"]),
         failures=[Failure(*row) for row in value["failures"]],
+        lost=value.get("lost", 0),
     )
 
 
@@ -95,10 +98,9 @@ def _together(one: SliceOutcome, other: SliceOutcome) -> SliceOutcome:
         [*one.entries, *other.entries],
         [*one.removed, *other.removed],
         [*one.failures, *other.failures],
+        one.lost + other.lost,
     )
 
 
 def _under(outcome: SliceOutcome, fences: dict[str, int]) -> SliceOutcome:
-    return SliceOutcome(
-        outcome.slice_id, fences[outcome.slice_id], outcome.counts, outcome.entries, outcome.removed, outcome.failures
-    )
+    return replace(outcome, fence=fences[outcome.slice_id])

@@ -78,10 +78,11 @@ class _Slice:
     entries: list[ManifestEntry] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    lost: int = 0
 
     def encoded(self, name: str) -> bytes:
         counts = Counts.from_dict(self.tally)
-        return encode_outcome(SliceOutcome(name, 0, counts, self.entries, self.removed, self.failures))
+        return encode_outcome(SliceOutcome(name, 0, counts, self.entries, self.removed, self.failures, self.lost))
 
 
 class _Effects(NamedTuple):
@@ -330,6 +331,7 @@ def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
     if each.vanished:
         return
     chunks = int(effects.stored[place]) if each.unchanged else wanted
+    done.lost += max(0, int(effects.stored[place]) - chunks)
     digest = effects.stored_digest[place] if each.unchanged else effects.wanted_digest[place]
     tally["rows_kept"] += chunks - written
     done.entries.append(

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
+from instep.domain.losses import LOSS_WINDOW
 from instep.domain.packing import pack, unpack
 from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
 
@@ -54,6 +55,7 @@ class Action(StrEnum):
     RETRY = "retry"
 
 
+_GONE: Final = "no longer in the source"
 _ACTIONS: Final = {each.value: each for each in Action}
 
 
@@ -88,6 +90,14 @@ class Difference:
     recorded: int
     gone: int = 0
     lost: int = 0
+
+
+def lost_by(changes: Iterable[DocumentChange]) -> int:
+    """How many documents go without anybody having said so, or lose all their content."""
+    return sum(
+        each.reason == _GONE if each.action is Action.DELETE else bool(each.previous_hash) and not each.size
+        for each in changes
+    )
 
 
 def difference(
@@ -137,7 +147,7 @@ def difference(
     gone: list[DocumentChange] = []
     if complete:
         missing = [uri for uri in dict.fromkeys([*recorded, *failed]) if uri not in seen]
-        gone = _deletions(missing, recorded, failed, buckets, "no longer in the source")
+        gone = _deletions(missing, recorded, failed, buckets, _GONE)
     lost = emptied + sum(each.uri in recorded for each in gone)
     return Difference([*changes, *gone], unchanged, known, len(recorded), len(gone), lost)
 
@@ -193,15 +203,17 @@ def _change(
 
 class DeleteGuard(NamedTuple):
     """Refuses a run that would delete suspiciously much (share of what is recorded) that nobody asked for. Less than
-    `floor` is not suspicious, unless it is all that there is.
+    `floor` is not suspicious, unless it is all that there is. What was lost in the `window` (ms) before counts as well.
     """
 
     share: float = 0.2
     floor: int = 100
+    window: int = LOSS_WINDOW
 
-    def refuses(self, lost: int, recorded: int) -> bool:
-        """Whether so much of what is recorded may not be lost unasked."""
-        return lost > 0 and (lost >= recorded or (lost >= self.floor and lost > self.share * recorded))
+    def refuses(self, lost: int, recorded: int, before: int = 0) -> bool:
+        """Whether so much of what is recorded may not be lost unasked, when so much was lost `before`, lately."""
+        whole = lost + before
+        return lost > 0 and (lost >= recorded or (whole >= self.floor and whole > self.share * (recorded + before)))
 
 
 def encode_changes(changes: Sequence[DocumentChange]) -> bytes:

@@ -76,7 +76,9 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
-    """What one slice did. `entries` replace manifest rows, `removed` are ids to drop from it."""
+    """What one slice did. `entries` replace manifest rows, `removed` are ids to drop from it. `lost` counts the rows
+    that documents had and have no more, though they are still there.
+    """
 
     slice_id: str
     fence: int
@@ -84,6 +86,7 @@ class SliceOutcome:
     entries: Sequence[ManifestEntry] = ()
     removed: Sequence[str] = ()
     failures: Sequence[Failure] = ()
+    lost: int = 0
 
     def storable(self) -> SliceOutcome:
         """As ledgers keep it: one odd text in it must not keep all the rest from being recorded."""

@@ -422,8 +422,9 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
     hint = f"All it said: {log}"
     with log.open("ab") as stream:
         try:
-            # The JVM's own words (warnings about incubator modules, first of all) go to the log.
-            with _environment(**environment):
+            # The JVM's own words (warnings about incubator modules, first of all) go to the log. Its Python workers
+            # import nothing from the folder that this process happens to stand in.
+            with _environment(**environment, PYTHONSAFEPATH="1"):
                 sparkapi.launch_jvm(conf, stream)
         except Exception as error:
             sparkapi.end_jvm()

@@ -10,6 +10,7 @@ from instep.engine import sparkapi
 from instep.engine.plancheck import check_plan
 from instep.errors import InstepError, UserError
 from instep.failures import explained
+from instep.own_code import send
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     """The transform's result, checked before it runs: no document row moves between tasks, and
     columns were added at most, never dropped, renamed or retyped.
     """
+    send(frame.sparkSession, transform)
     try:
         result = transform(frame)
     except Exception as error:

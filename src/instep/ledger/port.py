@@ -20,6 +20,7 @@ from instep.domain.buckets import BucketLoad
 from instep.domain.events import DependencyMissed
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceStatus
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.waves import SliceOutcome
@@ -110,11 +111,15 @@ class JobMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewPart:
-    """A partition's share of a new job: what it builds, its slices, and what it cannot be built without."""
+    """A partition's share of a new job: what it builds, its slices, and what it cannot be built without. `lost` is what
+    it takes away that nobody has asked for; `allowed`: a person has said that it may be whatever it is.
+    """
 
     part: JobPart
     slices: Sequence[SlicePlan]
     missed: Sequence[DependencyMissed] = ()
+    lost: Loss = NO_LOSS
+    allowed: bool = False
 
 
 #: Why a job that was stopped before it was planned does nothing more.
@@ -209,6 +214,22 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
         less than the job's `created_at`); and never less than the floor. Then what the parts miss: these wait for it
         from the beginning. `Conflict`, and no change, when an instance cannot become that, or would wait for itself.
         """
+
+    def count_lost(self, part: JobPart, loss: Loss, *, job_id: str) -> None:
+        """The part has lost so much more than was planned. Repeated after a lost reply it counts twice: then somebody
+        is asked a little earlier. Raises `Fenced` if the part's epoch is not the lease's any more.
+        """
+
+    def lost_lately(self, ref: PartitionRef, generation: str, *, window: int) -> Loss:
+        """What parts on this generation have lost that are open, or ended less than `window` (ms) ago: since the last
+        one that was `allowed`.
+        """
+
+    def tell_listing(self, ref: PartitionRef, problem: str | None) -> None:
+        """Why not all of a partition's source could be seen at the last look, or that it could be again."""
+
+    def listing_problem(self, ref: PartitionRef) -> str | None:
+        """What was told of the last look, if it was a problem."""
 
     def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
         """More slices, behind those that it has, which have to be done: of what came after the part was planned. They

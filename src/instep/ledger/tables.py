@@ -24,6 +24,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     column,
+    false,
     text,
 )
 
@@ -33,7 +34,7 @@ from instep.domain.storable import LONGEST_ID, LONGEST_VERSION, storable, storab
 from instep.telemetry.context import LONGEST
 
 #: Revision of the newest migration. Revisions are numbers in text, so that they can be ordered.
-HEAD: Final = "0010"
+HEAD: Final = "0011"
 
 metadata = MetaData(
     naming_convention={
@@ -129,6 +130,9 @@ job_parts = Table(
     Column("inputs", _TEXT, nullable=False),
     Column("generation", _GENERATION, nullable=False),
     Column("target", BigInteger),
+    Column("lost_units", BigInteger, nullable=False, server_default=text("0")),
+    Column("lost_rows", BigInteger, nullable=False, server_default=text("0")),
+    Column("allowed", Boolean, nullable=False, server_default=false()),
     ForeignKeyConstraint(["job_id"], ["jobs.id"], ondelete="CASCADE"),
     _states(PART_ENDS),
     # Which job has worked on a partition, and under which epoch.
@@ -261,6 +265,14 @@ documents = Table(
     Column("bucket", Integer, nullable=False),
     Column("digest", BigInteger),
     sqlite_with_rowid=False,
+)
+
+#: Partitions of whose source not all could be seen at the last look.
+listing_problems = Table(
+    "listing_problems",
+    metadata,
+    Column("ref", _REF, primary_key=True),
+    Column("problem", Text, nullable=False),
 )
 
 failures = Table(

@@ -6,6 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
+from instep.domain.losses import LOSS_WINDOW
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
 from instep.project.base import Model
 from instep.project.fields import Duration, Real, Whole, problem
@@ -15,12 +16,14 @@ _TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
 
 class Deletes(Model):
-    """A run that would delete more than this stops and asks for `--allow-deletes`."""
+    """A run that would delete more than this stops and asks for `--allow-deletes`. What was deleted lately counts."""
 
     share: Real = Field(default=0.2, ge=0, le=1)
     """Share of what is indexed (documents, or rows), from 0 to 1."""
     floor: Whole = Field(default=100, ge=0)
     """So many may be deleted whatever their share, unless they are all that there is."""
+    window: Duration = LOSS_WINDOW
+    """So long what was deleted unasked counts with what is to be deleted next."""
 
 
 class EntityBase(Model):

@@ -28,6 +28,7 @@ class Beginner(ABC):
         self._context = planner.context
         self._refusals = Refusals(self._context)
         self._resting = Resting(self._context)
+        self._gaps: dict[PartitionRef, str | None] = {}
 
     @abstractmethod
     def _due(self) -> list[tuple[PartitionRef, str]]:
@@ -76,10 +77,16 @@ class Beginner(ABC):
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
         try:
             with within(self._asked_in(ref, generation)):
-                return self._planner.plan(ref, generation)
+                plan = self._planner.plan(ref, generation)
         except (UserError, Transient, Unknown) as error:
             self._refused(ref, generation, error)
             return None
+        # The same is not said at each look.
+        problem = plan.found.problems[0] if plan.found.problems else None
+        if problem is not None and self._gaps.get(ref) != problem:
+            self._context.progress.say(ref.label, f"not all of the source could be seen: {problem}")
+        self._gaps[ref] = problem
+        return plan
 
     def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
         """What is away may be back soon; what a person has to mend may take longer."""

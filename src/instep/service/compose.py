@@ -147,9 +147,10 @@ class Workshop:
 
     def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
         """By priority, then in this order. What their tables look like is asked anew, and of each source once."""
-        if str(self.project.root) not in sys.path:
-            # Transforms are named as modules of the project's folder.
-            sys.path.insert(0, str(self.project.root))
+        transforms = any(each.transform for each in self.project.entities.values())
+        if transforms and str(self.project.root) not in sys.path:
+            # Transforms are named as modules of the project's folder. At the end: nothing there passes for a library.
+            sys.path.append(str(self.project.root))
         ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
         tables = any(ref.entity in self.tables for ref in ordered)
         with self._opening:

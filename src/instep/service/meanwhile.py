@@ -14,10 +14,11 @@ from typing import Final
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, JobPart, SlicePlan
-from instep.domain.manifest import Action, ManifestEntry
+from instep.domain.losses import Loss
+from instep.domain.manifest import Action, ManifestEntry, lost_by
 from instep.domain.reasons import cleaned
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.errors import Fenced
+from instep.errors import Fenced, UserError
 from instep.ledger.port import Ledger
 from instep.service.context import Context
 from instep.service.keeper import Keeper
@@ -114,6 +115,11 @@ class Meanwhile:
         tasks = engine.run(wave, setup.program(served, wave, context.ledger, self.job_id))
         outcomes = [outcome for task in tasks for outcome in task.slices]
         self.keeper.require(served.ref)
+        if refusal := setup.too_much(served, context.ledger, rows := sum(each.lost for each in outcomes)):
+            raise UserError(refusal.why)
+        units = sum(lost_by(each.changes) for each in slices)
+        if lost := Loss(units, rows):
+            context.ledger.count_lost(served, lost, job_id=self.job_id)
         staged = [task.staged for task in tasks if task.staged]
         setup.target.commit(served.physical, base=base, epoch=served.epoch, attempt=wave.id, staged=staged, marks=[])
         there = {entry.document_id for outcome in outcomes for entry in outcome.entries}

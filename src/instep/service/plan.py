@@ -217,7 +217,8 @@ def _kind(
     """What to do, and why, as far as the ledger knows."""
     if unfinished and not options.full_refresh:
         part = unfinished.part(setup.ref).part
-        if part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint):
+        fits = part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint)
+        if fits and not allowed_since(unfinished, setup, options):
             return Kind.RESUME, [f"job {unfinished.id} has not ended"]
     if checkpoint is None:
         return Kind.FIRST_BUILD, ["not indexed yet"]
@@ -231,6 +232,14 @@ def _kind(
     if current and not current.usable:
         return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")]
     return Kind.REFRESH, []
+
+
+def allowed_since(unfinished: Job, setup: EntitySetup, options: PlanOptions) -> bool:
+    """Whether a refresh that may have stopped because it lost too much is begun anew, now that it may: what it has done
+    stays done.
+    """
+    refresh = not unfinished.part(setup.ref).part.fresh
+    return refresh and options.allow_deletes and not unfinished.configuration.get("allow_deletes")
 
 
 def _digest(setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, found: Found) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.service.context import Context
@@ -67,6 +68,7 @@ class Planner:
             listing=lambda found: context.progress.listing(ref.label, found),
             indexes=indexes,
         )
+        self._tell_listing(plan)
         digest = self.expected.get(str(ref))
         if digest is not None and not again and plan.digest != digest:
             raise UserError(
@@ -76,3 +78,11 @@ class Planner:
         if plan.found.blocked:
             raise UserError(plan.found.blocked.why, where=str(ref), hint=plan.found.blocked.hint)
         return plan
+
+    def _tell_listing(self, plan: EntityPlan) -> None:
+        """Keep for others (`instep status`) that not all of the source could be seen, or that it can be again."""
+        if self.options.repair:
+            return
+        problem = cleaned(plan.found.problems[0]) if plan.found.problems else None
+        if self.context.ledger.listing_problem(plan.ref) != problem:
+            self.context.ledger.tell_listing(plan.ref, problem)

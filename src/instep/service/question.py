@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
 from instep.ledger.port import Checkpoint, Ledger
@@ -100,7 +101,8 @@ class Found:
     `counts` are for people, by what becomes of the units (each a `unit`); `state` is all that the plan rests on, for
     its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though
     something is to be built: it would fail as it did before. `target` is the watermark (ms) that the slices reach, if
-    they have one. `left` is about how many units are there for jobs after this one, if it does not take all.
+    they have one. `lost` is what nobody has asked to lose. `left` is about how many units are there for jobs after
+    this one, if it does not take all.
     """
 
     kind: Kind
@@ -114,6 +116,7 @@ class Found:
     blocked: Refusal | None = None
     held_back: str | None = None
     target: int | None = None
+    lost: Loss = NO_LOSS
     left: int = 0
 
 

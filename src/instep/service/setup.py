@@ -14,7 +14,7 @@ from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.question import Found, Question
+from instep.service.question import Found, Question, Refusal
 from instep.targets.ownership import NOBODY, Ownable, Owner
 from instep.targets.port import Bounded, IndexTarget
 
@@ -146,6 +146,10 @@ class EntitySetup(ABC):
     @abstractmethod
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:
         """What a wave of this part runs."""
+
+    def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+        """Why a part must not go on, if documents that are still there would lose so many rows of what is served."""
+        return None
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
         """Take for a job that is about to be stored what others could take too. Returns its slices, of what was got."""

@@ -16,7 +16,7 @@ from instep.domain.status import IndexState
 from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
 from instep.service.ownership import newer_elsewhere
-from instep.service.plan import EntityPlan, is_over, reason_of
+from instep.service.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
 from instep.service.question import Kind
@@ -181,6 +181,8 @@ class Start:
         self._ledger.join_job(left.id, self._worker.id)
         part = self._ledger.adopt_part(lease)
         asked = "a full refresh was asked" if self._planner.options.full_refresh else None
+        if not asked and allowed_since(left, setup, self._planner.options):
+            asked = "deletes are allowed by now"
         why = asked or misfit(setup, part) or setup.outgrown(part)
         if why is None:
             self._ledger.start_job(left.id)
@@ -311,7 +313,14 @@ class Start:
         )
         sound = not part.fresh and setup.as_recorded(part, self._ledger)
         self._sound = self._sound | {part.ref} if sound else self._sound - {part.ref}
-        return NewPart(part, plan.slices, upstream.missed(self._job_id, instance, self._context.ids))
+        options = self._planner.options
+        return NewPart(
+            part,
+            plan.slices,
+            upstream.missed(self._job_id, instance, self._context.ids),
+            lost=plan.found.lost,
+            allowed=options.allow_deletes or options.allow_empty,
+        )
 
     def _fence(self, setup: EntitySetup, physical: str, lease: Lease) -> int:
         try:

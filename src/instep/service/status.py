@@ -91,6 +91,8 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
         notes += _left(ledger, setup, generation, checkpoint.instance)
+    if problem := ledger.listing_problem(setup.ref):
+        notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
     notes += _others(setup, ledger, generation, promoted)
     if failures:
         notes.append(f"{amount(failures, setup.unit)} failed; see `instep failures`")

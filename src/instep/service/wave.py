@@ -9,6 +9,7 @@ from functools import partial
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
+from instep.domain.losses import Loss
 from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
 from instep.domain.reasons import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
@@ -232,6 +233,7 @@ class WaveRunner:
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
             self._demand(claims)
+            self._demand_content(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
@@ -279,6 +281,20 @@ class WaveRunner:
         if not self._insist(partial(self._ledger.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
+    def _demand_content(self, claims: Sequence[Claim], outcomes: Sequence[SliceOutcome]) -> None:
+        """The delete guard for what a listing cannot tell: documents that are there, and have nothing in them."""
+        refusal = self._setup.too_much(self._part, self._ledger, sum(each.lost for each in outcomes))
+        if refusal is None or self._deletes_are_allowed():
+            return
+        self._give_back(claims, refusal.why)
+        # What a person has to decide is not tried again before.
+        self._ledger.request_stop(self._job_id, refusal.why)
+        raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
+
+    def _deletes_are_allowed(self) -> bool:
+        job = self._ledger.job(self._job_id)
+        return job is not None and bool(job.configuration.get("allow_deletes"))
+
     def _commit(self, wave: Wave, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> None:
         """Repeated as the same attempt when its reply is lost: that changes nothing if it was in."""
         commit = partial(
@@ -307,6 +323,8 @@ class WaveRunner:
             self._insist(
                 partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
+            if lost := sum(each.lost for each in outcomes):
+                self._ledger.count_lost(self._part, Loss(rows=lost), job_id=self._job_id)
             counts = sum((each.counts for each in outcomes), Counts())
             self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
 

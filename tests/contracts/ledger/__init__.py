@@ -51,6 +51,7 @@ from tests.contracts.ledger.holds import HeldKeys
 from tests.contracts.ledger.instances import Instances
 from tests.contracts.ledger.jobs import Jobs
 from tests.contracts.ledger.leases import Leases
+from tests.contracts.ledger.losses import Losing
 from tests.contracts.ledger.pages import Paging
 from tests.contracts.ledger.promotion import Promotion
 from tests.contracts.ledger.recovery import Recovery
@@ -128,6 +129,7 @@ class LedgerContract(
     Verifying,
     HeldKeys,
     Figuring,
+    Losing,
     Texts,
     Clocks,
     Unplanned,

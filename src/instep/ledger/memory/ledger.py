@@ -12,6 +12,7 @@ from instep.domain.clock import Clock
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
+from instep.domain.losses import Loss
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
@@ -30,6 +31,7 @@ from instep.ledger.memory import (
     jobs,
     leases,
     log,
+    losses,
     pages,
     parts,
     recovery,
@@ -101,6 +103,24 @@ class MemoryLedger(HoldingLedger):
     def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         with self._lock:
             jobs.plan(self._tables, job_id, parts, stagger=stagger)
+
+    def count_lost(self, part: JobPart, loss: Loss, *, job_id: str) -> None:
+        with self._lock:
+            losses.count(self._tables, part, loss, job_id=job_id)
+
+    def lost_lately(self, ref: PartitionRef, generation: str, *, window: int) -> Loss:
+        with self._lock:
+            return losses.lately(self._tables, ref, generation, window)
+
+    def tell_listing(self, ref: PartitionRef, problem: str | None) -> None:
+        with self._lock:
+            self._tables.listing_problems.pop(ref, None)
+            if problem is not None:
+                self._tables.listing_problems[ref] = storable(problem)
+
+    def listing_problem(self, ref: PartitionRef) -> str | None:
+        with self._lock:
+            return self._tables.listing_problems.get(ref)
 
     def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from instep.ledger.port import Checkpoint, Lease, NewPart
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:
     part = new.part
     priority = max((each.priority for each in new.slices), default=0)
-    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority)
+    job.parts[part.ref] = PartRow(part, _sequence_of(tables, part), priority, lost=new.lost, allowed=new.allowed)
     tables.open_parts.setdefault(part.ref, {})[job.id] = job
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from instep.domain.clock import Clock
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
@@ -75,6 +76,8 @@ class PartRow:
     units: int = 0
     counts: Counts = field(default_factory=Counts)
     completed: Completed = field(default_factory=Completed)
+    lost: Loss = NO_LOSS
+    allowed: bool = False
 
     @property
     def key(self) -> Generation:
@@ -145,6 +148,7 @@ class Tables:
     checkpoints: dict[Generation, Checkpoint] = field(default_factory=dict)
     documents: dict[str, dict[str, ManifestEntry]] = field(default_factory=dict)
     failures: dict[Generation, dict[str, FailureRecord]] = field(default_factory=dict)
+    listing_problems: dict[PartitionRef, str] = field(default_factory=dict)
     log: list[LogRow] = field(default_factory=list)
     state: State = field(default_factory=State)
     holds: MemoryHolds = field(init=False)

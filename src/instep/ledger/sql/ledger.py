@@ -17,6 +17,7 @@ from instep.domain.buckets import BucketLoad
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
+from instep.domain.losses import Loss
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
@@ -37,6 +38,7 @@ from instep.ledger.sql import (
     jobs,
     leases,
     log,
+    losses,
     manifest,
     open_parts,
     pages,
@@ -112,6 +114,18 @@ class SqlLedger(HoldingLedger):
 
     def plan_job(self, job_id: str, parts: Sequence[NewPart], *, stagger: bool = False) -> None:
         self._write(lambda tx: part_rows.plan(tx, job_id, parts, stagger))
+
+    def count_lost(self, part: JobPart, loss: Loss, *, job_id: str) -> None:
+        self._write(lambda tx: losses.count(tx, part, loss, job_id))
+
+    def lost_lately(self, ref: PartitionRef, generation: str, *, window: int) -> Loss:
+        return self._read(lambda tx: losses.lately(tx, ref, generation, window))
+
+    def tell_listing(self, ref: PartitionRef, problem: str | None) -> None:
+        self._write(lambda tx: losses.tell_listing(tx, ref, problem))
+
+    def listing_problem(self, ref: PartitionRef) -> str | None:
+        return self._read(lambda tx: losses.listing_problem(tx, ref))
 
     def extend_part(self, part: JobPart, slices: Sequence[SlicePlan], *, job_id: str) -> None:
         self._write(lambda tx: part_rows.extend(tx, job_id, part, slices))

@@ -40,7 +40,7 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
     for new in sorted(parts, key=lambda each: str(each.part.ref)):
         lease_rows.demand_epoch(tx, job_id, new.part)
     for position, new in enumerate(parts):
-        _insert(tx, job_id, position, new.part, max((each.priority for each in new.slices), default=0))
+        _insert(tx, job_id, position, new)
     planned = [
         (f"{job_id}.{position}.{each.index}", new.part.ref, each)
         for position, new in enumerate(parts)
@@ -52,7 +52,8 @@ def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) 
     builds.begin(tx, job_id, parts, _created_at(tx, job_id))
 
 
-def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority: int) -> None:
+def _insert(tx: Transaction, job_id: str, position: int, new: NewPart) -> None:
+    part = new.part
     if part.fresh:
         numbered = select(instances.c.sequence).where(instances.c.uuid == part.instance)
     else:
@@ -71,11 +72,14 @@ def _insert(tx: Transaction, job_id: str, position: int, part: JobPart, priority
             epoch=part.epoch,
             base=part.base,
             fresh=part.fresh,
-            priority=priority,
+            priority=max((each.priority for each in new.slices), default=0),
             revision=part.revision,
             inputs=json.dumps(part.inputs),
             generation=part.generation,
             target=part.target,
+            lost_units=new.lost.units,
+            lost_rows=new.lost.rows,
+            allowed=new.allowed,
         )
     )
 

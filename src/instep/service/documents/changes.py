@@ -8,14 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.domain.amounts import amount
+from instep.domain.durations import duration_text
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import SlicePlan
+from instep.domain.losses import Loss
 from instep.domain.manifest import Action, Difference, difference, same, unchanged
 from instep.domain.planning import cut_documents
 from instep.domain.replacement import judged
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.question import Found, Kind, Planned, PlanOptions, Question, Refusal, wanted_as_of_now
+from instep.service.question import Found, Kind, Planned, Question, Refusal, wanted_as_of_now
 from instep.sources.port import Listing
 
 if TYPE_CHECKING:
@@ -53,11 +55,11 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         held_back = _would_fail_again(setup, checkpoint, question.current, found, ledger)
         if held_back:
             kind, why, changes = Kind.NOTHING, [*why, held_back], replace(changes, changes=())
-    blocked = None
+    blocked, lost = None, 0
     if kind is Kind.REFRESH:
-        blocked = _blocked(setup, changes, found, options)
+        blocked, lost = _blocked(setup, changes, found, question), changes.lost
     elif kind is Kind.REBUILD and checkpoint:
-        blocked = _left_out(setup, checkpoint, found, options, ledger)
+        blocked, lost = _left_out(setup, checkpoint, found, question)
     slices: Sequence[SlicePlan] = []
     if kind is not Kind.NOTHING:
         sizing = replace(setup.sizing, asked=question.settings().slice_rows)
@@ -73,6 +75,7 @@ def find_documents(setup: DocumentSetup, question: Question) -> Found:
         problems=found.problems,
         blocked=blocked,
         held_back=held_back,
+        lost=Loss(units=lost),
     )
 
 
@@ -123,9 +126,11 @@ def _would_fail_again(
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
 
 
-def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, options: PlanOptions) -> Refusal | None:
+def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, question: Question) -> Refusal | None:
     """Nothing is no answer: a volume that is not mounted looks just like that."""
-    if not setup.guard.refuses(changes.lost, changes.recorded):
+    options = question.options
+    before = _lost_before(setup, changes, question.ledger, question.generation)
+    if not setup.guard.refuses(changes.lost, changes.recorded, before):
         return None
     if not found.documents and changes.lost == changes.recorded:
         if options.allow_empty:
@@ -138,23 +143,34 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, options:
         return None
     emptied = changes.lost - changes.gone
     how = "gone from the source" if emptied <= 0 else "gone from the source, or empty by now"
-    bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
-    return Refusal(
-        f"{changes.lost:,} of {changes.recorded:,} documents are {how}; {bound} at once is not deleted unasked"
-    )
+    said = f"{changes.lost:,} of {changes.recorded:,} documents are {how}"
+    if setup.guard.refuses(changes.lost, changes.recorded):
+        bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
+        return Refusal(f"{said}; {bound} at once is not deleted unasked")
+    lately = f"{before:,} more were deleted in the last {duration_text(setup.guard.window)}"
+    return Refusal(f"{said}, and {lately}; more than {setup.guard.share:.0%} in that time is not deleted unasked")
+
+
+def _lost_before(setup: DocumentSetup, changes: Difference, ledger: Ledger, generation: str) -> int:
+    """Documents that were lost lately: only asked where something is lost now."""
+    return ledger.lost_lately(setup.ref, generation, window=setup.guard.window).units if changes.lost else 0
 
 
 def _left_out(
-    setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, options: PlanOptions, ledger: Ledger
-) -> Refusal | None:
-    """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more."""
+    setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, question: Question
+) -> tuple[Refusal | None, int]:
+    """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more. And how
+    many documents that are.
+    """
+    options = question.options
     if not found.complete and not options.allow_deletes:
-        return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}")
-    served = ledger.manifest(checkpoint.instance)
+        return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
+    served = question.ledger.manifest(checkpoint.instance)
     changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
     if changes.gone and not found.exhaustive and not options.allow_deletes:
-        return Refusal(
+        refusal = Refusal(
             f"a build would leave out {amount(changes.gone, 'document')} that the source says nothing of any more; "
             f"the first is {next(each.uri for each in changes.changes[-changes.gone :])}"
         )
-    return _blocked(setup, changes, found, options)
+        return refusal, changes.lost
+    return _blocked(setup, changes, found, question), changes.lost

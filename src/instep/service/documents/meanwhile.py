@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.domain.jobs import JobPart, SlicePlan
+from instep.domain.losses import NO_LOSS
 from instep.domain.manifest import difference
 from instep.domain.planning import cut_documents
 from instep.ledger.port import Ledger
@@ -25,6 +26,7 @@ def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[S
         deleted=found.deleted,
         retry_failures=False,
     )
-    if setup.guard.refuses(changes.lost, changes.recorded):
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
+    if setup.guard.refuses(changes.lost, changes.recorded, before.units):
         return []
     return cut_documents(changes.changes, setup.sizing, priority=setup.priority)

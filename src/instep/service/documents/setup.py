@@ -18,7 +18,7 @@ from instep.ledger.port import Checkpoint, Ledger
 from instep.service.documents import changes, checks, inspection, judgement, meanwhile, provenance, repairing
 from instep.service.documents.limits import empty_notes, oversized_notes
 from instep.service.documents.sampling import SAMPLES
-from instep.service.question import Found, Kind, Question
+from instep.service.question import Found, Kind, Question, Refusal
 from instep.service.setup import EntitySetup, Size
 from instep.sources.port import DocumentSource
 from instep.targets.port import DocumentTarget
@@ -63,6 +63,18 @@ class DocumentSetup(EntitySetup):
 
     def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
         return meanwhile.changed_since(self, ledger, part)
+
+    def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+        if not lost or part.fresh:
+            return None
+        _, recorded, _ = ledger.totals(part.instance)
+        before = ledger.lost_lately(part.ref, part.generation, window=self.guard.window).rows
+        if not self.guard.refuses(lost, recorded, before):
+            return None
+        return Refusal(
+            f"documents that are still there would lose {lost + before:,} of {recorded + before:,} chunks: so much is "
+            "not deleted unasked. Have their files been emptied, or cut off?"
+        )
 
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
         return self.programs(part, wave.base, self.target)

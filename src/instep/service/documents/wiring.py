@@ -69,7 +69,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         buckets=entity.buckets,
         sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
         priority=entity.priority,
-        guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
+        guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
         needs_spark=entity.needs_spark,
         ttl=entity.ttl,
         revision=lambda: revision_of(project.root),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.domain.durations import duration_text
 from instep.domain.jobs import Job, JobPart, SliceState
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.replacement import EMPTY, NEEDED, Judged, nothing_written
 from instep.domain.settings import allows_empty
 from instep.ledger.port import Checkpoint, Ledger
@@ -36,28 +38,36 @@ def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | 
     nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
     if checkpoint is None and nothing and not empty:
         return nothing
-    if setup.in_place:
-        return _in_place(setup, part, counts.written, checkpoint, allowed=allowed, empty=empty)
-    return _staged(setup, part, counts.written, checkpoint, allowed=allowed, empty=empty)
+    found = (_in_place if setup.in_place else _staged)(setup, part, counts.written, checkpoint)
+    if isinstance(found, str) or found is None:
+        return found
+    served, stored = found
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if stored < served else NO_LOSS
+    lost = _lost(setup, served, stored, before.units, allowed=allowed, empty=empty)
+    if lost is None and stored < served:
+        ledger.count_lost(part, Loss(units=served - stored), job_id=job.id)
+    return lost
 
 
 def _staged(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool, empty: bool
-) -> str | None:
-    """What is in the target against what was written, and against what is served."""
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+) -> str | tuple[int, int] | None:
+    """What is in the target against what was written: what is wrong, or the rows that are served, and those that would
+    be.
+    """
     stored = setup.target.rows(part.physical)
     if stored > written:
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
     if stored < NEEDED * written:
         return _few_keys(written, stored)
-    return _lost(setup, _served(setup, checkpoint), stored, allowed=allowed, empty=empty) if checkpoint else None
+    return (_served(setup, checkpoint), stored) if checkpoint else None
 
 
 def _in_place(
-    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None, *, allowed: bool, empty: bool
-) -> str | None:
-    """What the build wrote against what it would sweep, before it does. Whoever finishes it after a crash finds nothing
-    that speaks against it any more.
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+) -> str | tuple[int, int] | None:
+    """The same: what the build wrote against what it would sweep, before it does. Whoever finishes it after a crash
+    finds nothing that speaks against it any more.
     """
     path = setup.ref.scope.path
     mine, others = setup.target.tables.held(part.physical, part.instance, prefix=path)
@@ -75,7 +85,7 @@ def _in_place(
     if checkpoint.physical != part.physical:
         stands = setup.target.exists(checkpoint.physical)
         served = sum(setup.target.tables.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
-    return _lost(setup, served, mine, allowed=allowed, empty=empty)
+    return served, mine
 
 
 def _few_keys(written: int, stored: int) -> str:
@@ -86,15 +96,17 @@ def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
     return setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
 
 
-def _lost(setup: TableSetup, served: int, stored: int, *, allowed: bool, empty: bool) -> str | None:
+def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
+    """`before`: rows that were lost lately."""
     lost = served - stored
     if served and not stored:
         return None if empty else EMPTY
-    if allowed or not setup.guard.refuses(lost, served):
+    if allowed or not setup.guard.refuses(lost, served, before):
         return None
+    lately = f", and {before:,} more in the last {duration_text(setup.guard.window)}" if before else ""
     return (
-        f"{lost:,} of {served:,} rows are gone from the source; more than {setup.guard.share:.0%} at once is not left "
-        "out unasked (--allow-deletes)"
+        f"{lost:,} of {served:,} rows are gone from the source{lately}; more than {setup.guard.share:.0%} at once is "
+        "not left out unasked (--allow-deletes)"
     )
 
 
@@ -103,4 +115,4 @@ def not_better(
 ) -> str | None:
     """See `EntitySetup.not_better`."""
     stored = setup.target.rows(checkpoint.physical)
-    return _lost(setup, _served(setup, served), stored, allowed=allowed, empty=empty)
+    return _lost(setup, _served(setup, served), stored, 0, allowed=allowed, empty=empty)

@@ -68,7 +68,7 @@ class TableEntities:
             ),
             lag=entity.watermark_lag,
             batch_rows=entity.batch_rows,
-            guard=DeleteGuard(entity.deletes.share, entity.deletes.floor),
+            guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
             columns=partial(catalog.columns, name),
             tables=partial(catalog.tables, name),
             queue=self._queue(entity),

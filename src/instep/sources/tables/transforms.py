@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
 from instep.errors import UserError
+from instep.own_code import send
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +34,7 @@ def demand(names: Iterable[str], there: Sequence[str], where: str, *, after: str
 def transformed(frame: DataFrame, transform: Transform, name: str, where: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
+    send(frame.sparkSession, transform)
     try:
         found = transform(frame)
     except Exception as error:

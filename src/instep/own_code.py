@@ -1,0 +1,119 @@
+"""The project's own code, as tasks of Spark get it: they run in other processes, or on other machines, where it is not.
+
+A transform's module is sent along with what it imports of the same place, by name: what is installed is there already,
+and nothing else of the project's folder goes on anybody's path, where it could stand in for a library.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import io
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Modules whose code a session has.
+_SENT: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+#: The same code is the same archive, whenever it is made.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def send(session: SparkSession, function: Callable[..., Any]) -> None:
+    """Let the session's tasks import the module of a function; nothing happens if that is installed."""
+    module = getattr(inspect.unwrap(function), "__module__", None)
+    sent = _SENT.setdefault(session, set())
+    if module is None or module in sent:
+        return
+    if archive := _archive(module):
+        # Named for what is in it: Spark takes no other file of a name that it knows.
+        name = f"instep_code_{hashlib.sha256(archive).hexdigest()[:16]}.zip"
+        path = Path(_folder().name) / name
+        path.write_bytes(archive)
+        session.addArtifacts(str(path), pyfile=True)
+    sent.add(module)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Until this process ends: executors fetch from it when they run their first task."""
+    return tempfile.TemporaryDirectory(prefix="instep-code-")
+
+
+@cache
+def _archive(module: str) -> bytes | None:
+    """Of the code as it was when this process first asked: it may have changed since, and what is loaded has not."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return None
+    path = Path(file).resolve()
+    depth = module.count(".") + (path.name == "__init__.py")
+    root = path.parents[depth]
+    if _is_installed(root):
+        return None
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted(_needed(root, path)):
+            entry = zipfile.ZipInfo(each.relative_to(root).as_posix(), _EPOCH)
+            archive.writestr(entry, each.read_bytes(), zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def _is_installed(root: Path) -> bool:
+    places = {Path(place).resolve() for place in sysconfig.get_paths().values()}
+    return root in places or "site-packages" in root.parts
+
+
+def _needed(root: Path, start: Path) -> set[Path]:
+    """Files below `root` that a module is made of: itself, what it imports, and what that does."""
+    found: set[Path] = set()
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        packages = (folder / "__init__.py" for folder in path.parents if root in folder.parents)
+        waiting += [each for each in packages if each.is_file()]
+        for name in _imported(path, root):
+            waiting += _files(root, name)
+    return found
+
+
+def _imported(path: Path, root: Path) -> Iterator[str]:
+    """Dotted names that a file imports; of `from a import b` both `a` and `a.b`, which may be a module."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError:
+        return
+    package = path.parent.relative_to(root).parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            named = ".".join((*base, *([node.module] if node.module else [])))
+            yield named
+            yield from (f"{named}.{each.name}" if named else each.name for each in node.names)
+
+
+def _files(root: Path, name: str) -> list[Path]:
+    place = root.joinpath(*name.split("."))
+    found = [place.with_name(f"{place.name}.py"), place / "__init__.py"] if name else []
+    return [each for each in found if each.is_file() and not _is_elsewhere(root, name)]
+
+
+def _is_elsewhere(root: Path, name: str) -> bool:
+    """Whether this process has loaded it from another place: a library whose name the project has as well."""
+    loaded = getattr(sys.modules.get(name.partition(".")[0]), "__file__", None)
+    return loaded is not None and root not in Path(loaded).resolve().parents

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from hypothesis import Phase, settings
 
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
 #: Servers and folders of two workers take less than half of it.
 _ENOUGH_BYTES: Final = 4 << 30
@@ -33,6 +34,9 @@ def _use_memory() -> None:
 _use_memory()
 # Programs that tests start would compile all that they import each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Spark's Python workers look for what is in tests, and find nothing in the folder that they stand in.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
 
 # A machine that is busy is no fault of an example. (What else the profile in use says, that of a CI server say, stays.)
 settings.register_profile("instep", settings(deadline=None))

@@ -97,3 +97,18 @@ def test_documents_that_are_all_replaced_or_emptied_at_once_are_asked_for(
     assert len(instep.load(folder).search("text", mode="text")) == 2
     said(capsys, "run", "--allow-deletes")
     assert instep.load(folder).search("text", mode="text") == []
+
+
+def test_a_document_that_cannot_be_read_for_a_moment_is_read_by_the_next_run(
+    folder: Path, unsteady: Unsteady, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _project(folder, unsteady.url)
+    unsteady.unread["/b/b.md"] = PermissionError(13, "Permission denied")
+    said(capsys, "run", code=3)
+    assert "permission denied" in said(capsys, "failures").lower()
+    said(capsys, "run", code=3)
+    unsteady.unread.clear()
+    assert "could not be read before" in said(capsys, "plan", "--explain", code=2)
+    said(capsys, "run")
+    assert _documents(folder) == 3
+    assert "Nothing to do" in said(capsys, "plan")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +69,19 @@ def _breaks(frame: Any) -> Any:
     raise KeyError("no such setting")
 
 
+_SHOUTING = """
+def shout(rows):
+    from pyspark.sql import functions as f
+
+    return rows.withColumn("text", f.udf(cry)("text"))
+
+
+def cry(text):
+    from {name}.words import loud
+
+    return loud(text)
+"""
+
 ACCEPTED = [_with_column, _filtered, _mapped, _broadcast, _coalesced]
 
 REFUSED: list[tuple[str, Callable[[Any], Any]]] = [
@@ -116,6 +132,23 @@ class SparkEngineContract(EngineContract, TableWavesContract):
             assert {row["text"][:4] for row in rows} == {"TEXT"}
         if transform is _with_column:
             assert all(row["length"] == len(row["text"]) for row in rows)
+
+    def test_tasks_have_the_code_that_a_transform_is_made_of(
+        self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is in a folder that only this process has on its path."""
+        name = f"own_{uuid.uuid4().hex}"
+        (tmp_path / "code" / name).mkdir(parents=True)
+        (tmp_path / f"code/{name}/__init__.py").touch()
+        (tmp_path / f"code/{name}/words.py").write_text("def loud(text):\n    return text and text.upper()\n")
+        (tmp_path / f"code/{name}/shouting.py").write_text(_SHOUTING.format(name=name))
+        # What is not part of it stays where it is: it would stand in for a library.
+        (tmp_path / "code/lance.py").write_text("raise RuntimeError('not a part of the transform')\n")
+        monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "code")])
+        transform = importlib.import_module(f"{name}.shouting").shout
+        (tmp_path / "rows").mkdir()
+        rows = written(tmp_path / "rows", list(engine.run(a_wave(), RowFiles(tmp_path / "rows", transform=transform))))
+        assert {row["text"][:4] for row in rows} == {"TEXT"}
 
     @pytest.mark.parametrize(("named", "transform"), REFUSED)
     def test_a_transform_that_moves_rows_is_refused_by_name(

@@ -14,6 +14,7 @@ from instep.errors import UserError
 from instep.ledger.memory import MemoryLedger
 from instep.service.documents import provenance
 from instep.service.documents.provenance import DocumentProvenance
+from instep.sources.local import version
 from tests.doubles.clock import VirtualClock
 from tests.service.projects import Home, home
 
@@ -40,7 +41,7 @@ def test_a_row_leads_to_its_instance_job_file_and_code(place: Home) -> None:
     assert found.part.fingerprint == found.instance.fingerprint
     assert found.document is not None
     assert found.document.document_hash == content_hash(place.path(3).read_bytes()) == found.row.document_hash
-    assert found.document.version == str(place.path(3).stat().st_mtime_ns)
+    assert found.document.version == version(place.path(3).stat())
     assert found.window is not None
     assert (found.window.floor, found.window.target) == (0, found.instance.target)
     assert (found.target, found.physical) == ("index", found.instance.physical)

@@ -25,7 +25,7 @@ from instep.domain.manifest import difference
 from instep.errors import UserError
 from instep.sources.files import FilesSource
 from instep.sources.patterns import Globs
-from instep.sources.port import TooLarge, Unreadable, Vanished
+from instep.sources.port import TooLarge, Unread, Unreadable, Vanished
 from instep.sources.urls import base_uri
 from tests.sources.rights import without_rights
 from tests.sources.unsteady import Unsteady, unsteady
@@ -51,7 +51,7 @@ def names(source: FilesSource, root: Path) -> list[str]:
 
 
 class TestListing:
-    def test_lists_sorted_with_size_and_mtime(self, tmp_path: Path) -> None:
+    def test_lists_sorted_with_size_and_times(self, tmp_path: Path) -> None:
         put(tmp_path / "b.md", "bb")
         put(tmp_path / "a/c.md", "c")
         listing = FilesSource((str(tmp_path),)).list()
@@ -60,7 +60,8 @@ class TestListing:
             (f"file://{tmp_path}/a/c.md", 1),
             (f"file://{tmp_path}/b.md", 2),
         ]
-        assert listing.documents[1].version == str((tmp_path / "b.md").stat().st_mtime_ns)
+        status = (tmp_path / "b.md").stat()
+        assert listing.documents[1].version == f"{status.st_mtime_ns}.{status.st_ctime_ns}"
 
     def test_include_and_exclude_are_relative_to_the_root(self, tmp_path: Path) -> None:
         root = tmp_path / "node_modules" / "docs"
@@ -69,7 +70,6 @@ class TestListing:
         assert names(FilesSource((str(root),), ("**/*.md",), ("**/node_modules/**", "drafts/")), root) == [
             "a.md",
             "deep/er/b.md",
-            "x.md/y",  # .gitignore's rule: a pattern that matches a directory matches what is in it
         ]
         taken_back = FilesSource((str(root),), ("*.md",), ("drafts/*", "!keep.md", "x.md/"))
         assert names(taken_back, root) == ["a.md", "deep/er/b.md", "drafts/keep.md", "node_modules/c.md"]
@@ -148,7 +148,7 @@ class TestNames:
 
 
 class TestLinks:
-    def test_links_to_files_are_read_links_to_folders_are_not_followed(self, tmp_path: Path) -> None:
+    def test_links_are_followed_and_each_folder_is_listed_once(self, tmp_path: Path) -> None:
         put(tmp_path / "root/a.md", "a")
         put(tmp_path / "elsewhere/b.md", "b")
         (tmp_path / "root/link.md").symlink_to(tmp_path / "elsewhere/b.md")
@@ -159,8 +159,50 @@ class TestLinks:
         source = FilesSource((str(tmp_path / "root"),))
         listing = source.list()
         assert listing.complete
-        assert names(source, tmp_path / "root") == ["a.md", "link.md"]
-        assert source.read(listing.documents[1].uri, max_bytes=BIG).data == b"b"
+        assert names(source, tmp_path / "root") == ["a.md", "folder/b.md", "link.md"]
+        for document in listing.documents[1:]:
+            assert source.read(document.uri, max_bytes=BIG).data == b"b"
+
+    def test_a_folder_replaced_by_a_link_keeps_its_documents(self, tmp_path: Path) -> None:
+        put(tmp_path / "root/part/deep/a.md", "a")
+        source = FilesSource((str(tmp_path / "root"),), ("*.md",), ("left/",))
+        before = names(source, tmp_path / "root")
+        (tmp_path / "root/part").rename(tmp_path / "moved")
+        (tmp_path / "root/part").symlink_to(tmp_path / "moved")
+        assert names(source, tmp_path / "root") == before == ["part/deep/a.md"]
+        (tmp_path / "root/left").symlink_to(tmp_path / "moved")
+        assert names(source, tmp_path / "root") == before
+
+    def test_links_that_lead_round_in_circles_end(self, tmp_path: Path) -> None:
+        for name in "ab":
+            put(tmp_path / f"outside/{name}/{name}.md", name)
+            (tmp_path / f"outside/{name}/up").symlink_to(tmp_path / "outside")
+        (tmp_path / "outside/a/other").symlink_to(tmp_path / "outside/b")
+        (tmp_path / "outside/b/other").symlink_to(tmp_path / "outside/a")
+        put(tmp_path / "root/c.md", "c")
+        for name in ("one", "two"):
+            (tmp_path / "root" / name).symlink_to(tmp_path / "outside")
+        (tmp_path / "root/above").symlink_to(tmp_path)
+        source = FilesSource((str(tmp_path / "root"),))
+        assert source.list().complete
+        assert names(source, tmp_path / "root") == ["c.md", "one/a/a.md", "one/b/b.md"]
+
+    def test_the_names_of_files_are_not_those_of_folders(self, tmp_path: Path) -> None:
+        for name in ("chart.js/logo.png", "chart.js/a.js", "src/b.js", "src/dir.js/c.png", "lib/d.ts"):
+            put(tmp_path / name, "x")
+        found = {
+            patterns: names(FilesSource((str(tmp_path),), patterns), tmp_path)
+            for patterns in [("**/*.js",), ("src/*.js",), ("lib",), ("chart.js/",), ("**/*.js", "!a.js")]
+        }
+        assert list(found.values()) == [
+            ["chart.js/a.js", "src/b.js"],
+            ["src/b.js"],
+            ["lib/d.ts"],
+            ["chart.js/a.js", "chart.js/logo.png"],
+            ["src/b.js"],
+        ]
+        # What is left out is left out with all that is in it.
+        assert names(FilesSource((str(tmp_path),), (), ("*.js",)), tmp_path) == ["lib/d.ts"]
 
     def test_a_pipe_is_no_document(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.md")
@@ -225,11 +267,25 @@ class TestProblems:
         for parent in tmp_path.parents[:-2]:
             if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
                 parent.chmod(0o755)
-        with without_rights(), pytest.raises(Unreadable, match="permission denied"):
+        with without_rights(), pytest.raises(Unread, match="permission denied"):
             FilesSource((str(tmp_path),)).read(f"file://{tmp_path}/a.md", max_bytes=BIG)
 
 
 class TestReading:
+    def test_what_is_written_after_it_was_read_has_another_version(self, tmp_path: Path) -> None:
+        """However young it was, and whatever times it is given."""
+        source = FilesSource((str(tmp_path),))
+        path = tmp_path / "a.md"
+        versions = set()
+        for number in range(20):
+            path.write_text(f"{number:04}")
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+            (listed,) = source.list().documents
+            found = source.read(listed.uri, max_bytes=BIG)
+            assert found.version == source.list().documents[0].version
+            versions.add(found.version)
+        assert len(versions) == 20
+
     def test_gives_bytes_with_the_version_that_was_listed(self, tmp_path: Path) -> None:
         put(tmp_path / "a.md", b"\x00\xff")
         source = FilesSource((str(tmp_path),))

@@ -13,6 +13,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 _BROKEN: dict[str, Exception] = {}
+_UNREAD: dict[str, Exception] = {}
 
 
 class _Store(MemoryFileSystem):  # type: ignore[misc]
@@ -37,6 +38,11 @@ class _Store(MemoryFileSystem):  # type: ignore[misc]
         self._demand(path)
         return dict(super().info(path, **options))
 
+    def cat_file(self, path: str, **options: Any) -> bytes:
+        if error := _UNREAD.get(self._strip_protocol(path)):
+            raise error
+        return bytes(super().cat_file(path, **options))
+
     def _demand(self, path: str) -> None:
         if error := _BROKEN.get(self._strip_protocol(path).rstrip("/")):
             raise error
@@ -44,10 +50,13 @@ class _Store(MemoryFileSystem):  # type: ignore[misc]
 
 @dataclass
 class Unsteady:
-    """Three documents: `a.md`, `b/b.md` and `b/deep/c.md`. `broken` says what looking at a path raises."""
+    """Three documents: `a.md`, `b/b.md` and `b/deep/c.md`. `broken` says what looking at a path raises,
+    `unread` what reading it raises.
+    """
 
     name: str
     broken: dict[str, Exception] = field(default_factory=dict)
+    unread: dict[str, Exception] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -64,22 +73,24 @@ class Unsteady:
 class _Paths(dict[str, Exception]):
     """Paths below a root."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, errors: dict[str, Exception]) -> None:
         super().__init__()
         self._root = root
+        self._errors = errors
 
     def __setitem__(self, path: str, error: Exception) -> None:
-        _BROKEN[self._root + path] = error
+        self._errors[self._root + path] = error
 
     def clear(self) -> None:
-        _BROKEN.clear()
+        self._errors.clear()
 
 
 @pytest.fixture
 def unsteady() -> Iterator[Unsteady]:
     fsspec.register_implementation("unsteady", _Store, clobber=True)
     name = uuid.uuid4().hex
-    made = Unsteady(name, _Paths(f"/{name}"))
+    made = Unsteady(name, _Paths(f"/{name}", _BROKEN), _Paths(f"/{name}", _UNREAD))
     made.put({"a.md": b"# A\n\nalpha\n", "b/b.md": b"# B\n\nbeta\n", "b/deep/c.md": b"# C\n\ngamma\n"})
     yield made
     made.broken.clear()
+    made.unread.clear()

@@ -13,10 +13,10 @@ from instep.documents.limits import Limits, Oversize
 from instep.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
 from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.identity import chunk_id, content_hash
-from instep.domain.manifest import Action, SourceDocument
+from instep.domain.manifest import UNREAD, Action, SourceDocument
 from instep.domain.reasons import cleaned
 from instep.domain.waves import SKIPPED
-from instep.sources.port import Answer, Content, DocumentSource, TooLarge, Unreadable, Vanished
+from instep.sources.port import Answer, Content, DocumentSource, TooLarge, Unread, Unreadable, Vanished
 
 #: Rows and bytes of text in one batch, at most (a single row may be larger).
 BATCH_ROWS = 2_000
@@ -104,6 +104,9 @@ class Reader:
             return document._replace(vanished=True)
         if isinstance(answer, TooLarge):
             return self._oversize(document, "read", self.limits.bytes_text(answer.size))
+        if isinstance(answer, Unread):
+            # That says nothing of this version of it: the next run tries again.
+            return _failed(document._replace(version=UNREAD), "read", str(answer))
         if isinstance(answer, Unreadable):
             return _failed(document, "read", str(answer))
         return self._parsed(document, answer, previous_hash)

@@ -55,6 +55,10 @@ class Action(StrEnum):
     RETRY = "retry"
 
 
+#: The version at which a document failed that could not be read: that is said of none.
+UNREAD: Final = "(unread)"
+#: Why it is tried again.
+LEFT_UNREAD: Final = "could not be read before"
 _GONE: Final = "no longer in the source"
 _ACTIONS: Final = {each.value: each for each in Action}
 
@@ -132,7 +136,9 @@ def difference(
             if failed_at == document.version and not retry_failures:
                 known += 1
                 continue
-            reason = "failed before; changed since" if failed_at != document.version else "failed before; retry asked"
+            reason = "failed before; retry asked"
+            if failed_at != document.version:
+                reason = LEFT_UNREAD if failed_at == UNREAD else "failed before; changed since"
             changes.append(_change(Action.RETRY, document, entry, buckets, reason))
         elif entry is None:
             changes.append(_change(Action.INSERT, document, None, buckets, "new"))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from instep.domain.manifest import LEFT_UNREAD
 from instep.domain.refs import PartitionRef
 from instep.service.begin import Beginner
 from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
+from instep.service.question import Kind
 from instep.service.upstream import in_hand, missing_upstream, upstream_first
 
 #: A source whose look takes long is left alone for so many times as long.
 REST = 4
+#: Seconds between two tries of documents that could not be read, which grow.
+_UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
 
 
 class Watcher(Beginner):
@@ -28,6 +32,7 @@ class Watcher(Beginner):
         #: What cannot be had for now, and why.
         self._lacking: dict[PartitionRef, str] = {}
         self._told: dict[PartitionRef, str] = {}
+        self._unread: dict[PartitionRef, tuple[int, float]] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
         ledger, time = self._context.ledger, self._context.clock.monotonic()
@@ -68,6 +73,8 @@ class Watcher(Beginner):
             plan = super()._plan(ref, generation)
         finally:
             self._looked(ref, began)
+        if plan is not None and self._left_unread(plan):
+            return None
         if plan is None:
             self._lacking[ref] = "it could not be planned"
         elif plan.pending:
@@ -75,6 +82,19 @@ class Watcher(Beginner):
         else:
             self._lacking[ref] = "; ".join(plan.found.why) or "there is nothing to do"
         return plan
+
+    def _left_unread(self, plan: EntityPlan) -> bool:
+        """Whether there is nothing to do but to read what could not be read before, and it is not yet time to."""
+        ref, now = plan.ref, self._context.clock.monotonic()
+        only = all(each.why == LEFT_UNREAD for each in plan.found.changes)
+        if plan.kind is not Kind.REFRESH or not plan.found.changes or not only:
+            self._unread.pop(ref, None)
+            return False
+        times, until = self._unread.get(ref, (0, 0.0))
+        if until > now:
+            return True
+        self._unread[ref] = times + 1, now + min(_UNREAD_FIRST * 2**times, _UNREAD_MOST)
+        return False
 
     def _looked(self, ref: PartitionRef, began: float) -> None:
         ended = self._context.clock.monotonic()

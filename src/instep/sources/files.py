@@ -25,8 +25,8 @@ _LOCAL = "file://"
 class FilesSource:
     """Files under `roots` (folders, single files or URLs) that match `include` and not `exclude`.
 
-    Globs are those of .gitignore, relative to each root; no `include` means everything. A root that
-    is a file is taken as it is. Implements `sources.port.DocumentSource`.
+    Globs are those of .gitignore, relative to each root, but that `*.md` includes files only; no `include` means
+    everything. A root that is a file is taken as it is. Implements `sources.port.DocumentSource`.
     """
 
     roots: tuple[str, ...]
@@ -36,7 +36,7 @@ class FilesSource:
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything found, sorted by URI; a file under two roots once."""
-        include, exclude = Globs(self.include), Globs(self.exclude)
+        include, exclude = Globs(self.include, of_files=True), Globs(self.exclude)
         problems: list[str] = []
         documents: list[SourceDocument] = []
         for root in self.roots:

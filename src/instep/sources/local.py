@@ -5,24 +5,32 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import IO
 
 from instep.domain.identity import file_uri, plain, quoted
 from instep.domain.manifest import SourceDocument
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, TooLarge, Unreadable, Vanished
+from instep.sources.port import Content, TooLarge, Unread, Vanished
 
 #: A file that changes while it is read is read again this often in all.
 READS = 3
 _BUFFER = 1 << 20
+#: Nanoseconds between two time stamps that differ: by the system's clock; and where they have no more than whole
+#: milliseconds, as if they were counted in steps of two seconds.
+_TICK, _COARSE = 20_000_000, 2_000_000_000
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
-    """Regular files under a directory, in no order. Links to files are followed, links to directories are not."""
-    folders = [root]
+    """Regular files under a directory, in no order. Links are followed, but not to a folder that the link is in itself,
+    and not to one that is listed already: each is listed once, under its own name if that is below the root.
+    """
+    folders, links = [root], list[bytes]()
+    seen: set[tuple[int, int]] = set()
     prefix = len(root.rstrip(b"/")) + 1
     # Asked of each file: of no patterns nothing is.
     wanted, unwanted = include.matches if include else None, exclude.matches if exclude else None
@@ -30,11 +38,16 @@ def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], N
     prunes = None if exclude.negated else unwanted
     if exclude.of_folders:
         unwanted = None  # No file is met in a folder that is left out.
-    while folders:
-        folder = folders.pop()
+    while folders or links:
+        # In an order, so that the same tree is always listed by the same names.
+        folder = folders.pop() if folders else heappop(links)
         within = folder if folder.endswith(b"/") else folder + b"/"
         under, uri = os.fsdecode(within[prefix:]), file_uri(within)
         try:
+            itself = os.stat(folder)  # noqa: PTH116 - the path is bytes
+            if (itself.st_dev, itself.st_ino) in seen:
+                continue
+            seen.add((itself.st_dev, itself.st_ino))
             with os.scandir(os.fsdecode(folder)) as entries:
                 for entry in entries:
                     name = entry.name
@@ -43,18 +56,35 @@ def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], N
                         if not (prunes and prunes(relative + "/")):
                             folders.append(os.fsencode(entry.path))
                         continue
+                    if entry.is_symlink() and _leads_to_folder(entry, problem):
+                        if not (prunes and prunes(relative + "/")) and not _is_loop(entry.path):
+                            heappush(links, os.fsencode(entry.path))
+                        continue
                     if (wanted and not wanted(relative)) or (unwanted and unwanted(relative)):
                         continue
                     status = _status(entry, problem)
                     if status is not None:
                         in_uri = name if plain(name) else quoted(os.fsencode(name))
-                        yield SourceDocument(uri + in_uri, status.st_size, str(status.st_mtime_ns))
+                        yield SourceDocument(uri + in_uri, status.st_size, version(status))
         except OSError as error:
             problem(f"{shown(folder)}: {reason(error)}")
 
 
-def _status(entry: os.DirEntry[str], problem: Callable[[str], None]) -> os.stat_result | None:
-    """Of a regular file; None for what is none."""
+def _leads_to_folder(entry: os.DirEntry[str], problem: Callable[[str], None]) -> bool:
+    status = _status(entry, problem, of=stat.S_ISDIR)
+    return status is not None
+
+
+def _is_loop(link: str) -> bool:
+    """Whether a link leads to a folder that it is in."""
+    target, folder = os.path.realpath(link), os.path.realpath(os.path.dirname(link))  # noqa: PTH120 - it may be no text
+    return os.path.commonpath([target, folder]) == target
+
+
+def _status(
+    entry: os.DirEntry[str], problem: Callable[[str], None], of: Callable[[int], bool] = stat.S_ISREG
+) -> os.stat_result | None:
+    """Of a regular file (or what else is asked for); None for what is none."""
     try:
         status = entry.stat()
     except OSError as error:
@@ -62,40 +92,60 @@ def _status(entry: os.DirEntry[str], problem: Callable[[str], None]) -> os.stat_
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             problem(f"{shown(os.fsencode(entry.path))}: {reason(error)}")
         return None
-    return status if stat.S_ISREG(status.st_mode) else None
+    return status if of(status.st_mode) else None
 
 
 def document(path: bytes, status: os.stat_result) -> SourceDocument:
-    return SourceDocument(file_uri(path), status.st_size, str(status.st_mtime_ns))
+    return SourceDocument(file_uri(path), status.st_size, version(status))
+
+
+def version(status: os.stat_result) -> str:
+    """When it was written, and when the system last changed anything of it: that cannot be set back, as `cp -p`, `tar`
+    and `rsync -t` set back the former.
+    """
+    return f"{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
 def read(path: bytes, *, max_bytes: int) -> Content:
-    """All bytes of a regular file as they were at one moment. Raises `Vanished` or `Unreadable`."""
+    """All bytes of a regular file as they were at one moment. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:
         for _ in range(READS):
-            before = os.fstat(descriptor)
+            before = _grown_up(descriptor)
             check_size(before.st_size, max_bytes)
             data = _read_all(descriptor, 0, before.st_size + 1)
             if len(data) == before.st_size and _same(before, os.fstat(descriptor)):
-                return Content(data, before.st_size, str(before.st_mtime_ns))
-    raise Unreadable("changes while it is being read")
+                return Content(data, before.st_size, version(before))
+    raise Unread("changes while it is being read")
+
+
+def _grown_up(descriptor: int) -> os.stat_result:
+    """A file's state, when no change that is still to come can have the same time stamps: some file systems count in
+    seconds, all others in ticks of the system's clock. (Git reads such "racy" files again.)
+    """
+    found = os.fstat(descriptor)
+    grain = _TICK if found.st_ctime_ns % 1_000_000 else _COARSE
+    age = time.time_ns() - found.st_ctime_ns
+    if 0 <= age < grain:
+        time.sleep((grain - age) / 1e9)
+        found = os.fstat(descriptor)
+    return found
 
 
 def part(path: bytes, start: int, length: int) -> bytes:
-    """Some bytes of a regular file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
+    """Some bytes of a regular file, fewer if it ends before. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:
         return _read_all(descriptor, start, length)
 
 
 def opened(path: bytes) -> IO[bytes]:
-    """A regular file from its start. Raises `Vanished` or `Unreadable`."""
+    """A regular file from its start. Raises `Vanished` or `Unread`."""
     with _descriptor(path) as descriptor:
         return os.fdopen(os.dup(descriptor), "rb", _BUFFER)
 
 
 @contextmanager
 def _descriptor(path: bytes) -> Iterator[int]:
-    """Of a regular file. Raises `Vanished` or `Unreadable`, also in place of an error while it is used."""
+    """Of a regular file. Raises `Vanished` or `Unread`, also in place of an error while it is used."""
     try:
         # Never wait for the writer of a pipe that took the file's place.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -108,7 +158,7 @@ def _descriptor(path: bytes) -> Iterator[int]:
     except OSError as error:
         if error.errno in _GONE:
             raise Vanished from None
-        raise Unreadable(reason(error)) from None
+        raise Unread(reason(error)) from None
 
 
 def _read_all(descriptor: int, start: int, limit: int) -> bytes:

@@ -12,6 +12,7 @@ from itertools import groupby
 from instep.errors import UserError
 
 _SUFFIX = re.compile(r"(?:\*\*/)?\*(\.[A-Za-z0-9_.+-]+)\Z")
+_FILES = re.compile(r"[*?\]][^/]*\.[^./*?\[\]]+\Z")
 _FOLDER = re.compile(r"([A-Za-z0-9_.+-]+)/\Z")
 
 #: What `pathspec` makes of them: most projects have no other patterns, and need not import it.
@@ -23,11 +24,18 @@ class Globs:
     """Patterns over paths relative to a root, with `/` between names.
 
     `**/*.md` and `*.md` match at any depth, `docs/` everything below it, `!draft.md` takes back what
-    an earlier pattern matched. Raises `UserError` for a pattern that means nothing.
+    an earlier pattern matched. With `of_files`, what ends in a wildcard with an extension (`*.js`) is said of files,
+    and not of all that is in a folder which is called so. Raises `UserError` for a pattern that means nothing.
     """
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: Sequence[str], *, of_files: bool = False) -> None:
         rules = [rule for rule in map(_rule, patterns) if rule]
+        if of_files:
+            named = [_FILES.search(each) is not None for each in patterns if _rule(each)]
+            rules = [
+                (expression.removesuffix("(?:(?:/)|$)") + "$" if files else expression, wanted)
+                for (expression, wanted), files in zip(rules, named, strict=True)
+            ]
         self.negated = not all(wanted for _, wanted in rules)
         #: They only match what is in a folder whose path, with a slash behind it, they match as well.
         self.of_folders = not self.negated and all(expression.endswith("(?:/)") for expression, _ in rules)

@@ -54,6 +54,12 @@ class Unreadable(Exception):
     """The document is there and cannot be read; the message says why."""
 
 
+class Unread(Unreadable):
+    """It could not be read for now, whatever is in it: no right to, or a host that did not answer. Trying again may
+    help, though nothing has changed in it.
+    """
+
+
 class TooLarge(Unreadable):
     """It has more bytes than are to be read: so many, or at least that many."""
 

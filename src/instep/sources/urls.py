@@ -17,7 +17,7 @@ from instep.domain.storable import storable_version
 from instep.errors import UserError
 from instep.sources.local import READS, check_size, reason
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, Unreadable, Vanished
+from instep.sources.port import Content, Unread, Vanished
 
 #: Where a listing says which version of a file it saw, best first.
 _VERSION_KEYS = (
@@ -80,14 +80,14 @@ class UrlRoot:
         return uri == self.base or uri.startswith(self.base.rstrip("/") + "/")
 
     def open(self, uri: str) -> IO[bytes]:
-        """Raises `Vanished` or `Unreadable`; reading it then raises `OSError`."""
+        """Raises `Vanished` or `Unread`; reading it then raises `OSError`."""
         fs, path = self._path(uri)
         with _answered():
             fs.invalidate_cache()
             return io.BufferedReader(fs.open(path, "rb"), _BUFFER)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
-        """Raises `Vanished` or `Unreadable`."""
+        """Raises `Vanished` or `Unread`."""
         fs, path = self._path(uri)
         with _answered():
             data: bytes = fs.cat_file(path, start=start, end=start + length)
@@ -108,7 +108,7 @@ class UrlRoot:
                 after = fs.info(path)
                 if version == file_version(fs, path, after) and before.get("size") in (None, len(data)):
                     return Content(data, _size(before), version)
-        raise Unreadable("changes while it is being read")
+        raise Unread("changes while it is being read")
 
     def _path(self, uri: str) -> tuple[Any, str]:
         fs, root = self._open()
@@ -184,7 +184,7 @@ def _answered() -> Iterator[None]:
     except (FileNotFoundError, KeyError):
         raise Vanished from None
     except (OSError, ValueError) as error:
-        raise Unreadable(_reason(error)) from None
+        raise Unread(_reason(error)) from None
 
 
 def base_uri(url: str) -> str:

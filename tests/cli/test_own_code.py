@@ -1,0 +1,78 @@
+"""What is in a project's folder is data: only a transform that the project names is code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.own_code import send
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An indexed folder with files that are called like libraries."""
+    for name in ("lance", "pyarrow", "sqlalchemy", "typer", "uuid"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('this was only to be indexed')\n")
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+engine: inline
+targets: {main: {type: lance, uri: .instep/index}}
+entities:
+  Document: {source: {type: files, path: .}, embed: {type: hashing}}
+"""
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [["instep"], [sys.executable, "-m", "instep"]], ids=["script", "module"])
+def test_files_that_are_indexed_stand_in_for_no_library(folder: Path, command: list[str]) -> None:
+    program = [str(Path(sys.executable).with_name("instep"))] if command == ["instep"] else command
+    done = subprocess.run([*program, "run", "--json"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_transforms_module_is_sent_with_what_it_imports_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "sendable.py": "import json, alongside\nfrom bundle.inner import thing\ndef f(rows):\n    import lazily\n",
+        "alongside.py": "from sendable import f\n",
+        "lazily.py": "",
+        "bundle/__init__.py": "",
+        "bundle/inner.py": "from . import other\nfrom .deep.down import x as thing\n",
+        "bundle/other.py": "",
+        "bundle/deep/__init__.py": "",
+        "bundle/deep/down.py": "x = 1\n",
+        "bundle/unused.py": "",
+        "json.py": "",
+        "lance.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    sendable = __import__("sendable")
+    sent: list[str] = []
+
+    class Session:
+        def addArtifacts(self, path: str, *, pyfile: bool) -> None:  # noqa: N802 - Spark's name
+            assert pyfile
+            sent.append(path)
+
+    session: Any
+    session, another = Session(), Session()
+    for each in (session, session, another):
+        send(each, sendable.f)
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+    with zipfile.ZipFile(sent[0]) as archive:
+        assert set(archive.namelist()) == set(files) - {"bundle/unused.py", "json.py", "lance.py"}
+    # What is installed is there already.
+    send(session, pytest.raises)
+    assert len(sent) == 2

@@ -42,7 +42,7 @@ def test_a_transforms_module_is_sent_with_what_it_imports_of_its_folder(
 ) -> None:
     files = {
         "sendable.py": "import json, alongside\nfrom bundle.inner import thing\ndef f(rows):\n    import lazily\n",
-        "alongside.py": "from sendable import f\n",
+        "alongside.py": "import sendable\n",
         "lazily.py": "",
         "bundle/__init__.py": "",
         "bundle/inner.py": "from . import other\nfrom .deep.down import x as thing\n",

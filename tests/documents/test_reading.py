@@ -34,19 +34,19 @@ class Answering:
             yield answer
 
 
-def ends(*answers: Answer) -> list[dict[str, Any]]:
-    """The end rows, and the titles of chunks, of documents that are answered so."""
+def ends(*answers: Answer, previous_hash: str = "") -> list[dict[str, Any]]:
+    """The end rows of documents that are answered so."""
+    return [row for row in rows(*answers, previous_hash=previous_hash) if row["end_of_document"]]
+
+
+def rows(*answers: Answer, previous_hash: str = "") -> list[dict[str, Any]]:
     changes = [
-        DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 10, "1", 0, "", "new")
+        DocumentChange(Action.INSERT, f"doc_{number}", f"file:///{number}.md", 10, "1", 0, previous_hash, "new")
         for number, _ in enumerate(answers)
     ]
     reader = reading.Reader(Answering(answers), Chunker(), DEFAULT_LIMITS)
-    rows = [
-        row
-        for batch in reader.rows(iter([change_batch(WaveSlice("s", 1, 0, 1, changes))]))
-        for row in batch.to_pylist()
-    ]
-    return [row for row in rows if row["end_of_document"]]
+    batches = reader.rows(iter([change_batch(WaveSlice("s", 1, 0, 1, changes))]))
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def content(text: str, title: str | None = None) -> Content:
@@ -78,3 +78,11 @@ def test_a_title_that_the_source_says_comes_before_that_of_the_text() -> None:
         content("# Own\n\nwords", "Said"), content("# Own\n\nwords"), content("# Own\n\nwords", " ")
     )
     assert [each["title"] for each in (said, own, blank)] == ["Said", "Own", "Own"]
+
+
+def test_what_has_the_same_bytes_as_before_is_not_cut_again() -> None:
+    same = content("words")
+    (end,) = rows(same, previous_hash=same.hash)
+    assert (end["end_of_document"], end["unchanged"]) == (True, True)
+    chunk, end = rows(content("other words"), previous_hash=same.hash)
+    assert (chunk["text"], end["unchanged"]) == ("other words", False)

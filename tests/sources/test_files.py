@@ -11,12 +11,10 @@ import unicodedata
 import uuid
 import zipfile
 from pathlib import Path
-from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
 
 import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -479,36 +477,6 @@ def test_a_file_may_have_as_many_bytes_as_are_allowed(tmp_path: Path) -> None:
     assert source.read(listed.uri, max_bytes=5).data == b"12345"
     with pytest.raises(TooLarge):
         source.read(listed.uri, max_bytes=4)
-
-
-class Remembering(MemoryFileSystem):  # type: ignore[misc]  # fsspec brings no types
-    """A store whose listings are kept until somebody says that they are old, as many are."""
-
-    protocol = "remembering"
-    kept: ClassVar[dict[str, Any]] = {}
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        stripped: str = super()._strip_protocol(path.replace("remembering:", "memory:"))
-        return stripped
-
-    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        if path not in self.kept:
-            self.kept[path] = super().ls(path, detail=True, **options)
-        return self.kept[path] if detail else [each["name"] for each in self.kept[path]]
-
-    def invalidate_cache(self, path: str | None = None) -> None:
-        self.kept.clear()
-
-
-def test_a_store_is_listed_as_it_is_now() -> None:
-    fsspec.register_implementation("remembering", Remembering, clobber=True)
-    store, folder = MemoryFileSystem(), f"/remembered-{uuid.uuid4().hex}"  # Somebody else writes there.
-    store.pipe(f"{folder}/a.md", b"one")
-    source = FilesSource((f"remembering:/{folder}",))
-    assert len(source.list().documents) == 1
-    store.pipe(f"{folder}/b.md", b"two")
-    assert len(source.list().documents) == 2
 
 
 def test_a_root_owns_what_is_below_it_and_no_neighbour() -> None:

@@ -94,13 +94,6 @@ MUTANTS = [
         _NATS,
     ),
     Mutant(
-        "NATS: a slot is taken though somebody was quicker",
-        "bus/nats/consumer.py",
-        "if slot.fence + 1 == fence else None",
-        "if fence else None",
-        _NATS,
-    ),
-    Mutant(
         "NATS: room in a group is kept by who found nothing to do",
         "bus/nats/consumer.py",
         "        await self._slots.leave(self._policy, permit)\n        await self._put_back(message, after)\n",

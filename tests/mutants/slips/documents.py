@@ -13,7 +13,7 @@ MUTANTS = [
         "documents/reading.py",
         "        if found == previous_hash:\n            return document._replace(unchanged=True)\n",
         "",
-        ("tests/e2e/test_main_job.py::test_a_touched_file_with_equal_bytes_is_read_but_not_chunked",),
+        ("tests/documents/test_reading.py",),
     ),
     Mutant(
         "an exception of a parser ends the wave",

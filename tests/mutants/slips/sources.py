@@ -79,13 +79,6 @@ MUTANTS = [
         _FILES,
     ),
     Mutant(
-        "a listing of a URL is that of the first time",
-        "sources/urls.py",
-        "            fs.invalidate_cache()\n            top = fs.info(root)",
-        "            top = fs.info(root)",
-        _FILES,
-    ),
-    Mutant(
         "a line of a feed that is no event deletes nothing, and no word of it",
         "sources/feed.py",
         '            self._report(f"{_Place(line.number, 0, 0, file).shown}: {error}")\n',

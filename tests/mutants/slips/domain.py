@@ -66,15 +66,15 @@ MUTANTS = [
     Mutant(
         "a fifth of very little is suspicious",
         "domain/manifest.py",
-        "(lost >= self.floor and lost > self.share * recorded)",
-        "(lost > self.share * recorded)",
+        "(whole >= self.floor and whole > self.share * (recorded + before))",
+        "(whole > self.share * (recorded + before))",
         (f"{_DOMAIN}/test_manifest.py",),
     ),
     Mutant(
         "all that there is may go, if it is little",
         "domain/manifest.py",
-        "lost > 0 and (lost >= recorded or (lost >= self.floor",
-        "lost > 0 and ((lost >= self.floor",
+        "lost > 0 and (lost >= recorded or (whole >= self.floor",
+        "lost > 0 and ((whole >= self.floor",
         (f"{_DOMAIN}/test_manifest.py",),
     ),
     Mutant(

@@ -14,7 +14,7 @@ MUTANTS = [
     Mutant(
         "what is gone before the last look of a rebuild is deleted without a guard",
         "service/documents/meanwhile.py",
-        "    if setup.guard.refuses(changes.lost, changes.recorded):\n        return []\n",
+        "    if setup.guard.refuses(changes.lost, changes.recorded, before.units):\n        return []\n",
         "",
         (f"{_SERVICE}/test_meanwhile.py",),
     ),
@@ -28,8 +28,8 @@ MUTANTS = [
     Mutant(
         "a refresh that would delete most of it is not stopped",
         "service/documents/changes.py",
-        "    if not setup.guard.refuses(changes.lost, changes.recorded):\n        return None\n",
-        "    if setup.guard.refuses(changes.lost, changes.recorded):\n        return None\n",
+        "    if not setup.guard.refuses(changes.lost, changes.recorded, before):\n        return None\n",
+        "    if setup.guard.refuses(changes.lost, changes.recorded, before):\n        return None\n",
         (f"{_MAIN}::test_mass_deletion_is_refused_until_it_is_allowed",),
     ),
     Mutant(

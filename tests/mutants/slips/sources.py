@@ -32,7 +32,7 @@ MUTANTS = [
     Mutant(
         "a pipe is read for a file",
         "sources/local.py",
-        "return status if stat.S_ISREG(status.st_mode) else None",
+        "return status if of(status.st_mode) else None",
         "return status",
         _FILES,
     ),

@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "rows that are gone from the source are left out unguarded",
         "service/tables/judgement.py",
-        "    if allowed or not setup.guard.refuses(lost, served):",
-        "    if allowed or setup.guard.refuses(lost, served):",
+        "    if allowed or not setup.guard.refuses(lost, served, before):",
+        "    if allowed or setup.guard.refuses(lost, served, before):",
         ("tests/e2e/tables/test_windows.py", "tests/e2e/tables/test_emptying.py"),
     ),
 ]

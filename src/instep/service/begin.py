@@ -71,7 +71,10 @@ class Beginner(ABC):
                 self._refused(plan.ref, plan.generation, error)
             return False
         for plan in plans.values():
-            self._refusals.forget(plan.ref, plan.generation)
+            if refused := start.refused.get(plan.ref):
+                self._refused(plan.ref, plan.generation, refused)
+            else:
+                self._refusals.forget(plan.ref, plan.generation)
         return start.progressed
 
     def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:

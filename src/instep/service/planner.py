@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
@@ -12,7 +11,7 @@ from instep.errors import UserError
 from instep.service.context import Context
 from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan, plan_entity
-from instep.service.question import PlanOptions
+from instep.service.question import Found, Kind, PlanOptions
 from instep.service.setup import EntitySetup
 from instep.telemetry import traces
 from instep.telemetry.context import here
@@ -27,10 +26,12 @@ class Planner:
     options: PlanOptions
     expected: Mapping[str, str]
 
-    def plan_all(self, refs: Iterable[PartitionRef]) -> list[EntityPlan]:
-        """Together: what is the same for all partitions of an entity is asked once."""
-        indexes = cache(self.context.ledger.indexes)
-        return [self.plan(ref, indexes=indexes) for ref in refs]
+    def unplanned(self, ref: PartitionRef) -> EntityPlan:
+        """Of what could not be planned: nothing is to be done, and nothing is known."""
+        setup, generation = self.setups[ref], self.options.generation or ""
+        nothing = Found(Kind.NOTHING, [], setup.unit)
+        engine = self.context.choose(setup, 0)
+        return EntityPlan(ref, generation, nothing, engine, (), None, None, None, setup.fingerprint, "")
 
     def plan(
         self,

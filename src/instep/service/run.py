@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.counts import Counts
@@ -117,7 +118,7 @@ def _run_all(
     setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, demand: Callable[[], None] | None
 ) -> list[EntityResult]:
     found = turns(setups)
-    alone = len(found) == 1
+    alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
     for turn in those_that_answer_first(found):
         for result in _in_turn(turn, planner, wait_seconds, demand, alone=alone):
@@ -137,25 +138,22 @@ def _in_turn(
     *,
     alone: bool,
 ) -> list[EntityResult]:
-    """What could not be done in one of several turns is a result like others, not an error for all of them."""
+    """What could not be done of one of several partitions is its result, not an error for all of them."""
     run = _Run(planner, wait_seconds, demand)
+    plans = run.plan_all(setups, alone=alone)
+    todo = {plan.ref: plan for plan in plans.values() if plan.pending}
     try:
-        for setup in setups:
-            settle(setup, planner.context)
-            setup.catch_up(planner.context.ledger)
-        plans = planner.plan_all(setup.ref for setup in setups)
-        todo = {plan.ref: plan for plan in plans if plan.pending}
         if todo:
             run.go(todo)
-        problem = None
     except InstepError as error:
         if alone:
             raise
-        problem = error
-        plans = [planner.plan(setup.ref, again=True) for setup in setups]
-    asked = {plan.ref for plan in plans}
-    before = [result for ref, result in run.results.items() if ref not in asked]
-    return [*before, *(run.results.get(plan.ref) or run.nothing(plan, problem) for plan in plans)]
+        for ref in todo.keys() - run.results.keys():
+            run.problems.setdefault(ref, error)
+    if alone and run.problems:
+        raise next(iter(run.problems.values()))
+    before = [result for ref, result in run.results.items() if ref not in plans]
+    return [*before, *(run.result(plan) for plan in plans.values())]
 
 
 class _Run:
@@ -168,21 +166,43 @@ class _Run:
         self._prerequisites = Prerequisites(planner)
         self._left: dict[PartitionRef, int] = {}
         self.results: dict[PartitionRef, EntityResult] = {}
+        self.problems: dict[PartitionRef, InstepError] = {}
 
-    def nothing(self, plan: EntityPlan, problem: InstepError | None = None) -> EntityResult:
+    def plan_all(self, setups: Sequence[EntitySetup], *, alone: bool) -> dict[PartitionRef, EntityPlan]:
+        """What is the same for all partitions of an entity is asked once."""
+        indexes = cache(self._context.ledger.indexes)
+        plans = {}
+        for setup in setups:
+            try:
+                settle(setup, self._context)
+                setup.catch_up(self._context.ledger)
+                plans[setup.ref] = self._planner.plan(setup.ref, indexes=indexes)
+            except InstepError as error:
+                if alone:
+                    raise
+                self.problems[setup.ref] = error
+                plans[setup.ref] = self._planner.unplanned(setup.ref)
+        return plans
+
+    def result(self, plan: EntityPlan) -> EntityResult:
+        problem, done = self.problems.get(plan.ref), self.results.get(plan.ref)
+        if problem is None and done is not None:
+            return done
         notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
         stopped = None
-        if problem and plan.pending:
+        if problem is not None:
             stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
-        return EntityResult(plan, None, None, Counts(), self._seconds(), None, False, notes, stopped)
+        counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)
+        return EntityResult(plan, None, job_id, counts, self._seconds(), None, False, notes, stopped)
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.
 
         for plan in todo.values():
             self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
-        for ref, plan in todo.items():
-            self._planner.setups[ref].rehearse(plan.found)
+        todo = {ref: plan for ref, plan in todo.items() if self._rehearsed(plan)}
+        if not todo:
+            return
         worker = Worker(self._planner.setups, self._context, "run")
         try:
             worker.recover()
@@ -193,7 +213,15 @@ class _Run:
             if isinstance(error, (Transient, Unknown)):
                 raise Away(str(error), hint=RESUMES) from error
             raise
-        worker.end(stop="its other entities were not asked for")
+        why = next((str(each) for each in self.problems.values()), "its other entities were not asked for")
+        worker.end(stop=cleaned(why))
+
+    def _rehearsed(self, plan: EntityPlan) -> bool:
+        try:
+            self._planner.setups[plan.ref].rehearse(plan.found)
+        except InstepError as error:
+            self.problems[plan.ref] = error
+        return plan.ref not in self.problems
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on what can be had of `todo`; returns what is to be done after that."""
@@ -204,12 +232,13 @@ class _Run:
             if not worker.begun_anew():
                 raise
             return self._planned_anew(todo)
+        self.problems |= start.refused
         self._work(start, worker)
+        self.problems |= worker.problems
         # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
         done = {ref for ref in start.created if not self._goes_on(start.todo[ref])} | start.settled
         left = [ref for ref in todo if ref not in done]
-        plans = [self._planner.plan(ref, todo[ref].generation, again=ref in start.taken) for ref in left]
-        return {plan.ref: plan for plan in plans if plan.pending}
+        return self._planned_again({ref: todo[ref] for ref in left}, start.taken)
 
     def _goes_on(self, plan: EntityPlan) -> bool:
         """Whether the job left some of what was there when this run first looked. What comes meanwhile is not counted,
@@ -221,8 +250,22 @@ class _Run:
 
     def _planned_anew(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
         """Others took this run for dead while it planned; they may have done its work."""
-        plans = [self._planner.plan(ref, each.generation, again=ref in self.results) for ref, each in todo.items()]
-        return {plan.ref: plan for plan in plans if plan.pending}
+        return self._planned_again(todo, self.results)
+
+    def _planned_again(
+        self, todo: Mapping[PartitionRef, EntityPlan], again: Collection[PartitionRef]
+    ) -> dict[PartitionRef, EntityPlan]:
+        plans: dict[PartitionRef, EntityPlan] = {}
+        for ref, each in todo.items():
+            if ref in self.problems:
+                continue
+            try:
+                plan = self._planner.plan(ref, each.generation, again=ref in again)
+            except UserError as error:
+                self.problems[ref] = error
+            else:
+                plans |= {ref: plan} if plan.pending else {}
+        return plans
 
     def _work(self, start: Start, worker: Worker) -> None:
         progress, ledger = self._context.progress, self._context.ledger
@@ -240,7 +283,11 @@ class _Run:
         for plan, job_id in self._prerequisites.ended():
             self._record(plan, job_id, worker)
         for ref, job_id in start.taken.items():
-            self._record(start.todo[ref], job_id, worker)
+            if ref not in worker.problems:
+                try:
+                    self._record(start.todo[ref], job_id, worker)
+                except UserError as error:
+                    self.problems[ref] = error
 
     def _record(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
         ref, ledger = plan.ref, self._context.ledger

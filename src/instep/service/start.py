@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,8 @@ class Start:
     """One round's beginning: a lease for everything that is to be done, and a job for what is new.
 
     `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
-    `settled` those that needed nothing any more. `demand` is called when there are leases for a new job, and raises
+    `settled` those that needed nothing any more, `refused` those that cannot be begun, and why:
+    unless that is so of all. `demand` is called when there are leases for a new job, and raises
     when what asked for it has been taken back meanwhile.
     """
 
@@ -65,6 +66,7 @@ class Start:
         self.taken: dict[PartitionRef, str] = {}
         self.created: set[PartitionRef] = set()
         self.settled: set[PartitionRef] = set()
+        self.refused: dict[PartitionRef, InstepError] = {}
         self._planner = planner
         self._worker = worker
         self._had = worker.parts
@@ -96,8 +98,12 @@ class Start:
         try:
             waited = False
             while not (self.taken or self._leases or self.settled):
-                holders = [holder for ref in self.todo if (holder := self._try(ref, waited=waited))]
-                if len(holders) == len(self.todo):
+                holders = []
+                for ref in list(self.todo):
+                    with self._refusing(ref):
+                        holder = self._try(ref, waited=waited)
+                        holders += [holder] if holder else []
+                if holders and len(holders) == len(self.todo):
                     self._wait(holders[0])
                     waited = True
             self._plan_job()
@@ -106,6 +112,21 @@ class Start:
                 self._release()
                 self._ledger.discard_job(self._job_id)
             raise
+
+    @contextmanager
+    def _refusing(self, ref: PartitionRef) -> Iterator[None]:
+        """What a person has to mend of one partition is no reason to leave the others. Raises it if it was the last."""
+        try:
+            yield
+        except UserError as error:
+            if len(self.todo) == 1:
+                raise
+            del self.todo[ref]
+            self.refused[ref] = error
+            if lease := self._leases.pop(ref, None):
+                self._planner.setups[ref].release(self._ledger, self._job_id)
+                self._ledger.release_lease(lease)
+            self._worker.keeper.drop(ref)
 
     def _wait(self, holder: Holder) -> None:
         """Before the next try. Raises `Busy` when the time for waiting is over."""
@@ -255,7 +276,13 @@ class Start:
             check_limits(len(self.todo[ref].slices) for ref in self._leases)
         except PlanTooLarge as error:
             raise UserError(str(error)) from error
-        parts = [self._new_part(self.todo[ref], lease) for ref, lease in self._leases.items()]
+        parts = []
+        for ref, lease in list(self._leases.items()):
+            with self._refusing(ref):
+                parts.append(self._new_part(self.todo[ref], lease))
+        if not parts:
+            self._ledger.discard_job(self._job_id)
+            return
         others = any(each.id != self._worker.id for each in self._ledger.workers())
         self._ledger.plan_job(self._job_id, parts, stagger=others)
         self._ledger.start_job(self._job_id)

@@ -60,6 +60,8 @@ class Worker:
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
+        #: What a run could not do of a partition.
+        self.problems: dict[PartitionRef, InstepError] = {}
         self.waiting = Waiting(context)
         self._swept: float | None = None
         self._register()
@@ -165,7 +167,7 @@ class Worker:
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._look(refs | upstream)
-            parts = [each for each in found if each.key in wanted]
+            parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]
             if not parts:
                 return
             others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
@@ -174,7 +176,7 @@ class Worker:
             for each in parts:
                 if each.workers > 1:
                     self.show(each.job_id, each.part.ref)
-            if not self._serve_one(parts) and not (self.waiting.refs and self._begin(begin)):
+            if not self._serve_one(parts) and not (self.waiting.refs and self._begin_upstream(begin, wanted)):
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
     def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
@@ -195,6 +197,15 @@ class Worker:
             else:
                 self._context.clock.sleep(pause)
                 pause = min(1.5 * pause, longest)
+
+    def _begin_upstream(self, begin: Callable[[Worker], bool], wanted: Collection[PartKey]) -> bool:
+        """What a run's parts wait for. If a person has to mend that, these cannot be done."""
+        try:
+            return self._begin(begin)
+        except UserError as error:
+            for key in [each for each in wanted if each in self.waiting]:
+                self._give_up(key, error)
+            return True
 
     def _begin(self, begin: Callable[[Worker], bool]) -> bool:
         try:
@@ -259,7 +270,7 @@ class Worker:
             if self._is_over(key):
                 self._forget(key)
             elif self._kind == "run":
-                raise
+                self._give_up(key, error)
             elif isinstance(error, Away):
                 self._outage(each, error)
             else:
@@ -401,8 +412,9 @@ class Worker:
                 "newer than the ledger (was that replaced?): move the target's folder away and build anew.",
             )
             if self._kind == "run":
-                raise problem from error
-            self._set_aside(key, problem)
+                self._give_up(key, problem)
+            else:
+                self._set_aside(key, problem)
 
     def _is_over(self, key: PartKey) -> bool:
         """Whether others have ended the part: then what we miss in the target is no error."""
@@ -429,13 +441,24 @@ class Worker:
         """A run says so and ends; a worker waits, and stops the job when it takes too long."""
         ref = each.part.ref
         if self._kind == "run":
-            raise Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}") from error
+            away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
+            self._give_up(each.key, away)
+            return
         self._context.progress.say(ref.label, f"waiting: {error}")
         desk = self._desks.get(each.key)
         if desk and isinstance(error, Away):  # A wave has told the circuit itself.
             self._circuit(desk).failed()
         if desk and self._circuit(desk).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
+
+    def _give_up(self, key: PartKey, error: UserError) -> None:
+        """A run goes on with its other parts; this one it leaves for the next run. What waits for it is left too."""
+        _, ref = key
+        self.problems[ref] = error
+        for each in [each for each in self._desks if ref in all_upstream(self._setups, [each[1]])]:
+            self.problems.setdefault(each[1], UserError(f"{each[1]} waits for {ref}: {error.what}", hint=error.hint))
+            self._forget(each)
+        self._forget(key)
 
     def _set_aside(self, key: PartKey, error: UserError) -> None:
         """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""

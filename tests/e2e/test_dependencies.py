@@ -33,6 +33,7 @@ from instep.service.run import EntityResult, run_entities
 from instep.service.start import Start
 from instep.service.worker import Worker, serve
 from tests.doubles.clock import VirtualClock
+from tests.doubles.workshop import workshop_of
 
 from . import corpus
 from .test_faults import NoProof
@@ -81,7 +82,7 @@ class House:
         return replace(context, **changes)
 
     def workshop(self) -> Workshop:
-        return Workshop(instep.load(self.root).project, clock=self.clock, engine="inline")
+        return workshop_of(instep.load(self.root).project, self.ledger, clock=self.clock, engine="inline")
 
     def run(
         self,

@@ -21,11 +21,11 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import UserError
 from instep.service import promotion
-from instep.service.compose import Workshop
 from instep.service.question import PlanOptions
 from instep.service.serving import Promotion, promote
 from instep.service.start import Busy
 from instep.targets.lance.target import LanceTarget
+from tests.doubles.workshop import workshop_of
 
 from . import corpus, truth
 from .conftest import Place
@@ -48,7 +48,7 @@ def redeclare(site: Site, *, chunk: int = 300) -> None:
 
 
 def promoted(site: Site, generation: str, **changes: Any) -> Promotion:
-    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock, engine="inline")
+    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine="inline")
     with closing(workshop):
         (setup,) = workshop.setups()
         return promote(setup, generation, site.context(workshop, **changes), by="ann")

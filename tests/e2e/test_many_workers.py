@@ -34,6 +34,7 @@ from instep.service.run import EntityResult, run_entities
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
 from tests.doubles.clock import VirtualClock
+from tests.doubles.workshop import workshop_of
 
 from . import corpus
 from .conftest import Place
@@ -109,13 +110,13 @@ class Site:
     def run(
         self, *, target: Callable[[Any], Any] = lambda real: real, options: PlanOptions | None = None, **changes: Any
     ) -> list[EntityResult]:
-        workshop = Workshop(instep.load(self.place.root).project, clock=self.clock, engine="inline")
+        workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
         with closing(workshop):
             setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
             return run_entities(setups, self.context(workshop, **changes), options or PlanOptions(), wait_seconds=0)
 
     def serve(self, **changes: Any) -> None:
-        workshop = Workshop(instep.load(self.place.root).project, clock=self.clock, engine="inline")
+        workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
         with closing(workshop):
             serve(workshop.setups(), self.context(workshop, **changes), until_idle=True)
 

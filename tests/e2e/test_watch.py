@@ -15,7 +15,6 @@ import instep
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.engine.spark import SparkEngine
-from instep.service.compose import Workshop
 from instep.service.documents.setup import DocumentSetup
 from instep.service.jobs import stop_job
 from instep.service.status import EntityStatus, entity_status
@@ -23,6 +22,7 @@ from instep.service.watch import REST
 from instep.service.worker import serve
 from instep.sources.port import DocumentSource, Listing
 from tests.doubles.clock import VirtualClock
+from tests.doubles.workshop import workshop_of
 
 from . import corpus
 from .conftest import Place
@@ -80,7 +80,7 @@ def site(tmp_path: Path, clock: Steps) -> Site:
 def watch(
     site: Site, slow: Slow | None = None, engine: str = "inline", target: Callable[[Any], Any] = lambda real: real
 ) -> None:
-    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock, engine=engine)
+    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine=engine)
     with closing(workshop):
         setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
         if slow:
@@ -286,6 +286,6 @@ def test_what_cannot_be_had_of_one_entity_stops_no_other(site: Site, clock: Step
 
 
 def status(site: Site) -> EntityStatus:
-    workshop = Workshop(instep.load(site.place.root).project, clock=site.clock)
+    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock)
     with closing(workshop):
         return entity_status(workshop.setups(["Document"])[0], site.ledger)

@@ -37,8 +37,8 @@ def write(path: Path, text: str = "") -> None:
     path.write_text(f"# {path.stem}\n\nThe text of {path}. {text}\n")
 
 
-def run(root: Path, **options: bool) -> dict[str, EntityResult]:
-    return {each.plan.ref.entity: each for each in instep.load(root).run(**options)}
+def run(root: Path) -> dict[str, EntityResult]:
+    return {each.plan.ref.entity: each for each in instep.load(root).run()}
 
 
 def guarded(root: Path) -> str:

@@ -31,7 +31,7 @@ class Scraper(Silent):
         if entity == "metrics":
             self.url = message
 
-    def end(self, entity: str) -> None:
+    def end(self, entity: str, *, well: bool = True) -> None:
         with urllib.request.urlopen(self.url) as answer:
             self.text = answer.read().decode()
 

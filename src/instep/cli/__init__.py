@@ -107,7 +107,8 @@ def instep(
       1    an error; the message says what to do
       2    `instep plan`: changes are pending; `instep diff`: a target differs;
            `instep queue verify`: a queue differs
-      3    `instep run`: finished, but some documents failed;
+      3    `instep run`: finished, but some documents failed, a build is held
+           back, or a target does not hold what is recorded;
            `instep queue ack`: some lines were refused
       64   wrong use of the command line
       75   another run holds the entity, or ledger, target or Spark are away: try later

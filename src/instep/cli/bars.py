@@ -93,13 +93,13 @@ class Bars:
         else:
             self._bars.console.print(f"{entity}: {visible(message)}")
 
-    def end(self, entity: str) -> None:
+    def end(self, entity: str, *, well: bool = True) -> None:
         task = self._task(entity)
         bar = next(each for each in self._bars.tasks if each.id == task)
         if bar.total is None:
             # If nothing to do was found, an empty bar would look like a failure.
             self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
-        self._bars.update(task, note="")
+        self._bars.update(task, note="" if well else "not done")
         self._bars.stop_task(task)
 
     def _rate(self, task: TaskID) -> float | None:

@@ -46,7 +46,7 @@ class Diary:
             self._tell_done()
             self._print(entity, message)
 
-    def end(self, entity: str) -> None: ...
+    def end(self, entity: str, *, well: bool = True) -> None: ...
 
     def _tell_done(self) -> None:
         for entity, units in self._done.items():
@@ -79,7 +79,7 @@ class Records:
     def say(self, entity: str, message: str) -> None:
         self._write("say", entity, message=hushed(message))
 
-    def end(self, entity: str) -> None: ...
+    def end(self, entity: str, *, well: bool = True) -> None: ...
 
     def _write(self, event: str, entity: str, **more: int | str) -> None:
         place = here()

@@ -25,7 +25,8 @@ class ExitCode(IntEnum):
     ERROR = 1
     #: `instep plan`: a run would change something. `instep diff`: a target does not hold what it should.
     CHANGES = 2
-    #: `instep run`: finished, and some documents failed (see `instep failures`), or not all of a source could be seen.
+    #: `instep run`: finished, and some documents failed (see `instep failures`), not all of a source could be seen,
+    #: a build is held back, or a target does not hold what is recorded (see `instep diff`).
     FAILURES = 3
     #: Wrong use of the command line (EX_USAGE of sysexits.h).
     USAGE = 64

@@ -61,25 +61,31 @@ class Lines:
         with self._lock:
             self._print(entity, message)
 
-    def end(self, entity: str) -> None:
+    def end(self, entity: str, *, well: bool = True) -> None:
         with self._lock:
             count = self._counts.pop(entity, None)
             if count is not None:
-                self._print(entity, f"{_reached(count)} in {seconds_text(self._monotonic() - count.began)}")
+                reached = _reached(count, well=well)
+                self._print(entity, f"{reached} in {seconds_text(self._monotonic() - count.began)}")
 
     def _print(self, entity: str, message: str) -> None:
         self._stream.write(f"{entity}: {visible(message)}\n")
         self._stream.flush()
 
 
-def _reached(count: _Count) -> str:
-    """A run that is stopped ends too, and is not done."""
-    return "done" if count.total is not None and count.done >= count.total else _so_far(count)
+def _reached(count: _Count, *, well: bool) -> str:
+    """A run that is stopped or fails ends too, and is not done."""
+    whole = count.total is not None and count.done >= count.total
+    if well:
+        return "done" if whole else _so_far(count)
+    return "not done" if whole else f"not done, {_so_far(count)}"
 
 
 def _so_far(count: _Count) -> str:
-    whole = amount(count.done if count.total is None else count.total, count.unit)
-    return whole if count.total is None else f"{count.done:,} of {whole}"
+    """What is tried again is counted again, and may be more than there was to do."""
+    if count.total is None or count.done > count.total:
+        return amount(count.done, count.unit)
+    return f"{count.done:,} of {amount(count.total, count.unit)}"
 
 
 def _pace(count: _Count, now: float) -> str:

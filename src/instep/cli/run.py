@@ -121,7 +121,10 @@ def finish(out: Output, results: Sequence[EntityResult]) -> None:
         raise typer.Exit(min(codes))
     if any(each.state == "FAILED" for each in results):
         raise typer.Exit(ExitCode.ERROR)
-    if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):
+    if any(
+        each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back or each.damaged
+        for each in results
+    ):
         raise typer.Exit(ExitCode.FAILURES)
     if any(each.incomplete for each in results):
         raise typer.Exit(ExitCode.FAILURES)

@@ -23,7 +23,10 @@ def rate(units: int, since: float, now: float) -> float | None:
 
 
 def seconds_left(total: int | None, done: int, rate: float | None) -> float | None:
-    return None if rate is None or total is None else max(0, total - done) / rate
+    """None when it is not known; nor is it when all is read, and what is left is to write it and bring indexes up to
+    date.
+    """
+    return None if rate is None or total is None or done >= total else (total - done) / rate
 
 
 @dataclass(frozen=True, slots=True)

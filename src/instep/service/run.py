@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from instep.domain.jobs import JobState
 from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.ledger.port import Ledger
 from instep.service.context import Context
 from instep.service.patience import RESUMES
 from instep.service.plan import EntityPlan
@@ -26,6 +28,9 @@ from instep.telemetry import traces
 
 if TYPE_CHECKING:
     from instep.service.worker import Worker
+
+
+_WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class EntityResult:
     promoted: bool
     notes: Sequence[str]
     problem: UserError | None = None
+    #: The target does not hold what is recorded.
+    damaged: bool = False
 
     @property
     def held_back(self) -> bool:
@@ -59,6 +66,8 @@ class EntityResult:
             return "AWAY" if isinstance(self.problem, Away) else "FAILED"
         if self.state is None and not self.held_back and self.incomplete:
             return "INCOMPLETE"
+        if self.state is None and self.damaged:
+            return "DAMAGED"
         return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,6 +98,7 @@ class EntityResult:
             later.engine or self.engine,
             self.promoted or later.promoted,
             list(dict.fromkeys([*self.notes, *later.notes])),
+            damaged=later.damaged,
         )
 
 
@@ -192,8 +202,22 @@ class _Run:
         stopped = None
         if problem is not None:
             stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
+        damage = None if problem or plan.pending else self._damage(plan)
+        notes += [damage] if damage else []
         counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)
-        return EntityResult(plan, None, job_id, counts, self._seconds(), None, False, notes, stopped)
+        seconds = self._seconds()
+        return EntityResult(plan, None, job_id, counts, seconds, None, False, notes, stopped, damage is not None)
+
+    def _damage(self, plan: EntityPlan) -> str | None:
+        """What is wrong with what is served, if the last job found that: it stays so until somebody mends it."""
+        ledger, checkpoint = self._context.ledger, plan.checkpoint
+        job = ledger.latest_job(plan.ref, plan.generation) if checkpoint else None
+        if checkpoint is None or job is None or job.part(plan.ref).error is None:
+            return None
+        try:
+            return self._planner.setups[plan.ref].damage(ledger, checkpoint)
+        except InstepError as error:
+            return f"whether its target holds what is recorded is not known: {error}"
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
         from instep.service.worker import Worker  # Brings Arrow: only for runs that have something to do.
@@ -278,8 +302,8 @@ class _Run:
         try:
             worker.work({(job_id, ref) for ref, job_id in start.taken.items()}, self._prerequisites.begin)
         finally:
-            for ref in (*self._prerequisites.taken, *start.taken):
-                progress.end(ref.label)
+            for ref, job_id in self._jobs(start).items():
+                progress.end(ref.label, well=ref not in worker.problems and _ended_well(ledger, job_id, ref))
         for plan, job_id in self._prerequisites.ended():
             self._record(plan, job_id, worker)
         for ref, job_id in start.taken.items():
@@ -288,6 +312,9 @@ class _Run:
                     self._record(start.todo[ref], job_id, worker)
                 except UserError as error:
                     self.problems[ref] = error
+
+    def _jobs(self, start: Start) -> dict[PartitionRef, str]:
+        return {ref: job_id for ref, (_, job_id) in self._prerequisites.taken.items()} | start.taken
 
     def _record(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
         ref, ledger = plan.ref, self._context.ledger
@@ -312,9 +339,19 @@ class _Run:
             report.engine,
             checkpoint is not None and checkpoint.job_id == job_id,
             list(dict.fromkeys(notes)),
+            damaged=status.error is not None and not status.part.fresh,
         )
         before = self.results.get(ref)
         self.results[ref] = before.followed_by(result) if before else result
 
     def _seconds(self) -> float:
         return self._context.clock.monotonic() - self._started
+
+
+def _ended_well(ledger: Ledger, job_id: str, ref: PartitionRef) -> bool:
+    """Unknown is not well."""
+    with suppress(InstepError):
+        job = ledger.job(job_id)
+        status = job.part(ref) if job else None
+        return status is not None and status.state in _WELL and status.error is None
+    return False

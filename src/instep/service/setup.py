@@ -178,6 +178,10 @@ class EntitySetup(ABC):
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         """Why what a part has done must not be served, or None. `state` is what it ends in by itself."""
 
+    def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+        """How what is served differs from what is recorded of it, as far as numbers say; or None."""
+        return None
+
     @abstractmethod
     def remove_replaced(self, part: JobPart) -> None:
         """What was built is to be served: remove what it replaces, if that is in the same index. Safe to repeat."""

@@ -26,7 +26,7 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     """See `EntitySetup.problem`."""
     recorded, stored = _rows(setup, ledger, part.instance, part.physical)
     if stored != recorded:
-        return _changed(stored, recorded)
+        return _changed(stored, recorded, served=not part.fresh)
     unlike = sampling.not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
     if unlike or not part.fresh:
         return unlike
@@ -106,9 +106,16 @@ def _rows(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str) ->
     return recorded, setup.target.rows(physical)
 
 
-def _changed(stored: int, recorded: int) -> str:
+def damage(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+    """See `EntitySetup.damage`."""
+    recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
+    return None if stored == recorded else _changed(stored, recorded, served=True)
+
+
+def _changed(stored: int, recorded: int, *, served: bool = False) -> str:
+    what = "it is served as it is" if served else "not served"
     return (
-        f"the target holds {stored:,} rows where {recorded:,} were recorded; not served. "
+        f"the target holds {stored:,} rows where {recorded:,} were recorded; {what}. "
         "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
         "`instep diff --repair`, or run with --full-refresh"
     )

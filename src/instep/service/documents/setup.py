@@ -85,6 +85,9 @@ class DocumentSetup(EntitySetup):
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return judgement.problem(self, part, ledger, job, state)
 
+    def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+        return judgement.damage(self, ledger, checkpoint)
+
     def not_better(
         self,
         ledger: Ledger,

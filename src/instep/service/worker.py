@@ -203,7 +203,10 @@ class Worker:
         try:
             return self._begin(begin)
         except UserError as error:
-            for key in [each for each in wanted if each in self.waiting]:
+            left = [each for each in wanted if each in self.waiting]
+            if not left:
+                raise
+            for key in left:
                 self._give_up(key, error)
             return True
 

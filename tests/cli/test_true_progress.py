@@ -1,0 +1,44 @@
+"""What is printed of a run is true at that moment."""
+
+from __future__ import annotations
+
+import io
+
+from instep.cli.progress import Lines, pace_text
+from instep.domain.speed import seconds_left
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(*, done: int, total: int, well: bool = True) -> list[str]:
+    stream, clock = io.StringIO(), Clock()
+    lines = Lines(stream, clock)
+    lines.begin("Document", total, "document")
+    clock.now = 12.0
+    lines.advance("Document", done)
+    clock.now = 34.0
+    lines.end("Document", well=well)
+    return stream.getvalue().splitlines()
+
+
+def test_what_did_not_end_well_is_not_done() -> None:
+    assert told(done=10, total=10)[-1] == "Document: done in 34 s"
+    assert told(done=10, total=10, well=False)[-1] == "Document: not done in 34 s"
+    assert told(done=4, total=10, well=False)[-1] == "Document: not done, 4 of 10 documents in 34 s"
+
+
+def test_what_is_tried_again_is_never_more_than_all() -> None:
+    assert not any(" of 1 document" in line for line in told(done=2, total=1)[1:])
+
+
+def test_no_time_is_left_when_all_is_read_and_not_done_yet() -> None:
+    assert seconds_left(10, 10, 5.0) is None
+    assert seconds_left(10, 11, 5.0) is None
+    assert seconds_left(10, 5, 5.0) == 1.0
+    assert "left" not in pace_text(5.0, seconds_left(10, 10, 5.0))

@@ -178,7 +178,7 @@ class WaveRunner:
 
     def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         """One wave, tried again while something out there is down; that spends no attempts."""
-        began, tried, conflicts = self._clock.monotonic(), 0, 0
+        tried, conflicts = 0, 0
         while True:
             try:
                 with explaining():
@@ -190,7 +190,7 @@ class WaveRunner:
                 self._retried()
             except (Transient, Unknown) as error:
                 tried += 1
-                if isinstance(error, Outage) or not self._waited(error, began, tried):
+                if isinstance(error, Outage) or not self._waited(error, tried):
                     # Whether a commit happened that nobody knows of is looked up by who claims them next.
                     self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
                     raise Outage(str(error)) from error
@@ -199,12 +199,16 @@ class WaveRunner:
                 return
             self._base = -1
 
-    def _waited(self, error: Exception, began: float, tried: int) -> bool:
-        """Wait before the next try, the breaker's time at least; False, at once, when that would be too long."""
+    def _waited(self, error: Exception, tried: int) -> bool:
+        """Wait before the next try, the breaker's time at least; False, at once, when that would be too long since it
+        was there last. What the wave took before that does not count.
+        """
         self._circuit.failed()
         pause = max(self._pauses.pause(tried), self._circuit.wait())
-        if self._clock.monotonic() + pause - began > OUTAGE_SECONDS:
+        if self._circuit.down_for() + pause > OUTAGE_SECONDS:
             return False
+        if tried == 1:
+            self._context.progress.say(self._part.ref.label, f"waiting: {cleaned(str(error))}")
         self._notes.append(f"tried again after: {cleaned(str(error))}")
         self._retried()
         self._clock.sleep(pause)
@@ -306,13 +310,13 @@ class WaveRunner:
             staged=[task.staged for task in tasks if task.staged],
             marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
         )
-        began, tried = self._clock.monotonic(), 0
+        tried = 0
         while True:
             try:
                 self._base = commit()
             except (Transient, Unknown) as error:
                 tried += 1
-                if not self._waited(error, began, tried):
+                if not self._waited(error, tried):
                     raise Outage(str(error)) from error
                 self._keeper.require(self._part.ref)
             else:

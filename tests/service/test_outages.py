@@ -1,0 +1,105 @@
+"""What runs the waves is away: before anything was claimed, or in mid-run. Nobody is blamed, and it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.domain.jobs import JobState
+from instep.domain.refs import PartitionRef
+from instep.engine.inline import InlineEngine
+from instep.errors import Away, Transient
+from instep.ledger.port import Ledger
+from instep.service.compose import Workshop
+from instep.service.progress import Silent
+from instep.service.question import PlanOptions
+from instep.service.run import run_entities
+from instep.service.worker import serve
+from tests.doubles.clock import VirtualClock
+from tests.service.projects import home
+
+DOCUMENT = PartitionRef.parse("Document")
+
+
+class Telling(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, entity: str, message: str) -> None:
+        self.said.append(message)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Workshop, Ledger, VirtualClock]]:
+    clock = VirtualClock()
+    workshop = Workshop(home(folder).open().project, engine="inline", clock=clock)
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        yield workshop, ledger, clock
+
+
+def test_a_wave_that_had_run_for_long_is_waited_for_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = InlineEngine.run, []
+    with opened(tmp_path) as (workshop, ledger, clock):
+
+        def run(engine: InlineEngine, *wave: Any) -> Any:
+            calls.append(clock.monotonic())
+            if len(calls) == 1:
+                clock.sleep(60)
+                raise Transient("Spark is out of reach: gone")
+            return real(engine, *wave)
+
+        monkeypatch.setattr(InlineEngine, "run", run)
+        telling = Telling()
+        context = workshop.context(ledger, telling)
+        (result,) = run_entities(workshop.setups(), context, PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert len(calls) == 2
+    assert telling.said[0] == "waiting: Spark is out of reach: gone"
+
+
+def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    with opened(tmp_path) as (workshop, ledger, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away, match="nobody answers"):
+                run_entities(workshop.setups(), workshop.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        assert job.state is JobState.STOPPED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}
+        (result,) = run_entities(workshop.setups(), workshop.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert result.job_id == job.id
+
+
+def test_a_worker_waits_for_an_engine_that_is_away_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    project = home(tmp_path).open()
+    project.want(["Document"])
+    with opened(tmp_path) as (workshop, ledger, clock):
+
+        def ready(_: InlineEngine) -> None:
+            asked.append(clock.monotonic())
+            if len(asked) <= 8:
+                raise Away("nobody answers")
+
+        monkeypatch.setattr(InlineEngine, "ready", ready)
+        telling = Telling()
+        serve(workshop.setups(), workshop.context(ledger, telling), until_idle=True)
+        (job,) = ledger.jobs(limit=10)
+        assert job.state is JobState.COMPLETED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+    assert telling.said.count("waiting: nobody answers") == 8
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert max(pauses) >= 9, "the breaker opens"

@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from instep.targets.milvus.place import Place
 from instep.targets.milvus.target import MilvusTarget
+from instep.targets.ownership import NotOurs
 from instep.targets.port import DocumentTarget
-from tests.contracts.ownership import DocumentOwnership
+from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
 from tests.contracts.target_rows import Content
@@ -70,3 +72,16 @@ class TestOwnership(DocumentOwnership):
         found = request.getfixturevalue(request.param)
         assert isinstance(found, MilvusTarget)
         return found
+
+    def test_an_alias_that_nobody_of_us_made_is_left_alone(self, target: MilvusTarget) -> None:
+        """It may be a person's own."""
+        ours, place, (index, other) = target.owned_by(OURS), Place(target.uri, target.token), self.names
+        self.make(target, index)
+        self.make(ours, other)
+        place.call("create_alias", index, "Document")
+        with pytest.raises(NotOurs):
+            ours.promote("Document", other, 1)
+        assert place.call("describe_alias", "Document")["collection_name"] == index
+        ours.claim("Document", of="")
+        ours.promote("Document", other, 1)
+        assert place.call("describe_alias", "Document")["collection_name"] == other

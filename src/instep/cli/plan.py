@@ -120,6 +120,8 @@ def _show_reasons(out: Output, plan: EntityPlan) -> None:
         out.line(f"{name}: waits for {', '.join(map(str, plan.waits_for))}")
     if plan.pending:
         out.line(f"{name}: runs {plan.engine.name}: {plan.engine.reason}")
+    for warning in plan.found.warnings:
+        out.line(f"{name}: {warning}")
     for problem in plan.found.problems:
         out.line(f"{name}: not all of the source can be read, and what may be there is not deleted: {problem}")
     if retried := plan.found.counts.get("retried"):

@@ -84,6 +84,7 @@ class EntityPlan:
             "work": self.work,
             "engine": asdict(self.engine),
             "problems": list(found.problems),
+            "warnings": list(found.warnings),
             "blocked": found.blocked.why if found.blocked else None,
             "held_back": found.held_back,
             "waits_for": [str(each) for each in self.waits_for],

@@ -102,7 +102,7 @@ class Found:
     its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though
     something is to be built: it would fail as it did before. `target` is the watermark (ms) that the slices reach, if
     they have one. `lost` is what nobody has asked to lose. `left` is about how many units are there for jobs after
-    this one, if it does not take all.
+    this one, if it does not take all. `warnings` are of rows that a run does not see.
     """
 
     kind: Kind
@@ -113,6 +113,7 @@ class Found:
     changes: Sequence[Planned] = ()
     state: Sequence[str] = ()
     problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     blocked: Refusal | None = None
     held_back: str | None = None
     target: int | None = None

@@ -198,7 +198,7 @@ class _Run:
         problem, done = self.problems.get(plan.ref), self.results.get(plan.ref)
         if problem is None and done is not None:
             return done
-        notes = [*plan.found.problems, *([plan.found.held_back] if plan.found.held_back else [])]
+        notes = [*plan.found.problems, *plan.found.warnings, *([plan.found.held_back] if plan.found.held_back else [])]
         stopped = None
         if problem is not None:
             stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
@@ -327,7 +327,7 @@ class _Run:
                 hint="Run again to resume it: finished slices are not redone.",
             )
         report = worker.reports[ref]
-        notes = [*plan.found.problems, *report.notes, *([status.error] if status.error else [])]
+        notes = [*plan.found.problems, *plan.found.warnings, *report.notes, *([status.error] if status.error else [])]
         notes += self._planner.setups[ref].notes(status.part, ledger)
         checkpoint = ledger.checkpoint(ref, plan.generation)
         result = EntityResult(

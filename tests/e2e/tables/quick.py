@@ -33,6 +33,7 @@ from instep.service.run import EntityResult
 from instep.service.setup import EntitySetup
 from instep.service.tables.setup import TableSetup
 from instep.service.worker import serve
+from instep.sources.tables.port import Unseen
 from instep.sources.tables.spark import SparkTable
 from instep.targets.partition import PartitionTarget
 
@@ -80,6 +81,9 @@ class ArrowTable:
 
     def changed(self, spark: Any, rows: RowColumns, scope: Scope, floor: int) -> bool:
         return self.inner.changed(spark, rows, scope, floor)
+
+    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
+        return self.inner.unseen(rows, floor)
 
     def histogram(
         self, spark: Any, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int

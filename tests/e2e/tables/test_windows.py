@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.jobs import JobState, SliceState
@@ -280,9 +284,38 @@ def test_rows_without_a_watermark_come_with_the_first_window_only(shop: QuickSho
     shop.rows["people"][(2,)] = shop.rows["people"][(2,)]._replace(at=None, values={"id": 2, "name": "unseen"})
     shop.put("people", id=3, name="seen")
     shop.save()
-    shop.run("Person")
+    result = shop.run("Person")["Person"]
     assert shop.read("Person") == 1
     assert list(shop.wrong("Person")) == ["Person/"]  # as documented: it is not seen again
+    (note,) = result.notes
+    assert note.startswith("warning: 2 rows without at: a refresh never sees them")
+    shop.run("Person", full_refresh=True)
+    assert shop.wrong("Person") == {}
+
+
+def test_rows_that_come_late_are_told(shop: QuickShop) -> None:
+    """In a file that is written after a run, with watermarks that this run has passed: a refresh does not see them."""
+    shop.run("Person")
+    assert shop.run("Person")["Person"].notes == []
+    late = shop.now - timedelta(hours=1)
+    for number in (901, 902):
+        shop.put("people", at=late, id=number, name=f"late {number}")
+    shop.save(files=1)
+    (file,) = (shop.root / "people").iterdir()
+    # What else is in the file was there before: nobody can tell the two apart.
+    rows = pq.read_table(file).filter(pc.equal(pc.field("at"), pa.scalar(late, pa.timestamp("us", "UTC"))))
+    shop.rows["people"] = {key: row for key, row in shop.rows["people"].items() if row.at != late}
+    shop.save()
+    shop.rows["people"] |= {
+        (each["id"],): Row({"id": each["id"], "name": each["name"]}, late, False) for each in rows.to_pylist()
+    }
+    pq.write_table(rows, shop.root / "people" / "late.parquet")
+    written = shop.now.timestamp()
+    os.utime(shop.root / "people" / "late.parquet", (written, written))
+    result = shop.run("Person")["Person"]
+    assert (result.plan.kind, list(shop.wrong("Person"))) == (Kind.NOTHING, ["Person/"])
+    (note,) = result.notes
+    assert note.startswith("warning: 2 rows came late")
     shop.run("Person", full_refresh=True)
     assert shop.wrong("Person") == {}
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from instep.domain.amounts import amount
 from instep.domain.cuts import (
     Bin,
     KeyRange,
@@ -88,8 +89,9 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
     window = window_of(floor, asked * MICROS, lag=setup.lag * MICROS)
     if window is None:
         return Found(Kind.NOTHING, [], "row")
+    warnings = _unseen(setup, floor)
     if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
-        return _unchanged(setup, question, window.target // MICROS)
+        return replace(_unchanged(setup, question, window.target // MICROS), warnings=warnings)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, question, Kind.REBUILD, differences, asked)
     part = RowSlice(0, 1, window, (), KeyRange())
@@ -100,7 +102,31 @@ def _newer(setup: TableSetup, question: Question, checkpoint: Checkpoint, asked:
         slices=[_slice_plan(setup, part, rows=0, work=setup.slicing.slice_rows)],
         state=[f"rows above {floor}"],
         target=window.target // MICROS,
+        warnings=warnings,
     )
+
+
+def _unseen(setup: TableSetup, floor: int) -> list[str]:
+    """What is to be said of rows that a refresh does not see. Of a namespace nothing: files do not tell whose they
+    are.
+    """
+    if not setup.ref.scope.is_global:
+        return []
+    unseen, name = setup.source.unseen(setup.rows, floor), setup.rows.watermark
+    if unseen is None:
+        return []
+    found = []
+    if unseen.without:
+        found.append(
+            f"warning: {amount(unseen.without, 'row')} without {name}: a refresh never sees them, nor that they have "
+            "changed; instep run --full-refresh reads all"
+        )
+    if unseen.late:
+        found.append(
+            f"warning: {amount(unseen.late, 'row')} came late: written since the last run, with no {name} above its "
+            "checkpoint, so that a refresh does not see them; instep run --full-refresh reads all, and `lag` waits"
+        )
+    return found
 
 
 def _left_behind(setup: TableSetup, question: Question, checkpoint: Checkpoint) -> bool:

@@ -120,6 +120,9 @@ class ClickHouseTable:
             later = predicates.above(asked.dialect, rows.watermark, floor)
             return bool(records(session, f"{asked.select('1', later)} LIMIT 1", **asked.dialect.values))
 
+    def unseen(self, rows: RowColumns, floor: int) -> None:
+        """Only reading would tell."""
+
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

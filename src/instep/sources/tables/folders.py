@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -39,6 +40,15 @@ class Folder:
     def plain(self) -> bool:
         """Whether no column's values are in the names of folders."""
         return not any("=" in each.path[len(self.root) :].rpartition("/")[0] for each in self.files)
+
+    def written(self, file: Listed) -> int:
+        """When, in µs since 1970; 0: only a question for each file would tell, or it is gone."""
+        if "file" not in self.fs.protocol:
+            return 0
+        try:
+            return Path(file.path).stat().st_mtime_ns // 1_000
+        except OSError:
+            return 0
 
 
 def folders(paths: Sequence[str], format: str) -> list[Folder] | None:

@@ -211,6 +211,17 @@ def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor
     return None if unknown else False
 
 
+def without_watermark(footer: FileMetaData, watermark: str) -> int:
+    """How many rows have a null for it, as far as the statistics say."""
+    found = 0
+    for group in range(footer.num_row_groups):
+        for at in range(footer.num_columns):
+            column: Any = footer.row_group(group).column(at)
+            if column.path_in_schema == watermark and column.statistics and column.statistics.has_null_count:
+                found += column.statistics.null_count
+    return found
+
+
 def within(footers: Sequence[FileMetaData], watermark: str, window: Window) -> bool:
     """Whether the statistics prove that all rows are in a window that has a floor."""
     for footer in footers:

@@ -7,7 +7,7 @@ only where there is no other way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from instep.domain.columns import Column
 from instep.domain.keys import Key
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Sessions: TypeAlias = "Callable[[], SparkSession]"
+
+
+class Unseen(NamedTuple):
+    """`without` rows have no watermark; `late` ones have come since the floor, in files without any that is above."""
+
+    without: int
+    late: int
 
 
 class TableSource(Protocol):
@@ -39,6 +46,11 @@ class TableSource(Protocol):
 
     def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
         """Whether some row in the scope may have a watermark (µs since 1970, UTC) above `floor`. False is certain."""
+
+    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
+        """Rows that no window above `floor` (µs) has, as far as that can be told without reading any; None: it
+        cannot.
+        """
 
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int

@@ -10,12 +10,12 @@ from pyarrow.parquet import FileMetaData
 
 from instep.domain.columns import TIMESTAMP, Column, ColumnType, TypeName
 from instep.domain.keys import Key
-from instep.domain.refs import Scope
+from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.errors import UserError
 from instep.sources.tables import parquet, parquet_keys
 from instep.sources.tables.folders import Folder, Listed, digest, folders, shown
-from instep.sources.tables.port import Sessions
+from instep.sources.tables.port import Sessions, Unseen
 from instep.sources.tables.predicates import above, conditions, in_ranges
 from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, keys
 from instep.sources.tables.spark_jdbc import JdbcTable
@@ -80,6 +80,20 @@ class SparkTable:
             if known is not None:
                 return known
         return self._changed(spark(), rows, rows.watermark, Selection(scope), floor)
+
+    def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
+        found = None if self.sql or self.transform else self._parquet()
+        if found is None or rows.watermark is None:
+            return None
+        places, footers = found
+        files = [(place, each) for place in places for each in place.files]
+        without = late = 0
+        for (place, each), footer in zip(files, footers, strict=True):
+            nulls = parquet.without_watermark(footer, rows.watermark)
+            without += nulls
+            if parquet.later([footer], rows, GLOBAL, floor) is False and place.written(each) > floor:
+                late += footer.num_rows - nulls
+        return Unseen(without, late)
 
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int

@@ -59,6 +59,10 @@ class RowFiles:
     fail_write: dict[str, Exception] = field(default_factory=dict)
     transform: Callable[[Any], Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """As programs do: the function runs in the driver."""
+        return {**self.__dict__, "transform": None}
+
     def read(self, changes: Batches) -> Batches:
         for batch in changes:
             assert set(batch.column("bucket").to_pylist()) <= set(range(BUCKETS))

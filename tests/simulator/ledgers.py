@@ -12,6 +12,7 @@ from instep.domain.clock import Clock
 from instep.domain.timing import TIMING, Timing
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
+from instep.ledger.schema import begin
 from instep.ledger.sqlite import sqlite_engine
 from instep.ledger.tables import metadata
 
@@ -64,6 +65,7 @@ def empty(engine: Engine) -> None:
     with engine.execution_options(write=True).begin() as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(text(f"DELETE FROM {table.name}"))
+        begin(connection)
 
 
 def server_kept(name: str) -> Kept:

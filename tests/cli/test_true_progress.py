@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 
+from rich.console import Console
+
+from instep.cli.bars import Bars
 from instep.cli.progress import Lines, pace_text
 from instep.domain.speed import seconds_left
 
@@ -42,3 +45,26 @@ def test_no_time_is_left_when_all_is_read_and_not_done_yet() -> None:
     assert seconds_left(10, 11, 5.0) is None
     assert seconds_left(10, 5, 5.0) == 1.0
     assert "left" not in pace_text(5.0, seconds_left(10, 10, 5.0))
+
+
+def drawn(*, well: bool) -> tuple[str, str]:
+    """What a bar looks like when all is read, and when the work has ended."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120)
+    with Bars(console) as bars:
+        bars.begin("Document", 10, "document")
+        bars.advance("Document", 10)
+        bars._bars.refresh()
+        read = stream.getvalue()
+        bars.end("Document", well=well)
+    return read, stream.getvalue()[len(read) :]
+
+
+def test_a_bar_has_a_tick_when_the_work_has_ended_well_and_not_when_all_is_read() -> None:
+    read, ended = drawn(well=True)
+    assert "10/10" in read
+    assert "✓" not in read
+    assert "✓" in ended
+    _, ended = drawn(well=False)
+    assert "✓" not in ended
+    assert "not done" in ended

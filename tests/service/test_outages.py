@@ -29,6 +29,10 @@ DOCUMENT = PartitionRef.parse("Document")
 class Telling(Silent):
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.done = 0
+
+    def advance(self, entity: str, units: int) -> None:
+        self.done += units
 
     def say(self, entity: str, message: str) -> None:
         self.said.append(message)
@@ -62,6 +66,24 @@ def test_a_wave_that_had_run_for_long_is_waited_for_like_any_other(
     assert result.state is JobState.COMPLETED
     assert len(calls) == 2
     assert telling.said[0] == "waiting: Spark is out of reach: gone"
+
+
+def test_what_a_wave_told_before_it_failed_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, telling, seen = InlineEngine.run, Telling(), []
+    with opened(tmp_path) as (workshop, ledger, _):
+
+        def run(engine: InlineEngine, *wave: Any) -> Any:
+            seen.append(telling.done)
+            outcomes = list(real(engine, *wave))
+            if len(seen) <= 2:
+                raise Transient("the target is out of reach: gone") if len(seen) == 1 else ValueError("broken")
+            return outcomes
+
+        monkeypatch.setattr(InlineEngine, "run", run)
+        (result,) = run_entities(workshop.setups(), workshop.context(ledger, telling), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert seen[:3] == [0, 0, 0], "each try begins with nothing done"
+    assert telling.done == result.counts.read > 0
 
 
 def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,16 +26,24 @@ from instep.cli.progress import pace_text
 from instep.domain.speed import Meter, seconds_left
 
 
+class _Mark(SpinnerColumn):
+    """Turns until the work has ended: all may be read that is not written yet."""
+
+    def render(self, task: Task) -> RenderableType:
+        well = task.fields["well"]
+        return super().render(task) if well is None else Text("✓" if well else "✗")
+
+
 class _Pace(ProgressColumn):
-    """Documents or rows per second, and the time left."""
+    """Documents or rows per second, and the time left; in the end, what it took."""
 
     def __init__(self, rate: Callable[[TaskID], float | None]) -> None:
         super().__init__()
         self._rate = rate
 
     def render(self, task: Task) -> Text:
-        if task.finished:
-            return Text(seconds_text(task.finished_time or 0.0))
+        if task.fields["well"] is not None:
+            return Text(seconds_text(task.elapsed or 0.0))
         rate = self._rate(task.id)
         total = None if task.total is None else round(task.total)
         return Text(pace_text(rate, seconds_left(total, round(task.completed), rate)))
@@ -50,7 +58,7 @@ class Bars:
         #: Bars are drawn while it is asked for, so nothing is asked of them meanwhile.
         self._metering = threading.Lock()
         self._bars = Progress(
-            SpinnerColumn(finished_text="✓"),
+            _Mark(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
@@ -78,7 +86,7 @@ class Bars:
         with self._metering:
             self._meters[task] = Meter(self._monotonic())
         self._bars.reset(task, total=total)
-        self._bars.update(task, note="")
+        self._bars.update(task, note="", well=None)
 
     def advance(self, entity: str, units: int) -> None:
         task = self._task(entity)
@@ -99,7 +107,7 @@ class Bars:
         if bar.total is None:
             # If nothing to do was found, an empty bar would look like a failure.
             self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
-        self._bars.update(task, note="" if well else "not done")
+        self._bars.update(task, note="" if well else "not done", well=well)
         self._bars.stop_task(task)
 
     def _rate(self, task: TaskID) -> float | None:
@@ -109,5 +117,5 @@ class Bars:
     def _task(self, entity: str) -> TaskID:
         with self._lock:
             if entity not in self._tasks:
-                self._tasks[entity] = self._bars.add_task(entity, total=None, note="")
+                self._tasks[entity] = self._bars.add_task(entity, total=None, note="", well=None)
             return self._tasks[entity]

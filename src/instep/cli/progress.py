@@ -82,7 +82,7 @@ def _reached(count: _Count, *, well: bool) -> str:
 
 
 def _so_far(count: _Count) -> str:
-    """What is tried again is counted again, and may be more than there was to do."""
+    """A source may have grown since it was counted."""
     if count.total is None or count.done > count.total:
         return amount(count.done, count.unit)
     return f"{count.done:,} of {amount(count.total, count.unit)}"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 class Progress(Protocol):
     """Called from several threads. `entity` is the label of a partition; a `unit` is a document, or a row. `total`
-    is None when nobody has counted them.
+    is None when nobody has counted them. What was advanced is taken back, by less than nothing, when its attempt fails.
     """
 
     def listing(self, entity: str, found: int) -> None: ...

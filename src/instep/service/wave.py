@@ -221,6 +221,12 @@ class WaveRunner:
         claims = self._not_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
+        with _taken_back_unless_done(progress) as tell:
+            self._run_once(claims, tell)
+        self._failed_in_a_row = 0
+        self._done += sum(claim.work for claim in claims)
+
+    def _run_once(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
         wave, told = self._wave(claims), 0
         with about(wave=wave.id, **_facts(claims)):
             place = here()
@@ -245,8 +251,6 @@ class WaveRunner:
             # What nobody had counted before.
             if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
                 progress(read - told)
-        self._failed_in_a_row = 0
-        self._done += sum(claim.work for claim in claims)
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
         """Fence whoever held these slices before, in the target; then complete what they had committed
@@ -366,6 +370,23 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
     except Unknown as error:
         raise UserError(f"{setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
     return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
+
+
+@contextmanager
+def _taken_back_unless_done(progress: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """What is told of an attempt that fails is done by none: it is told again by the next one."""
+    told = 0
+
+    def tell(units: int) -> None:
+        nonlocal told
+        told += units
+        progress(units)
+
+    try:
+        yield tell
+    except BaseException:
+        progress(-told)
+        raise
 
 
 def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:

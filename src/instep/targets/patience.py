@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from instep import tries as again
+
 if TYPE_CHECKING:
     from stamina import Attempt
 
@@ -15,14 +17,4 @@ _LONGEST_WAIT = 5.0
 
 
 def tries(on: type[Exception]) -> Iterable[Attempt]:
-    """Each in a `with`; what is raised of another kind, or by the last one, is raised on."""
-    import stamina
-
-    return stamina.retry_context(
-        on=on,
-        attempts=_ATTEMPTS,
-        timeout=None,
-        wait_initial=_FIRST_WAIT,
-        wait_max=_LONGEST_WAIT,
-        wait_jitter=_FIRST_WAIT,
-    )
+    return again.tries(on, attempts=_ATTEMPTS, first_wait=_FIRST_WAIT, longest_wait=_LONGEST_WAIT)

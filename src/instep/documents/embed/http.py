@@ -13,6 +13,7 @@ from instep.documents.embed.port import EmbedRejected, as_list, wrong_length
 from instep.domain.fingerprint import digest
 from instep.domain.reasons import cleaned
 from instep.errors import Transient, UserError
+from instep.tries import tries
 
 if TYPE_CHECKING:
     import httpx
@@ -73,18 +74,10 @@ class HttpEmbedder:
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), np.float32)
 
     def _batch(self, texts: Sequence[str]) -> Vectors:
-        import stamina
-
-        tries = stamina.retry_context(
-            on=_wait_as_told,
-            attempts=self.attempts,
-            timeout=None,
-            wait_initial=self.first_wait,
-            wait_max=_LONGEST_WAIT,
-            wait_jitter=self.first_wait,
-        )
         try:
-            for attempt in tries:
+            for attempt in tries(
+                _wait_as_told, attempts=self.attempts, first_wait=self.first_wait, longest_wait=_LONGEST_WAIT
+            ):
                 with attempt:
                     return self._request(texts)
         except _Unavailable as error:

@@ -10,7 +10,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
-from instep.targets.ownership import NotOurs, Ownable, Owner
+from instep.targets.ownership import NotOurs, Owner
 from tests.contracts import table_rows, target_rows
 
 OURS, THEIRS = Owner("11111111-aaaa"), Owner("22222222-bbbb")
@@ -47,7 +47,6 @@ class OwnershipContract(ABC):
         return name
 
     def test_what_is_made_and_promoted_says_whose_it_is(self, ours: Any, theirs: Any, index: str) -> None:
-        assert isinstance(ours, Ownable)
         assert (ours.owner, theirs.owner) == (OURS, THEIRS)
         for each in (ours, theirs):
             assert [each.owner_of(name) for name in (index, "Document")] == [THEIRS.id, THEIRS.id]

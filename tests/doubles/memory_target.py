@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 from instep.targets.port import (
     CONTENTS_ROWS,
     ChunkChanges,
@@ -71,6 +72,8 @@ class _Store:
     indexes: dict[str, _Index] = field(default_factory=dict)
     aliases: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     staged: dict[str, list[ChunkChanges]] = field(default_factory=dict)
+    #: Ids of ledgers, by the names of indexes and aliases.
+    owners: dict[str, str] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.RLock)
 
 
@@ -78,10 +81,26 @@ _STORES: dict[str, _Store] = {}
 
 
 @dataclass(frozen=True)
-class MemoryTarget:
+class MemoryTarget(OwnedIndexes):
     """Implements `targets.port.DocumentTarget`."""
 
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
+    owner: Owner = field(default=NOBODY, kw_only=True)
+
+    @property
+    def shown(self) -> str:
+        return "memory"
+
+    def owner_of(self, name: str) -> str | None:
+        served = self.served(name)
+        return self._store.owners.get(name) or self._store.owners.get(served or name)
+
+    def claim(self, name: str, *, of: str) -> None:
+        with self._store.lock:
+            found = self.owner_of(name)
+            if found is None:
+                raise UserError(f"there is no index {name!r}")
+            self._store.owners[name] = self.claimed(name, of, found)
 
     @property
     def kind(self) -> Literal["transactional"]:
@@ -100,7 +119,9 @@ class MemoryTarget:
 
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
         _check_name(physical)
-        self._store.indexes.setdefault(physical, _Index(dimensions))
+        with self._store.lock:
+            self._store.owners[physical] = self.demand(physical)
+            self._store.indexes.setdefault(physical, _Index(dimensions))
 
     def exists(self, physical: str) -> bool:
         _check_name(physical)
@@ -108,6 +129,7 @@ class MemoryTarget:
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         with self._store.lock:
+            self._store.owners[physical] = self.demand(physical)
             index = self._store.indexes[physical]
             index.refuse(epoch, marks)
             if epoch > index.epoch or marks:
@@ -151,22 +173,25 @@ class MemoryTarget:
         }
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        return
+        self.demand(physical)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
-        return
+        self.demand(physical)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         _check_name(alias)
         if physical is not None:
             self._index(physical)
+            self.demand(physical)
         with self._store.lock:
+            owner = self.demand(alias)
             newest, served = self._store.aliases.get(alias, (epoch, physical))
             if newest > epoch:
                 raise Fenced(f"epoch {epoch} is over: {newest} was promoted")
             if newest == epoch and served != physical:
                 raise Conflict(f"epoch {epoch} serves {served}")
             self._store.aliases[alias] = (epoch, physical)
+            self._store.owners[alias] = owner
 
     def served(self, alias: str) -> str | None:
         _check_name(alias)
@@ -198,12 +223,17 @@ class MemoryTarget:
         return sorted(
             name
             for name, index in self._store.indexes.items()
-            if name.startswith(f"{alias}__") and name != self.served(alias) and now - index.written_last >= idle_seconds
+            if name.startswith(f"{alias}__")
+            and name != self.served(alias)
+            and now - index.written_last >= idle_seconds
+            and self.mine(name)
         )
 
     def drop(self, physical: str) -> None:
         _check_name(physical)
+        self.demand(physical)
         self._store.indexes.pop(physical, None)
+        self._store.owners.pop(physical, None)
 
     def search(
         self, physical: str, *, entity: str, text: str, vector: Sequence[float] | None, mode: SearchMode, limit: int

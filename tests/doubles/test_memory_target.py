@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.targets.port import DocumentTarget
+from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import Content, commit_slices
 from tests.doubles.memory_target import MemoryTarget
@@ -31,3 +32,9 @@ class TestMemoryTarget(TargetContract):
         names = [f"w{worker}-{number}" for worker in range(4) for number in range(10)]
         assert target.committed(index, base, names) == {name: name.encode() for name in names}
         assert target.rows(index) == len(names) + 4
+
+
+class TestOwnership(DocumentOwnership):
+    @pytest.fixture
+    def target(self) -> MemoryTarget:
+        return MemoryTarget()

@@ -63,6 +63,9 @@ class Rows:
     def exists(self, physical: str) -> bool:
         return physical in self.rows
 
+    def mine(self, name: str) -> bool:
+        return True
+
     def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
         assert scope == prefix
         self.epochs[scope] = max(epoch, self.epochs.get(scope, 0))

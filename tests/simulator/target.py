@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 
 from .documents import Rows
 
@@ -65,13 +67,15 @@ class Index:
         return [(locator, row) for locator, row in (*live, *gone) if row.document_id in document_ids]
 
 
-class SimTarget:
+class SimTarget(OwnedIndexes):
     """Implements what the service uses of `targets.port.DocumentTarget`, without Arrow. Each method is one step.
 
     `served_by` are all promotions that took effect, as (alias, physical, epoch); `dropped` all drops.
     """
 
     kind: Literal["transactional"] = "transactional"
+    owner = NOBODY
+    shown = "simulated"
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -79,11 +83,25 @@ class SimTarget:
         self.aliases: dict[str, tuple[int, str | None]] = {}
         self.staged: dict[bytes, Change] = {}
         self.dropped: list[tuple[str, Index]] = []
+        self.owners: dict[str, str] = {}
+
+    def owned_by(self, owner: Owner) -> SimTarget:
+        """Shares all but the owner."""
+        other = copy(self)
+        other.owner = owner
+        return other
+
+    def owner_of(self, name: str) -> str | None:
+        return self.owners.get(name)
+
+    def claim(self, name: str, *, of: str) -> None:
+        self.owners[name] = self.claimed(name, of, self.owners[name])
 
     def check(self) -> None:
         return
 
     def create(self, physical: str, dimensions: int, buckets: int) -> None:
+        self.owners[physical] = self.demand(physical)
         self.indexes.setdefault(physical, Index(written_at=self._seconds()))
 
     def exists(self, physical: str) -> bool:
@@ -91,6 +109,7 @@ class SimTarget:
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = ()) -> int:
         index = self._index(physical)
+        self.demand(physical)
         _refuse_older_epoch(index, epoch)
         if marks:
             _refuse_older_fences(index.after(max(index.since - 1, 0)), marks)
@@ -146,11 +165,14 @@ class SimTarget:
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         if physical is not None:
             self._index(physical)
+            self.demand(physical)
+        owner = self.demand(alias)
         newest, served = self.aliases.get(alias, (0, None))
         if epoch == newest and physical != served:
             raise Conflict(f"epoch {epoch} serves {served}")
         if epoch >= newest:  # One that comes late is not told.
             self.aliases[alias] = (epoch, physical)
+            self.owners[alias] = owner
 
     def served(self, alias: str) -> str | None:
         return self.aliases[alias][1] if alias in self.aliases else None
@@ -163,10 +185,15 @@ class SimTarget:
         return sorted(
             name
             for name, index in self.indexes.items()
-            if name.startswith(f"{alias}__") and name != served and now - index.written_at >= idle_seconds
+            if name.startswith(f"{alias}__")
+            and name != served
+            and now - index.written_at >= idle_seconds
+            and self.mine(name)
         )
 
     def drop(self, physical: str) -> None:
+        self.demand(physical)
+        self.owners.pop(physical, None)
         index = self.indexes.pop(physical, None)
         if index is not None:
             self.dropped.append((physical, index))

@@ -23,7 +23,6 @@ from instep.service.context import Context
 from instep.service.recovery import recover
 from instep.service.setup import EntitySetup
 from instep.service.start import Busy, held_text
-from instep.targets.ownership import Ownable
 
 if TYPE_CHECKING:
     from instep.service.documents.inspection import Inspection
@@ -78,8 +77,6 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
     not be adopted.
     """
     target, ledger = setup.target, context.ledger
-    if not isinstance(target, Ownable):
-        return None
     alias = setup.alias_of(generation) or setup.alias
     whose = target.owner_of(alias)
     checkpoint = ledger.checkpoint(setup.ref, generation)
@@ -201,7 +198,6 @@ class _Registration:
 def _claim(found: Adoption, context: Context) -> None:
     """The target's part: whose it is, and an epoch that is newer than all that it has seen."""
     setup, target, ledger = found.setup, found.setup.target, context.ledger
-    assert isinstance(target, Ownable), "it was looked at"
     checkpoint = ledger.checkpoint(setup.ref, found.generation)
     serve = found.physical if checkpoint is None else checkpoint.physical
     with _leased(setup, context, "adopt") as (first, worker):

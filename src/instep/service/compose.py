@@ -29,7 +29,7 @@ from instep.service.progress import Progress
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
 from instep.system import RandomIds, SystemClock, Threads
-from instep.targets.ownership import NOBODY, Owner, owned
+from instep.targets.ownership import NOBODY, Owner
 from instep.telemetry.counters import Counters, Uncounted
 
 if TYPE_CHECKING:
@@ -309,12 +309,12 @@ class Workshop:
 
     def _document_target(self, name: str) -> DocumentTarget:
         if name not in self._targets:
-            self._targets[name] = owned(stores.document_target(self.project, name), self.owner)
+            self._targets[name] = stores.document_target(self.project, name).owned_by(self.owner)
         return self._targets[name]
 
     def table_target(self, name: str) -> TableTarget:
         if name not in self._table_targets:
-            self._table_targets[name] = owned(stores.table_target(self.project, name), self.owner)
+            self._table_targets[name] = stores.table_target(self.project, name).owned_by(self.owner)
         return self._table_targets[name]
 
     def _describe_ledger(self) -> str:

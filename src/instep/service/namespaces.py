@@ -16,7 +16,6 @@ from instep.service.context import Context
 from instep.service.recovery import recover
 from instep.service.start import Busy, held_text
 from instep.service.worker import Worker
-from instep.targets.ownership import Ownable
 from instep.targets.tables import TableTarget
 
 
@@ -157,4 +156,4 @@ class _Deletion:
         served = target.served(entity)
         known = {*self._context.ledger.indexes(entity), *target.leftovers(entity, idle_seconds=0)}
         there = (each for each in known | ({served} if served else set()) if target.exists(each))
-        return sorted(each for each in there if not isinstance(target, Ownable) or target.mine(each))
+        return sorted(each for each in there if target.mine(each))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
 from instep.ledger.port import Lease, Ledger
 from instep.service.setup import EntitySetup
-from instep.targets.ownership import NotOurs, Ownable, Owner
+from instep.targets.ownership import NotOurs, Owner
 
 
 def owner_in(ledger: Ledger) -> Owner:
@@ -53,7 +53,7 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
 
 def _foreign(setup: EntitySetup, name: str) -> NotOurs | None:
     target = setup.target
-    if not isinstance(target, Ownable) or target.mine(name):
+    if target.mine(name):
         return None
     found = target.owner_of(name)
     whose = f"ledger {found[:8]}" if found else "a ledger that is not known"

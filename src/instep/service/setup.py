@@ -15,7 +15,7 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.engine.port import TableProgram, WaveProgram
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Question, Refusal
-from instep.targets.ownership import NOBODY, Ownable, Owner
+from instep.targets.ownership import Owner
 from instep.targets.port import Bounded, IndexTarget
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class EntitySetup(ABC):
     @property
     def owner(self) -> Owner:
         """The ledger that its indexes are made for."""
-        return self.target.owner if isinstance(self.target, Ownable) else NOBODY
+        return self.target.owner
 
     def alias_of(self, generation: str) -> str | None:
         """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""

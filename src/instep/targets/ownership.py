@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, Self, cast
 
 from instep.errors import UserError
 
@@ -27,7 +27,6 @@ class NotOurs(UserError):
     """An index or an alias belongs to another ledger: it is not written, dropped, nor pointed elsewhere."""
 
 
-@runtime_checkable
 class Ownable(Protocol):
     """A target that tells whose its indexes and aliases are. An alias and a physical index never have the same name.
 
@@ -56,14 +55,6 @@ class Ownable(Protocol):
         epochs and what is served stay as they are. Raises `NotOurs` if it is someone else's by now, `UserError` when
         there is no such thing. Again it changes nothing.
         """
-
-
-T = TypeVar("T")
-
-
-def owned(target: T, owner: Owner) -> T:
-    """The target, used for this ledger."""
-    return cast("T", target.owned_by(owner)) if isinstance(target, Ownable) else target
 
 
 class OwnedIndexes(ABC):

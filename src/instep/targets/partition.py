@@ -8,7 +8,7 @@ from typing import Literal
 
 from instep.domain.refs import Scope
 from instep.domain.waves import Mark
-from instep.targets.ownership import NOBODY, Ownable, Owner, owned
+from instep.targets.ownership import Owner
 from instep.targets.tables import TableTarget
 
 
@@ -21,20 +21,19 @@ class PartitionTarget:
 
     @property
     def owner(self) -> Owner:
-        return self.tables.owner if isinstance(self.tables, Ownable) else NOBODY
+        return self.tables.owner
 
     def owned_by(self, owner: Owner) -> PartitionTarget:
-        return replace(self, tables=owned(self.tables, owner))
+        return replace(self, tables=self.tables.owned_by(owner))
 
     def owner_of(self, name: str) -> str | None:
-        return self.tables.owner_of(name) if isinstance(self.tables, Ownable) else NOBODY.id
+        return self.tables.owner_of(name)
 
     def mine(self, name: str) -> bool:
-        return not isinstance(self.tables, Ownable) or self.tables.mine(name)
+        return self.tables.mine(name)
 
     def claim(self, name: str, *, of: str) -> None:
-        if isinstance(self.tables, Ownable):
-            self.tables.claim(name, of=of)
+        self.tables.claim(name, of=of)
 
     @property
     def kind(self) -> Literal["transactional", "idempotent"]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runt
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.ownership import Ownable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +156,7 @@ ORIGIN: Mapping[str, str] = {
 }
 
 
-class IndexTarget(Protocol):
+class IndexTarget(Ownable, Protocol):
     """What the targets of documents and of tables have in common."""
 
     @property

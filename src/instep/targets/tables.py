@@ -29,6 +29,7 @@ from instep.domain.graph import GraphTable
 from instep.domain.refs import is_entity_name
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.ownership import Ownable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +153,7 @@ class TableWriter(Protocol):
         """
 
 
-class TableTarget(Protocol):
+class TableTarget(Ownable, Protocol):
     @property
     def kind(self) -> Literal["transactional", "idempotent"]:
         """`transactional`: what one commit writes into one table becomes visible at once. `idempotent`: by and by."""

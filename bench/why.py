@@ -21,6 +21,7 @@ import pyarrow as pa
 import instep
 from bench import report
 from instep.domain.identity import chunk_id, document_id
+from instep.service.compose import Workshop
 from instep.service.documents.provenance import DocumentProvenance
 from instep.targets.lance import LanceTarget
 from instep.targets.port import ChunkChanges, existing_schema, row_schema
@@ -43,7 +44,13 @@ def measure(folder: Path, rows: int, questions: int) -> dict[str, list[float]]:
     (folder / "instep.yaml").write_text(_PROJECT, encoding="utf-8")
     project = instep.load(folder)
     project.run()
-    _fill(project, LanceTarget(str(folder / ".instep" / "index")), (folder / "docs" / "one.md").as_uri(), rows)
+    owner = Workshop(project.project).owner
+    _fill(
+        project,
+        LanceTarget(str(folder / ".instep" / "index"), owner=owner),
+        (folder / "docs" / "one.md").as_uri(),
+        rows,
+    )
     asked = [_uri(number * (rows // _CHUNKS // questions)) for number in range(questions)]
     return {
         "a chunk_id": [_asked(folder, chunk_id(document_id(uri), 3, "c"), uri, 3) for uri in asked],

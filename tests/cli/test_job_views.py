@@ -170,7 +170,7 @@ def test_what_names_no_job_is_answered_with_what_to_do(ledger: MemoryLedger) -> 
 def test_stopping_an_idle_job_stops_it_at_once(ledger: MemoryLedger, clock: VirtualClock) -> None:
     ledgers.begin(ledger)
     assert jobs.stop_job(ledger, JOB, "enough", clock=clock) is JobState.STOPPED
-    assert one_job_view(ledger, JOB).error == "enough"
+    assert one_job_view(ledger, JOB).error == "stopped by request: enough"
 
 
 def test_stopping_waits_only_when_asked(ledger: MemoryLedger, clock: VirtualClock) -> None:

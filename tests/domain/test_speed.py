@@ -47,7 +47,8 @@ def test_parts_add_up() -> None:
 
 def test_time_left() -> None:
     assert seconds_left(100, 40, 2.0) == 30.0
-    assert seconds_left(100, 140, 2.0) == 0.0
+    assert seconds_left(100, 100, 2.0) is None
+    assert seconds_left(100, 140, 2.0) is None
     assert seconds_left(None, 40, 2.0) is None
     assert seconds_left(100, 40, None) is None
 

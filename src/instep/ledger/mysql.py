@@ -46,7 +46,7 @@ from instep.ledger.server import (
     as_error,
 )
 from instep.ledger.sql.dialect import ClaimRequest, CompleteRequest
-from instep.ledger.tables import documents, metadata
+from instep.ledger.tables import documents, event_head, metadata
 
 #: What a URL may say after the `?`.
 _OPTIONS: Final = frozenset({"unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"})
@@ -148,11 +148,12 @@ class Mysql:
 
     def clear_torn_schema(self, engine: Engine) -> None:
         """Here every CREATE TABLE is a transaction of its own. Tables without a single row are of a creation that
-        was interrupted, or may as well be: they are dropped, to be made anew.
+        was interrupted, or may as well be: they are dropped, to be made anew. The head of a log without events does
+        not count: it is there from the beginning.
         """
         with engine.begin() as connection:
             there = set(inspect(connection).get_table_names())
-            ours = [table for table in metadata.sorted_tables if table.name in there]
+            ours = [table for table in metadata.sorted_tables if table.name in there and table is not event_head]
             if not any(connection.execute(select(literal(1)).select_from(each).limit(1)).all() for each in ours):
                 metadata.drop_all(connection)
                 # The second is made by the first migration, and given up by a later one.

@@ -12,7 +12,6 @@ import pytest
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
 from instep.domain.wants import WantState
-from instep.errors import UserError
 from instep.service.question import Kind
 from tests.doubles.clock import VirtualClock
 
@@ -173,8 +172,9 @@ def test_a_column_that_is_renamed_is_missed_until_the_declaration_follows(shop: 
         shop.rows["tickets"][key] = row._replace(values=values, at=shop.now)
     shop.types["tickets"]["headline"] = shop.types["tickets"].pop("title")
     shop.save()
-    with pytest.raises(UserError, match="no column 'title'"):
-        shop.run("Ticket")
+    results = shop.run("Ticket")
+    assert results
+    assert all("no column 'title'" in str(each.problem) for each in results.values())
     assert tickets(shop, "title") == before
     shop.edit("properties: [id, title]", "properties: {id: id, title: headline}")
     assert {each.plan.kind for each in shop.run("Ticket").values()} == {Kind.REBUILD}

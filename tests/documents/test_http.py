@@ -62,8 +62,10 @@ def test_a_date_to_wait_until_is_understood(endpoint: Endpoint) -> None:
     endpoint.script = [
         lambda _: refuse(429, retry_after=formatdate(0, usegmt=True)),
         lambda _: refuse(429, retry_after="soon"),
+        lambda _: refuse(429, retry_after="nan"),
+        lambda _: refuse(429, retry_after="Fri, 31 Dec 9999 23:59:59 -2359"),
     ]
-    assert embedder(endpoint).embed(["a"]).tolist() == [vector("a")]
+    assert embedder(endpoint, attempts=5).embed(["a"]).tolist() == [vector("a")]
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
@@ -82,8 +84,10 @@ def test_answers_that_are_incomplete_or_garbled_are_tried_again(endpoint: Endpoi
         lambda texts: (200, {}, {"data": [{"index": 0, "embedding": vector("a")}] * 2}),
         lambda texts: (200, {}, b"<html>busy</html>"),
         lambda texts: (200, {}, {"data": None}),
+        lambda texts: (200, {"content-encoding": "gzip"}, b"cut off"),
+        lambda texts: (200, {}, b"[" * 100_000),
     ]
-    assert embedder(endpoint, attempts=5).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
+    assert embedder(endpoint, attempts=7).embed(["a", "bb"])[:, 0].tolist() == [1, 2]
 
 
 def test_nobody_there_is_transient() -> None:
@@ -120,7 +124,7 @@ def test_a_refusal_of_the_texts_is_not_tried_again(endpoint: Endpoint, status: i
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [301, 308, 401, 403, 404])
 def test_a_wrong_key_or_address_is_the_users_error(endpoint: Endpoint, status: int) -> None:
     endpoint.behave = lambda _: refuse(status, f"Incorrect API key provided: {KEY}")
     with pytest.raises(UserError, match="api_key") as caught:
@@ -138,7 +142,7 @@ def test_vectors_of_another_length_are_the_users_error(endpoint: Endpoint, lengt
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.parametrize("embedding", ["text", None, [1.0, "x", 2.0], [1.0, [2.0], 3.0]])
+@pytest.mark.parametrize("embedding", ["text", None, [1.0, "x", 2.0], [1.0, [2.0], 3.0], [[1.0]] * 3, [10**400] * 3])
 def test_a_vector_of_the_wrong_shape_is_rejected(endpoint: Endpoint, embedding: object) -> None:
     endpoint.behave = lambda _: (200, {}, {"data": [{"index": 0, "embedding": embedding}]})
     with pytest.raises(EmbedRejected):
@@ -166,3 +170,18 @@ def test_a_key_that_looks_like_any_word_is_in_no_error(endpoint: Endpoint) -> No
     with pytest.raises(UserError) as caught:
         embedder(endpoint, api_key="harbour-maple").embed(["a"])
     assert "who is ***? *** is unknown" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["sk-from-a-file\n", "sk-é"])
+def test_a_key_that_cannot_be_sent_is_the_users_error(endpoint: Endpoint, key: str) -> None:
+    with pytest.raises(UserError, match="`api_key`") as caught:
+        embedder(endpoint, api_key=key).embed(["a"])
+    assert "sk-" not in str(caught.value)
+    assert not endpoint.asked
+
+
+@pytest.mark.parametrize("url", ["localhost:8080/v1", "https//example.org", "http://[::1/v1"])
+def test_an_address_that_is_none_is_the_users_error(url: str) -> None:
+    with pytest.raises(UserError, match="`url`"):
+        HttpEmbedder(url, "model", 3).embed(["a"])
+    close_connections()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 #: 4xx that say nothing about the texts: time-out, conflict, too early, too many requests.
 _TRY_AGAIN = frozenset({408, 409, 425, 429})
-#: The endpoint, the key or the model is wrong: no other text would fare better.
+#: The endpoint, the key or the model is wrong: no other text would fare better. So it is where we are sent elsewhere.
 _MISCONFIGURED = frozenset({401, 402, 403, 404, 405})
 #: Never waits longer than this because an endpoint says so, in seconds.
 _LONGEST_WAIT = 60.0
@@ -94,12 +95,14 @@ class HttpEmbedder:
                 f"{self.url.rstrip('/')}/embeddings",
                 json={"model": self.model, "input": list(texts), "encoding_format": "float"},
             )
-        except httpx.TransportError as error:
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+            raise _no_request() from None
+        except httpx.RequestError as error:
             raise _Unavailable(type(error).__name__) from None
         status = response.status_code
         if status in _TRY_AGAIN or status >= 500:
             raise _Unavailable(f"it answered {status}", _retry_after(response))
-        if status in _MISCONFIGURED:
+        if status in _MISCONFIGURED or 300 <= status < 400:
             raise UserError(
                 f"the embedder refuses to work ({status}): {self._complaint(response)}",
                 hint="Check `url`, `model` and `api_key` under `embed`.",
@@ -108,7 +111,7 @@ class HttpEmbedder:
             raise EmbedRejected(f"the embedder refused it ({status}): {self._complaint(response)}")
         try:
             answer = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Unavailable("its answer is not JSON") from None
         return self._vectors(answer, len(texts))
 
@@ -139,15 +142,18 @@ class HttpEmbedder:
             raise wrong_length(len(values), self.dimensions)
         try:
             with np.errstate(over="ignore"):
-                return np.array([np.nan if value is None else value for value in values], np.float32)
-        except (TypeError, ValueError):
-            raise EmbedRejected("the embedder's vector has something in it that is not a number") from None
+                vector = np.array([np.nan if value is None else value for value in values], np.float32)
+        except (TypeError, ValueError, OverflowError):
+            vector = None
+        if vector is None or vector.ndim != 1:
+            raise EmbedRejected("the embedder's vector has something in it that is not a number")
+        return vector
 
     def _complaint(self, response: httpx.Response) -> str:
         try:
             error = response.json().get("error", "")
             text = str(error.get("message", "")) if isinstance(error, dict) else str(error)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             text = response.text
         return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
 
@@ -189,7 +195,18 @@ def _client(embedder: HttpEmbedder) -> httpx.Client:
     except ImportError:
         raise UserError("an HTTP embedder needs httpx", hint="Run: pip install 'instep[openai]'") from None
     headers = {"Authorization": f"Bearer {embedder.api_key}"} if embedder.api_key else {}
-    return httpx.Client(headers=headers, timeout=embedder.timeout)
+    try:
+        return httpx.Client(headers=headers, timeout=embedder.timeout)
+    except UnicodeError:
+        raise _no_request() from None
+
+
+def _no_request() -> UserError:
+    """In our words: the library's own may repeat the key."""
+    return UserError(
+        "no request can be made of the embedder's `url` and `api_key`",
+        hint="Check both under `embed`: the key may have a line break at its end, or a letter that no key has.",
+    )
 
 
 def _wait_as_told(error: Exception) -> bool | float:
@@ -209,9 +226,9 @@ def _retry_after(response: httpx.Response) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(text).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), _LONGEST_WAIT)
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_WAIT)
 
 
 def close_connections() -> None:

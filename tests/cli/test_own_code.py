@@ -76,3 +76,26 @@ def test_a_transforms_module_is_sent_with_what_it_imports_of_its_folder(
     # What is installed is there already.
     send(session, pytest.raises)
     assert len(sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [("import sys\nsys.exit(0)\n", "SystemExit: 0"), ("1 / 0\n", "ZeroDivisionError"), ("def f(:\n", "SyntaxError")],
+)
+def test_a_module_that_cannot_be_imported_is_no_run_that_went_well(tmp_path: Path, code: str, said: str) -> None:
+    """A script that ends the process when it is imported, above all: nothing was indexed, and the exit code was 0."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: p
+targets: {main: {type: lance, uri: .instep/index}}
+entities:
+  Document: {source: {type: files, path: docs}, transform: "mine:f"}
+"""
+    )
+    command = [sys.executable, "-m", "instep", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"transform mine:f cannot be imported: {said}" in done.stderr
+    assert "report" not in done.stderr

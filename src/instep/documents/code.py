@@ -31,6 +31,12 @@ def load_transform(name: str) -> Any:
         raise UserError(
             f"transform {name} cannot be imported: {error}", hint="Its package must be installed or on PYTHONPATH."
         ) from error
+    except (Exception, SystemExit) as error:
+        # A script that is not meant to be imported may end the process, and no run would have been heard of.
+        raise UserError(
+            f"transform {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
+            hint=f"This has to work: python -c 'import {module_name}'",
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise UserError(f"{module_name} has no function {function_name!r}", hint="Check `transform` in instep.yaml.")

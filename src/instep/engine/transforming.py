@@ -38,8 +38,8 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     send(frame.sparkSession, transform)
     try:
         result = transform(frame)
-    except Exception as error:
-        if isinstance(found := explained(error), InstepError):
+    except (Exception, SystemExit) as error:
+        if isinstance(error, Exception) and isinstance(found := explained(error), InstepError):
             raise found from error
         raise UserError(f"the transform raised {in_a_line(error)}") from error
     if not hasattr(result, "schema") or not hasattr(result, "sparkSession"):
@@ -68,7 +68,7 @@ def transformed(frame: DataFrame, transform: Transform, source: str) -> DataFram
     return ordered
 
 
-def in_a_line(error: Exception) -> str:
+def in_a_line(error: BaseException) -> str:
     """What an error says, by its first line."""
     reason = (str(error).strip().splitlines() or [""])[0][:300]
     return f"{type(error).__name__}: {reason}"

@@ -32,7 +32,7 @@ class Crew:
         self._bus = bus
         self._context = context
         self._stopping = stopping
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         idleness = Idleness([each.entity for each in handlers]) if until_idle else None
         site = Site(bus, indexer, context, stopping, idleness)
         self._loops = [Loop(each, site) for each in handlers]
@@ -69,7 +69,7 @@ class Crew:
     def _guard(self, loop: Loop) -> None:
         try:
             loop.run()
-        except Exception as error:
+        except BaseException as error:
             self._failure = self._failure or error
             self._stopping.set()
 

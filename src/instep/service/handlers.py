@@ -200,8 +200,8 @@ class Loop:
             return Verdict(cleaned(str(error)))
         except InstepError as error:
             return Verdict(cleaned(str(error)), counts=True)
-        except Exception as error:
-            # A transform's, say. It must not end the other handlers.
+        except (Exception, SystemExit) as error:
+            # A transform's, say. It must not end the other handlers, nor this one without a word.
             return Verdict(cleaned(f"unexpected {type(error).__name__}: {error}"), counts=True)
         said = cleaned("; ".join([found.state.value, *found.notes]))
         under_way = found.state in (IndexState.INDEXING, IndexState.BACKFILLING)

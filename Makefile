@@ -38,8 +38,8 @@ soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done
 
-mutants: $(STAMP) ## Slips of one line in every layer, WORKERS at once: does some test notice each? ONLY=words chooses
-	@$(BIN)/python -m tests.mutants --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
+mutants: $(STAMP) ## Slips of one line in every layer, WORKERS at once: does some test notice each? ONLY=words chooses; RESUME=file goes on
+	@$(BIN)/python -m tests.mutants --workers $(WORKERS) $(if $(ONLY),--only $(ONLY)) $(if $(RESUME),--resume $(RESUME))
 
 bench: $(STAMP) ## Compare with bare scripts, job queues and bounds; prints tables
 	@$(BIN)/python -m bench

@@ -13,6 +13,7 @@ import pytest
 from nats.js.client import JetStreamContext
 
 from instep.bus.nats.bus import NatsBus, open_nats
+from instep.bus.nats.slots import Slots
 from instep.domain import deliveries
 from instep.domain.deliveries import Policy
 from instep.domain.nats_address import nats_address
@@ -263,6 +264,22 @@ def test_what_is_done_twice_because_its_answer_was_lost_has_one_effect(
     assert status.get("status.42.Issue") is None
     assert second > first
     assert forgetful.lost > 10
+
+
+def test_room_that_was_seen_may_be_gone(bus: NatsBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else was quicker."""
+
+    async def seen(slots: Slots, policy: Policy) -> bool:
+        return True
+
+    monkeypatch.setattr(Slots, "has_room", seen)
+    policy = Policy(backoff=(1,), ack_wait=3_600_000, group="source", limit=1)
+    issues, notes = consumer(bus, "Issue", policy), consumer(bus, "Note", policy)
+    bus.publish(ask(1))
+    held = taken(issues)
+    assert notes.next() is None
+    issues.ack(held)
+    assert taken(notes).entity == "Note"
 
 
 def test_many_requests_at_once(bus: NatsBus) -> None:

@@ -24,6 +24,7 @@ from instep.cli.options import JsonOption
 from instep.cli.output import Output, cell_text, seconds_text, visible
 from instep.cli.progress import Lines
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.service.partitions import QueuesAlone
 
 Act = Callable[[], None]
 Install = Callable[[Act], None]
@@ -67,6 +68,14 @@ def test_a_user_error_is_told_without_a_traceback(command: Install, capsys: pyte
     assert main(["act"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "error: instep.yaml:3: it is wrong\nhint: Mend it.\n")
+
+
+def test_a_user_error_may_have_an_exit_code_of_its_own(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(raising(QueuesAlone(["salts"])))
+    assert main(["act"]) == ExitCode.USAGE
+    capsys.readouterr()
+    assert main(["act", "--json"]) == ExitCode.USAGE
+    assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == ExitCode.USAGE
 
 
 def test_with_json_the_error_is_json_too(command: Install, capsys: pytest.CaptureFixture[str]) -> None:

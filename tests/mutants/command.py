@@ -1,12 +1,13 @@
 """Tries mutants and says of each whether a test has noticed it.
 
 Ends with 1 when fewer than 95 % were noticed, and with 2 when one could not be tried: the text that it replaces is not
-there any more, or its tests fail without it.
+there any more, or the test that fails does so without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
 import time
@@ -14,19 +15,20 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
+from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
 from tests.mutants.mutant import Mutant, Stale
 from tests.mutants.slips import ALL
-from tests.mutants.trying import Copy, Trial, Verdict, copied
+from tests.mutants.trying import Copy, Limits, Trial, Verdict, copied
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NEEDED: Final = 0.95
 #: One that hangs is noticed by that. The tests of most take a twentieth of it.
 _SECONDS: Final = 300.0
-#: For the tests of all of them together.
-_ALL_SECONDS: Final = 3_600.0
+#: More than Spark and the largest server take. One that eats all memory is noticed by that.
+_BYTES: Final = 4 << 30
 
 
 def main(arguments: Sequence[str] | None = None, mutants: Sequence[Mutant] = ALL) -> int:
@@ -41,15 +43,15 @@ def main(arguments: Sequence[str] | None = None, mutants: Sequence[Mutant] = ALL
         print(*(f"{each.path}: {each.breaks}" for each in chosen), f"{len(chosen)} mutants", sep="\n")
         return 0
     began = time.monotonic()
+    known = _kept(asked.resume)
     stale = {each: said for each in chosen if (said := _stale(each))}
     for said in stale.values():
         print(f"stale     {said}", flush=True)
-    there = [each for each in chosen if each not in stale]
+    before = {each: known[each] for each in chosen if each in known}
+    there = [each for each in chosen if each not in stale and each not in known]
     with ExitStack() as stack:
         copies = [stack.enter_context(copied(ROOT)) for _ in range(min(asked.workers, len(there)))]
-        if there and not _pass(copies[0], there):
-            return 2
-        trials = _tried(there, copies, asked.seconds)
+        trials = {**before, **_tried(there, copies, Limits(asked.seconds, _BYTES), asked.resume)}
     return _said(trials, len(stale), time.monotonic() - began)
 
 
@@ -61,11 +63,24 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name them, and try none")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="so many at once")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="the time that the tests of one may take")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep there what is noticed, and try only what was not yet"
+    )
     return parser.parse_args(arguments)
 
 
-def _is_chosen(mutant: Mutant, words: Sequence[str]) -> bool:
-    return not words or any(word in f"{mutant.path} {mutant.breaks}" for word in words)
+def _kept(resume: Path | None) -> dict[Mutant, Trial]:
+    """What earlier runs have noticed; another text or other tests make another mutant."""
+    lines = resume.read_text(encoding="utf-8").splitlines() if resume and resume.exists() else []
+    return {
+        Mutant(breaks, file, text, by, tuple(tests)): Trial(Verdict.NOTICED, noticed, seconds)
+        for breaks, file, text, by, tests, noticed, seconds in map(json.loads, lines)
+    }
+
+
+def _keep(resume: Path, mutant: Mutant, trial: Trial) -> None:
+    with resume.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps([*astuple(mutant), trial.by, trial.seconds])}\n")
 
 
 def _stale(mutant: Mutant) -> str:
@@ -76,17 +91,9 @@ def _stale(mutant: Mutant) -> str:
     return ""
 
 
-def _pass(copy: Copy, mutants: Sequence[Mutant]) -> bool:
-    """Whether all tests pass while nothing is wrong: else what they notice says nothing."""
-    tests = sorted({test for each in mutants for test in each.tests})
-    print(f"{len(mutants)} mutants; first their tests without any", flush=True)
-    ran = copy.run(tests, _ALL_SECONDS)
-    if ran.code:
-        print(ran.said)
-    return ran.code == 0
-
-
-def _tried(mutants: Sequence[Mutant], copies: Sequence[Copy], seconds: float) -> dict[Mutant, Trial]:
+def _tried(
+    mutants: Sequence[Mutant], copies: Sequence[Copy], limits: Limits, resume: Path | None
+) -> dict[Mutant, Trial]:
     free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -94,20 +101,28 @@ def _tried(mutants: Sequence[Mutant], copies: Sequence[Copy], seconds: float) ->
     def attempt(mutant: Mutant) -> Trial:
         copy = free.get()
         try:
-            return copy.attempt(mutant, seconds)
+            return copy.attempt(mutant, limits)
         finally:
             free.put(copy)
 
     trials = {}
     with ThreadPoolExecutor(max(1, len(copies))) as pool:
         attempts = {pool.submit(attempt, each): each for each in mutants}
-        for done in as_completed(attempts):
-            mutant, trial = attempts[done], done.result()
-            trials[mutant] = trial
-            print(
-                f"{trial.verdict.value:9} {trial.seconds:5.1f} s  {mutant.path}: {mutant.breaks} [{trial.by}]",
-                flush=True,
-            )
+        try:
+            for done in as_completed(attempts):
+                mutant, trial = attempts[done], done.result()
+                trials[mutant] = trial
+                if resume and trial.verdict is Verdict.NOTICED:
+                    _keep(resume, mutant, trial)
+                print(
+                    f"{trial.verdict.value:9} {trial.seconds:5.1f} s  {mutant.path}: {mutant.breaks} [{trial.by}]",
+                    flush=True,
+                )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for copy in copies:
+                copy.close()
+            raise
     return trials
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.mutants import command
 from tests.mutants.command import ROOT, main
 from tests.mutants.mutant import Mutant
 from tests.mutants.slips import ALL, LAYERS
@@ -18,15 +23,54 @@ NOBODY = Mutant(
 GONE = Mutant("what is gone", "domain/durations.py", "no such text", "", TESTS)
 NO_TESTS = Mutant("nobody looks", "domain/durations.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
 
+#: Takes all of a bound, and leaves a process behind that nobody waits for.
+LEFT = "86399.25"
+HOG = Mutant(
+    "everything is eaten",
+    "domain/durations.py",
+    "LONGEST = 36_525 *",
+    f"""__import__("subprocess").Popen(["sleep", "{LEFT}"], start_new_session=True)
+_EATEN = b"x" * (1 << 30)
+__import__("time").sleep(60)
+LONGEST = 36_525 *""",
+    TESTS,
+)
 
-def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[str]) -> None:
+
+def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     before = (ROOT / NOTICED.path).read_bytes()
-    assert main(["--workers", "1"], [NOTICED, NOBODY]) == 1
+    resume = str(tmp_path / "kept")
+    assert main(["--workers", "1", "--resume", resume], [NOTICED, NOBODY]) == 1
     said = capsys.readouterr().out
     assert "noticed 1 of 2 (50.0%), 0 could not be tried" in said
     assert f"nobody noticed  {NOBODY.path}: {NOBODY.breaks}" in said
     assert "[tests/domain/test_durations.py::" in said, "which test has noticed it"
     assert (ROOT / NOTICED.path).read_bytes() == before, "it was tried on a copy"
+    assert main(["--resume", resume], [NOTICED]) == 0
+    said = capsys.readouterr().out
+    assert "noticed 1 of 1" in said
+    assert NOTICED.breaks not in said, "it is not tried again"
+
+
+def test_one_that_takes_too_much_memory_is_noticed_and_leaves_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "_BYTES", 768 << 20)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(["--workers", "1"], [HOG]) == 0
+    assert "its processes held more than 0.75 GiB of memory" in capsys.readouterr().out
+    assert [each.pid for each in psutil.process_iter(["cmdline"]) if LEFT in (each.info["cmdline"] or ())] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_test_that_fails_anyway_notices_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    conftest = "from hypothesis import settings\nsettings.register_profile('hasty')\n"
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+    (tmp_path / "test_anyway.py").write_text("def test_anyway() -> None:\n    raise OSError\n", encoding="utf-8")
+    assert main([], [replace(NOTICED, tests=(str(tmp_path / "test_anyway.py"),))]) == 2
+    said = capsys.readouterr().out
+    assert "[without the slip, too: " in said
+    assert "test_anyway.py::test_anyway]" in said
 
 
 def test_what_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -10,9 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,15 +27,13 @@ _LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", ".hypothesis", ".instep
 
 #: Pytest's exit codes.
 _PASSED, _FAILED = 0, 1
+_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 
 #: Examples are made up in the same way each time, and what fails is not made smaller. Plugins are loaded before pytest.
 _OPTIONS: Final = (
     *("-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
     *("--hypothesis-profile=hasty", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-
-#: To put away what they have started, after they were interrupted.
-_GRACE_SECONDS: Final = 30.0
 
 
 class Verdict(Enum):
@@ -55,10 +53,19 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """`code` is pytest's, None when its time was up."""
+class Limits:
+    """What a run may take before it is ended with all that it has started; `bytes` is for all of its processes."""
 
-    code: int | None
+    seconds: float
+    bytes: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """`code` is pytest's; `ended`: why it was ended, if it was."""
+
+    code: int
+    ended: str
     said: str
 
 
@@ -66,8 +73,9 @@ class Ran:
 class Copy:
     """A copy of the tree, and what runs tests in it."""
 
-    tree: Path
+    folder: Path
     _nursery: subprocess.Popen[str] = field(init=False)
+    _pass: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         paths = [str(self.tree / "src"), str(self.tree)]
@@ -78,74 +86,88 @@ class Copy:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # who interrupts this one does not interrupt how that one puts things away
         )
 
-    def run(self, tests: Sequence[str], seconds: float, *options: str) -> Ran:
-        log = self.tree / "said.txt"
-        child = self._asked(json.dumps({"options": [*_OPTIONS, *options, *tests], "log": str(log)}))
-        late = threading.Event()
+    @property
+    def tree(self) -> Path:
+        return self.folder / "tree"
 
-        def end() -> None:
-            late.set()
-            _end(child)
+    def run(self, tests: Sequence[str], limits: Limits, *options: str) -> Ran:
+        log, scratch = self.folder / "said.txt", self.folder / "t"
+        # Servers that run as another user go through it to their own folder.
+        scratch.mkdir(mode=0o711)
+        asked = {"options": [*_OPTIONS, *options, *tests], "log": str(log), "scratch": str(scratch)}
+        try:
+            code, ended = self._told({**asked, "seconds": limits.seconds, "bytes": limits.bytes})
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return Ran(code, ended, log.read_text(encoding="utf-8", errors="replace"))
 
-        timer = threading.Timer(seconds, end)
-        timer.start()
-        code = int(self._line())
-        timer.cancel()
-        said = log.read_text(encoding="utf-8", errors="replace")
-        return Ran(None if late.is_set() else code, said)
-
-    def attempt(self, mutant: Mutant, seconds: float) -> Trial:
-        """Put the slip in, run its tests up to the first failure, and take it out again."""
+    def attempt(self, mutant: Mutant, limits: Limits) -> Trial:
+        """Put the slip in, run its tests up to the first failure, and take it out again; then that one is to pass."""
         path = self.tree / mutant.path
         source = path.read_text(encoding="utf-8")
         began = time.monotonic()
         try:
             _write(path, mutant.of(source))
-            ran = self.run(mutant.tests, seconds, "-x")
+            ran = self.run(mutant.tests, limits, "-x")
         finally:
             _write(path, source)
-        return Trial(*_judged(ran, seconds), time.monotonic() - began)
+        verdict, by = _judged(ran)
+        failed = _FAILURE.search(ran.said)
+        if verdict is Verdict.NOTICED and not self._passes((failed[1],) if failed else mutant.tests, limits):
+            verdict, by = Verdict.BROKEN, f"without the slip, too: {by}"
+        return Trial(verdict, by, time.monotonic() - began)
 
     def close(self) -> None:
-        self._nursery.communicate()
+        """A run is cut short; what it has started is ended."""
+        with self._nursery:
+            self._nursery.send_signal(signal.SIGINT)
 
-    def _asked(self, line: str) -> int:
+    def _passes(self, tests: tuple[str, ...], limits: Limits) -> bool:
+        if tests not in self._pass:
+            self._pass[tests] = self.run(tests, limits).code == _PASSED
+        return self._pass[tests]
+
+    def _told(self, asked: Mapping[str, object]) -> tuple[int, str]:
         assert self._nursery.stdin is not None
-        self._nursery.stdin.write(f"{line}\n")
-        self._nursery.stdin.flush()
-        return int(self._line())
-
-    def _line(self) -> str:
         assert self._nursery.stdout is not None
-        return self._nursery.stdout.readline()
+        self._nursery.stdin.write(f"{json.dumps(asked)}\n")
+        self._nursery.stdin.flush()
+        line = self._nursery.stdout.readline()
+        if not line:
+            raise KeyboardInterrupt  # it was closed
+        code, ended = json.loads(line)
+        return code, ended
 
 
 @contextmanager
 def copied(root: Path) -> Iterator[Copy]:
     """Of the tree as it is, committed or not."""
-    with tempfile.TemporaryDirectory(prefix="instep-mutants-", ignore_cleanup_errors=True) as folder:
-        tree = Path(folder) / "tree"
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        folder.chmod(0o711)
+        tree = folder / "tree"
         tree.mkdir()
         for name in _COPIED:
             if (root / name).is_dir():
                 shutil.copytree(root / name, tree / name, ignore=_LEFT_OUT)
             elif (root / name).exists():
                 shutil.copy2(root / name, tree / name)
-        copy = Copy(tree)
+        copy = Copy(folder)
         try:
             yield copy
         finally:
             copy.close()
 
 
-def _judged(ran: Ran, seconds: float) -> tuple[Verdict, str]:
-    if ran.code is None:
-        return Verdict.NOTICED, f"nothing in particular: it still ran after {seconds:g} s"
+def _judged(ran: Ran) -> tuple[Verdict, str]:
+    if ran.ended:
+        return Verdict.NOTICED, f"nothing in particular: {ran.ended}"
     if ran.code == _PASSED:
         return Verdict.UNSEEN, "all of its tests pass"
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.said, re.MULTILINE)
+    failed = _FAILURE.search(ran.said)
     if ran.code == _FAILED or ran.code < 0:
         return Verdict.NOTICED, failed[1] if failed else "a test that died"
     return Verdict.BROKEN, f"pytest ends with {ran.code}: {ran.said.strip()[-1_000:]}"
@@ -156,16 +178,3 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         compiled.unlink()
-
-
-def _end(child: int) -> None:
-    """First as a person would, so that it ends the servers that it has started."""
-    deadline = time.monotonic() + _GRACE_SECONDS
-    try:
-        os.kill(child, signal.SIGINT)
-        while time.monotonic() < deadline:
-            os.kill(child, 0)
-            time.sleep(0.1)
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -96,6 +96,21 @@ def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> No
         assert read(store, ask) == store.anti_join(ask)
 
 
+def test_what_became_false_unseen_is_surplus_and_given_to_nobody(tables: SqliteTables) -> None:
+    """Somebody has written while the triggers were away."""
+    store = created(tables)
+    tables.played([1, 2])
+    with contextlib.closing(sqlite3.connect(tables.path)) as connection:
+        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        tables.run(f"DROP TRIGGER {tables.quoted(name)}")
+    tables.cover([2])
+    compared = store.compare(KEYS)
+    assert (compared.surplus, compared.surplus_count) == ((2,), 1)
+    assert read(store) == [1]
+    assert store.compare(KEYS).surplus == (), "who reads withdraws it"
+
+
 def test_times_are_texts_or_numbers(tables: SqliteTables) -> None:
     store = created(tables)
     for key, happened in enumerate(["'2026-01-01T00:00:00Z'", "1767225600", "1767225600.5", "NULL", "'soon'"], 1):

@@ -211,6 +211,12 @@ def test_batches_and_leases_are_bounded(site: Site) -> None:
 # What consumers say.
 
 
+def test_a_queue_ends_just_below_its_bound(site: Site) -> None:
+    keys = (SPEC.keys.lowest - 1, SPEC.keys.lowest, SPEC.keys.below - 1, SPEC.keys.below)
+    said = [each.effect for each in site.acknowledge(*map(Given, keys))]
+    assert said == [Effect.UNKNOWN, Effect.ACKED, Effect.ACKED, Effect.UNKNOWN]
+
+
 def test_who_comes_late_is_refused_key_by_key(site: Site) -> None:
     site.insert(1, 2)
     late = site.take()

@@ -272,6 +272,16 @@ class Retries(Fixtures):
         issues.ack(fifth)
         assert notes.next(PATIENCE) is not None
 
+    def test_who_finds_nothing_to_do_keeps_no_room(self, bus: Bus) -> None:
+        """What was asked again waits for the pause of what has failed."""
+        policy = Policy(backoff=(3_600_000,), ack_wait=3_600_000, group="source", limit=1)
+        issues, notes = consumer(bus, "Issue", policy), consumer(bus, "Note", policy)
+        bus.publish(ask(1))
+        issues.retry(taken(issues), "bad")
+        bus.publish(ask(2))
+        assert issues.next() is None
+        assert taken(notes).entity == "Note"
+
     def test_who_answers_late_gives_back_nobody_elses_room(self, buses: Callable[[], Bus]) -> None:
         """Its request is in work again, under another fence, and so is the room that it takes."""
         first, second = buses(), buses()

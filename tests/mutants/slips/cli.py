@@ -12,8 +12,8 @@ MUTANTS = [
     Mutant(
         "a run in which documents failed exits with 0",
         "cli/run.py",
-        'if any(each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back for each in results):',
-        "if any(each.held_back for each in results):",
+        '        each.counts.failed or each.state == "COMPLETED_WITH_ERRORS" or each.held_back or each.damaged\n',
+        "        each.held_back or each.damaged\n",
         _COMMANDS,
     ),
     Mutant(

@@ -105,8 +105,8 @@ MUTANTS = [
     Mutant(
         "an index with other rows than were recorded is served",
         "service/documents/judgement.py",
-        "    if stored != recorded:\n        return _changed(stored, recorded)\n    unlike = sampling",
-        "    unlike = sampling",
+        "    if stored != recorded:\n        return _changed(stored, recorded, served=not part.fresh)\n",
+        "",
         (f"{_SERVICE}/test_as_recorded.py",),
     ),
     Mutant(

@@ -133,7 +133,7 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, question
     if not setup.guard.refuses(changes.lost, changes.recorded, before):
         return None
     if not found.documents and changes.lost == changes.recorded:
-        if options.allow_empty:
+        if question.allows_empty():
             return None
         there = f"{amount(changes.recorded, 'document')} {'is' if changes.recorded == 1 else 'are'}"
         return Refusal(

@@ -41,6 +41,7 @@ _FAREWELLS: Final = ((None, 5.0), (signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell has ignored in what it starts with "&"
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for name in _LIBRARIES:

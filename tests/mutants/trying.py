@@ -122,8 +122,10 @@ class Copy:
 
     def close(self) -> None:
         """A run is cut short; what it has started is ended."""
+        self._nursery.send_signal(signal.SIGINT)
+        self._nursery.wait()
         with self._nursery:
-            self._nursery.send_signal(signal.SIGINT)
+            pass  # its pipes
 
     def _passes(self, tests: tuple[str, ...], limits: Limits) -> bool:
         if tests not in self._pass:

@@ -50,7 +50,7 @@ class Quiet(Simulation):
     def run_once(self, options: PlanOptions = PLAIN) -> EntityResult:
         """`instep run`; its errors are raised."""
         process = self.start_run([REF.entity], wait=0.0, options=options, exact=True)
-        self._to_the_end(process)
+        self.to_the_end(process)
         result: Any = process.result
         return result[0]  # type: ignore[no-any-return]  # a process may return anything
 
@@ -65,10 +65,11 @@ class Quiet(Simulation):
         process = self.process("worker", [REF.entity], exact=True)
         setups, context = self.setups(process, [REF.entity]), self.context(process)
         process.start(lambda: serve(setups, context, until_idle=True))
-        self._to_the_end(process)
+        self.to_the_end(process)
 
-    def _to_the_end(self, process: Process) -> None:
-        self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + 10 * MINUTE)
+    def to_the_end(self, process: Process) -> None:
+        """Its errors are raised."""
+        self._scheduler.run(lambda: process.over, deadline=self._scheduler.now + 20 * MINUTE)
         if process.error is not None:
             raise process.error
         assert not process.dead
@@ -130,6 +131,11 @@ class Quiet(Simulation):
         raise Crash(process.name)
 
     # What there is.
+
+    @property
+    def now(self) -> float:
+        """Milliseconds; only who waits lets them pass."""
+        return self._scheduler.now
 
     @property
     def current(self) -> Instance:

@@ -7,8 +7,12 @@ import pytest
 from instep.domain.counts import Counts
 from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceExpired, InstanceLive
 from instep.domain.instances import InstanceState, Reason
+from instep.domain.jobs import JobState
+from instep.domain.timing import TIMING
 from instep.errors import UserError
+from instep.service.question import PlanOptions
 from tests.service.quiet import REF, Quiet, built
+from tests.simulator.scheduler import Process
 
 #: Calls between planning and the stored job.
 BETWEEN = ["begin_job", "acquire_lease", "plan_job"]
@@ -94,4 +98,37 @@ def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wa
     world.before(world.target, "fence", lambda: fences.append(len(world.parts())), times=9)
     world.run_once()
     assert len(fences) == 2, "when it was planned, and for its last steps"
+    world.sound()
+
+
+def test_a_full_refresh_joins_nobody() -> None:
+    """Who refreshes does not do what it was asked for."""
+    world = built()
+    before = world.served
+    world.edit(1)
+    others: list[Process] = []
+    options = PlanOptions(full_refresh=True)
+    world.after(
+        world.ledger,
+        "plan_job",
+        lambda: others.append(world.start_run([REF.entity], wait=3_600.0, options=options, exact=True)),
+    )
+    assert world.run_once().promoted
+    (other,) = others
+    world.to_the_end(other)
+    assert world.served != before, "it has built a new one"
+    world.sound()
+
+
+def test_what_was_begun_under_another_declaration_is_left_alone_for_the_orphan_time() -> None:
+    """Somebody who has that declaration still may come back for it."""
+    world = built()
+    world.edit()
+    world.after(world.ledger, "plan_job", world.kill)
+    world.crashes()
+    world.transform(2)
+    began = world.now
+    world.work()
+    assert world.parts()[-1].state is JobState.FAILED
+    assert world.now - began >= TIMING.orphan
     world.sound()

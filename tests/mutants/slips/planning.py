@@ -208,7 +208,7 @@ MUTANTS = [
         "service/recovery.py",
         "ledger.now() - job.updated_at < context.timing.orphan:",
         "ledger.now() < job.updated_at:",
-        ("tests/e2e/test_many_workers.py",),
+        (f"{_SERVICE}/test_start.py",),
     ),
     Mutant(
         "a run joins a job of another generation",
@@ -222,7 +222,7 @@ MUTANTS = [
         "service/start.py",
         "if self._planner.options.full_refresh or status is None or status.state is not None:",
         "if status is None or status.state is not None:",
-        ("tests/e2e/test_many_workers.py",),
+        (f"{_SERVICE}/test_start.py",),
     ),
     Mutant(
         "instances of a job that was stopped are collected",

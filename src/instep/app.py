@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
-from instep.errors import UserError
+from instep.errors import InstepError, UserError
 from instep.handling import Handling
 from instep.jobs import Jobs
 from instep.project import Project, load_project
@@ -29,9 +29,10 @@ from instep.queueing import Queueing
 from instep.service.compose import Workshop
 from instep.service.generations import built, checked_generation, generation_of, one_generation_of
 from instep.service.partitions import declared_ref, declared_refs
-from instep.service.plan import EntityPlan, plan_entity
+from instep.service.plan import EntityPlan, plan_entity, unplanned
 from instep.service.progress import Progress, Silent
 from instep.service.question import PlanOptions
+from instep.service.turns import held_up
 from instep.telemetry.exposition import counted
 from instep.upkeep import WAIT_SECONDS, Upkeep
 from instep.watching import Watching
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from instep.service.run import EntityResult
     from instep.service.search import Found
     from instep.service.serving import Promotion
+    from instep.service.setup import EntitySetup
     from instep.service.status import EntityStatus
     from instep.service.wants import WantView
     from instep.targets.port import SearchMode
@@ -84,25 +86,37 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         generation: str | None = None,
         progress: Progress | None = None,
     ) -> list[EntityPlan]:
-        """What a run would do, and why. Writes nothing."""
+        """What a run would do, and why. Writes nothing. What cannot be planned of one of several entities is its
+        `problem`, and no error for the others.
+        """
         name = checked_generation(generation)
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         watch = progress or Silent()
         workshop = Workshop(self.project, spark=self._spark)
         with closing(workshop), closing(workshop.ledger(read_only=True)) as ledger:
-            indexes = cache(ledger.indexes)
-            return [
-                plan_entity(
+            indexes, setups = cache(ledger.indexes), workshop.setups(entities)
+
+            def planned(setup: EntitySetup) -> EntityPlan:
+                return plan_entity(
                     setup,
                     ledger,
                     options,
-                    generation_of(ledger, setup.ref, options.generation),
+                    generation_of(ledger, setup.ref, name),
                     choose=workshop.choose,
                     listing=_listing(watch, setup.ref.label),
                     indexes=indexes,
                 )
-                for setup in workshop.setups(entities)
-            ]
+
+            if len(setups) == 1:
+                return [planned(setups[0])]
+            plans = []
+            for setup in setups:
+                try:
+                    plans.append(planned(setup))
+                except InstepError as error:
+                    problem = held_up("cannot be planned", setup.ref, error)
+                    plans.append(unplanned(setup, name or "", workshop.choose, problem))
+            return plans
 
     def run(
         self,

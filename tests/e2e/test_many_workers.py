@@ -31,6 +31,7 @@ from instep.service.context import Context
 from instep.service.progress import Silent
 from instep.service.question import PlanOptions
 from instep.service.run import EntityResult, run_entities
+from instep.service.start import Busy
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
 from tests.doubles.clock import VirtualClock
@@ -108,12 +109,18 @@ class Site:
         return replace(context, **changes)
 
     def run(
-        self, *, target: Callable[[Any], Any] = lambda real: real, options: PlanOptions | None = None, **changes: Any
+        self,
+        *,
+        target: Callable[[Any], Any] = lambda real: real,
+        options: PlanOptions | None = None,
+        wait: float = 600.0,
+        **changes: Any,
     ) -> list[EntityResult]:
         workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
         with closing(workshop):
             setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
-            return run_entities(setups, self.context(workshop, **changes), options or PlanOptions(), wait_seconds=0)
+            context = self.context(workshop, **changes)
+            return run_entities(setups, context, options or PlanOptions(), wait_seconds=wait)
 
     def serve(self, **changes: Any) -> None:
         workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
@@ -336,6 +343,46 @@ def test_an_index_that_is_served_already_is_not_given_up(site: Site) -> None:
     exact(site, site.run(options=PlanOptions(full_refresh=True)))
     rebuilt, first = site.ledger.jobs()
     assert (rebuilt.state, first.state) == (JobState.COMPLETED, JobState.COMPLETED)
+
+
+def test_what_a_stopped_process_has_in_work_is_waited_for_as_long_as_is_said(site: Site) -> None:
+    """It may be dead on another host just as well: nobody here can tell."""
+    site.leave_behind()
+    before = site.clock.now()
+    with pytest.raises(
+        Busy, match=r"is being indexed by process \d+ on .* and nothing was done in it for 5 s"
+    ) as caught:
+        site.run(wait=5.0)
+    assert caught.value.exit_code == 75
+    assert 5_000 <= site.clock.now() - before < 10_000
+    assert site.only_job().state is JobState.RUNNING, "it is not ours to stop"
+    exact(site, site.run())
+
+
+def test_who_is_elected_to_finish_is_waited_for_as_long_as_is_said(site: Site) -> None:
+    """All slices are done; the one that has the last step is stopped there."""
+    frozen = Through(site.ledger, finish_part=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        site.run(ledger=frozen, background=Still())
+    before = site.clock.now()
+    with pytest.raises(Busy, match="nothing was done in it for 5 s"):
+        site.run(wait=5.0)
+    assert site.clock.now() - before < 10_000
+    exact(site, site.run())
+
+
+def test_a_run_does_not_wait_longer_for_a_stop_than_is_said(site: Site) -> None:
+    site.leave_behind()
+    job = site.only_job()
+
+    def stop(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        site.ledger.request_stop(job.id, "enough for today")
+        return real(*args, **kwargs)
+
+    before = site.clock.now()
+    with pytest.raises(Busy):
+        site.run(wait=5.0, ledger=Through(site.ledger, renew_lease=stop))
+    assert site.clock.now() - before < 10_000
 
 
 def test_an_orphaned_job_is_resumed_by_any_worker(site: Site) -> None:

@@ -112,3 +112,43 @@ def test_one_that_is_asked_for_alone_is_an_error_as_before(root: Path, capsys: p
     guarded(root)
     assert main(["run", "Big", "--project", str(root), "--json", "--quiet"]) == 1
     assert "--allow-deletes" in json.loads(capsys.readouterr().out)["error"]["hint"]
+
+
+@pytest.mark.parametrize("trouble", [missing, moved_route])
+def test_a_plan_shows_the_others_and_what_is_wrong_with_one(
+    root: Path, trouble: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(root)
+    hint = trouble(root)  # type: ignore[operator]  # one of the above
+    write(root / "small" / "new.md")
+    assert main(["plan", "--project", str(root), "--json", "-o", str(root / "plan.json")]) == 1
+    said = capsys.readouterr()
+    found = {each["ref"]: each for each in json.loads(said.out)}
+    assert found["Small@global"]["kind"] == "refresh"
+    assert found["Other@global"]["problem"] is None
+    assert hint in found["Big@global"]["problem"]
+    assert "error: Big cannot be planned: " in said.err
+    assert main(["plan", "--project", str(root)]) == 1
+    shown = capsys.readouterr().out
+    assert "Small" in shown
+    assert "Nothing to do" not in shown
+    assert main(["run", str(root / "plan.json"), "--quiet", "--json"]) == 0, "what is saved can be run"
+    assert [each["ref"] for each in json.loads(capsys.readouterr().out)] == ["Small@global", "Other@global"]
+
+
+def test_a_plan_of_one_that_is_asked_for_alone_is_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing(root)
+    assert main(["plan", "Big", "--project", str(root), "--json"]) == 1
+    assert "big" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("command", [["status"], ["search", "text", "--mode", "text"], ["diff"]])
+def test_other_commands_tell_of_the_others_too(
+    root: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(root)
+    missing(root)
+    code = main([*command, "--project", str(root), "--json"])
+    said = capsys.readouterr()
+    assert "Small" in said.out
+    assert (code, "error: Big" in said.err) == ((1, True) if command == ["diff"] else (0, False))

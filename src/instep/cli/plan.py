@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exits import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
@@ -43,7 +43,8 @@ def plan(
     quiet: QuietOption = False,
 ) -> None:
     """Say what a run would do, and why. Writes no state; exits with 2 when changes are pending, else with 3 when not
-    all of a source could be seen.
+    all of a source could be seen. What cannot be planned of one entity hides no other: it exits with 1, or with 75 when
+    that may pass.
 
     \b
     Examples:
@@ -80,6 +81,9 @@ def plan(
     out.result([each.as_dict(explain=explain) for each in plans], lambda: _show(out, plans, explain=explain))
     if save:
         out.note(f"saved to {save}; run exactly this with: instep run {save}")
+    codes = [report(each.problem, as_json=False) for each in plans if each.problem]
+    if codes:
+        raise typer.Exit(min(codes))
     if any(each.pending for each in plans):
         raise typer.Exit(ExitCode.CHANGES)
     if any(each.found.problems for each in plans):
@@ -93,7 +97,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
         rows.append(
             [
                 ref_text(each.ref, each.generation),
-                str(each.kind),
+                "-" if each.problem else str(each.kind),
                 counts.get("new"),
                 counts["changed"] + counts["retried"] if "changed" in counts else None,
                 counts.get("deleted"),
@@ -108,7 +112,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
         if explain:
             for change in each.found.changes:
                 out.line(f"  {change.action:<7} {change.what}  ({change.why})")
-    if not any(each.pending or each.found.problems for each in plans):
+    if not any(each.pending or each.problem or each.found.problems for each in plans):
         out.line("Nothing to do.")
 
 

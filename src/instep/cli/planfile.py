@@ -57,7 +57,7 @@ def write_plan(
             "allow_empty": allow_empty,
             "generation": generation,
         },
-        "plans": [each.as_dict(explain=True) for each in plans],
+        "plans": [each.as_dict(explain=True) for each in plans if each.problem is None],
     }
     try:
         file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -45,7 +45,12 @@ def run(
     allow_deletes: AllowDeletesOption = False,
     allow_empty: AllowEmptyOption = False,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for another run on the same entity.")
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            help="How long to wait for another run on the same entity; if its job is shared, until it goes on.",
+        ),
     ] = 600.0,
     generation: GenerationOption = None,
     watch: WatchOption = False,

@@ -32,7 +32,7 @@ class EntityPlan:
 
     `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
     unless it cannot be. `current` is the canonical instance, `settings` what those who want it say of the job.
-    `traceparent` is the trace in which it was asked for, or planned.
+    `traceparent` is the trace in which it was asked for, or planned. `problem` is why nothing could be planned.
     """
 
     ref: PartitionRef
@@ -47,6 +47,7 @@ class EntityPlan:
     digest: str
     settings: JobSettings = NO_SETTINGS
     traceparent: str = ""
+    problem: UserError | None = None
 
     @property
     def kind(self) -> Kind:
@@ -90,6 +91,7 @@ class EntityPlan:
             "waits_for": [str(each) for each in self.waits_for],
             "resumes": self.resumes.id if self.resumes else None,
             "digest": self.digest,
+            "problem": str(self.problem) if self.problem else None,
         }
         if explain:
             value["changes"] = [_change(each) for each in found.changes]
@@ -156,6 +158,29 @@ def plan_entity(
         fingerprint=setup.fingerprint,
         digest=_digest(setup, generation, checkpoint, found),
         settings=NO_SETTINGS if found.kind in (Kind.NOTHING, Kind.RESUME) else settings(),
+    )
+
+
+def unplanned(
+    setup: EntitySetup,
+    generation: str,
+    choose: Callable[[EntitySetup, int], EngineChoice],
+    problem: UserError | None = None,
+) -> EntityPlan:
+    """Of what could not be planned: nothing is to be done, and nothing is known."""
+    nothing = Found(Kind.NOTHING, [], setup.unit)
+    return EntityPlan(
+        setup.ref,
+        generation,
+        nothing,
+        choose(setup, 0),
+        (),
+        None,
+        None,
+        None,
+        setup.fingerprint,
+        "",
+        problem=problem,
     )
 
 

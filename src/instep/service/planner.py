@@ -10,8 +10,8 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.service.context import Context
 from instep.service.generations import generation_of
-from instep.service.plan import EntityPlan, plan_entity
-from instep.service.question import Found, Kind, PlanOptions
+from instep.service.plan import EntityPlan, plan_entity, unplanned
+from instep.service.question import PlanOptions
 from instep.service.setup import EntitySetup
 from instep.telemetry import traces
 from instep.telemetry.context import here
@@ -27,11 +27,7 @@ class Planner:
     expected: Mapping[str, str]
 
     def unplanned(self, ref: PartitionRef) -> EntityPlan:
-        """Of what could not be planned: nothing is to be done, and nothing is known."""
-        setup, generation = self.setups[ref], self.options.generation or ""
-        nothing = Found(Kind.NOTHING, [], setup.unit)
-        engine = self.context.choose(setup, 0)
-        return EntityPlan(ref, generation, nothing, engine, (), None, None, None, setup.fingerprint, "")
+        return unplanned(self.setups[ref], self.options.generation or "", self.context.choose)
 
     def plan(
         self,

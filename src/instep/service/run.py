@@ -114,7 +114,8 @@ def run_entities(
 ) -> list[EntityResult]:
     """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
 
-    A job that others work on is joined; one that cannot be is waited for, `wait_seconds` at most (`Busy`).
+    A job that others work on is joined. What only they can go on with is waited for, `wait_seconds` at most without
+    anything being done (`Busy`).
     `expected` maps references to digests of a saved plan: refused when the world has moved since. Of `upstream`, what
     the entities are made from, only that is built which is not there; results of that come first. `demand` is that of
     `Start`.
@@ -172,7 +173,7 @@ class _Run:
         self._demand = demand
         self._context = planner.context
         self._started = self._context.clock.monotonic()
-        self._deadline = self._started + wait_seconds
+        self._wait = wait_seconds
         self._prerequisites = Prerequisites(planner)
         self._left: dict[PartitionRef, int] = {}
         self.results: dict[PartitionRef, EntityResult] = {}
@@ -249,7 +250,7 @@ class _Run:
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on what can be had of `todo`; returns what is to be done after that."""
-        start = Start(todo, self._planner, worker, deadline=self._deadline, demand=self._demand)
+        start = Start(todo, self._planner, worker, deadline=self._started + self._wait, demand=self._demand)
         try:
             start.get()
         except (Fenced, Conflict):
@@ -300,7 +301,8 @@ class _Run:
             progress.begin(ref.label, total, self._planner.setups[ref].unit)
             worker.show(job_id, ref)
         try:
-            worker.work({(job_id, ref) for ref, job_id in start.taken.items()}, self._prerequisites.begin)
+            wanted = {(job_id, ref) for ref, job_id in start.taken.items()}
+            worker.work(wanted, self._prerequisites.begin, wait=self._wait)
         finally:
             for ref, job_id in self._jobs(start).items():
                 progress.end(ref.label, well=ref not in worker.problems and _ended_well(ledger, job_id, ref))

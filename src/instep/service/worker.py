@@ -19,6 +19,7 @@ from instep.service.fulfil import Fulfiller
 from instep.service.keeper import Keeper
 from instep.service.latest import LatestSetups
 from instep.service.meanwhile import Meanwhile
+from instep.service.others import Others
 from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
@@ -161,9 +162,12 @@ class Worker:
 
     # Working.
 
-    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool]) -> None:
-        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for."""
+    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool], *, wait: float) -> None:
+        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for. What only
+        others can go on with is waited for `wait` seconds without anything being done.
+        """
         refs = {ref for _, ref in wanted}
+        standstill = Others(self._context, self.waiting, wait)
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._look(refs | upstream)
@@ -176,7 +180,12 @@ class Worker:
             for each in parts:
                 if each.workers > 1:
                     self.show(each.job_id, each.part.ref)
-            if not self._serve_one(parts) and not (self.waiting.refs and self._begin_upstream(begin, wanted)):
+            if self._serve_one(parts) or (self.waiting.refs and self._begin_upstream(begin, wanted)):
+                continue
+            if busy := standstill.look(parts, self.id):
+                for each in parts:
+                    self._give_up(each.key, busy)
+            else:
                 self._context.clock.sleep(self._context.timing.poll / 1000)
 
     def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:

@@ -97,10 +97,12 @@ def test_front_matter_is_not_part_of_the_text_but_a_rule_is() -> None:
         "---\nWARNING: kerosene burns\n\nA paragraph.\n\n...\n\nAnd so on.\n",
         "---\n# A heading, which YAML takes for a comment\n---\nbody",
         "---\n- a list\n---\nbody",
+        "---\n\nThe whale: a chapter that seems to be a mapping.\n\n---\n\nMore.\n",
         "---\nonly: the beginning\n",
         "+++\nno TOML\n+++\nbody",
         "+++\ntitle = 'x'\n---\nanother end\n",
         "---\n" + "[" * 60_000 + "\n---\nbody",
+        "---\nx: " + "{" * 200 + "}" * 200 + "\n---\nbody",
         "---\n" + "a: " + "b" * 70_000 + "\n---\nbody",
     ],
 )

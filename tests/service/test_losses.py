@@ -78,6 +78,52 @@ def test_files_that_lose_their_content_are_asked_for(tmp_path: Path, content: st
     assert status.rows == (6 if content == "x\n" else 0)
 
 
+@pytest.mark.parametrize("content", ["\n", "x\n"], ids=["blank", "cut off"])
+def test_a_build_of_files_that_lost_their_content_replaces_nothing(tmp_path: Path, content: str) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(5):
+        world.path(number).write_text(content)
+    (result,) = world.open().run(full_refresh=True)
+    assert (result.promoted, result.state_name) == (False, "FAILED")
+    assert any("--allow-deletes" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+    (result,) = world.open().run(full_refresh=True, allow_deletes=True)
+    assert result.promoted
+
+
+def test_so_does_one_of_files_that_are_blank_though_it_is_made_otherwise(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(5):
+        world.path(number).write_text("\n")
+    corpus.project(tmp_path, world.docs, chunk=400, extra="engine: inline", entity="deletes: {share: 0.2, floor: 4}")
+    result = world.run()
+    assert not result.promoted
+    assert any("5 of 6 documents that are served have nothing in them by now" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+
+
+def test_a_generation_that_lacks_documents_is_read_only_if_somebody_says_so(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    remove(world, 0, 1, 2, 3, 4)
+    world.open().run(generation="v2")
+    with pytest.raises(UserError, match="5 of 6 documents that are served are not in it"):
+        world.open().promote("Document", "v2")
+    assert world.open().promote("Document", "v2", allow_deletes=True).changed
+
+
+def test_nor_one_whose_documents_have_lost_their_content(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    for number in range(5):
+        world.path(number).write_text("\n")
+    world.open().run(generation="v2")
+    with pytest.raises(UserError, match="5 of 6 documents that are served have nothing in them by now"):
+        world.open().promote("Document", "v2")
+
+
 def test_chunks_that_go_bit_by_bit_are_asked_for(tmp_path: Path) -> None:
     world = home(tmp_path, 12)
     (before,) = world.open().status()

@@ -20,7 +20,7 @@ def promote(
         ),
     ],
     allow_deletes: Annotated[
-        bool, typer.Option("--allow-deletes", help="However many rows are gone from it.", show_default=False)
+        bool, typer.Option("--allow-deletes", help="However much less is in it.", show_default=False)
     ] = False,
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Though nothing is in it.", show_default=False)

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -37,8 +38,9 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
-#: What front matter may be, if it turns out to be any: YAML between `---`, TOML between `+++`.
-_YAML = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+#: What front matter may be, if it turns out to be any: YAML between `---`, TOML between `+++`. `---` above an
+#: empty line is a rule, as in Pandoc.
+_YAML = re.compile(r"\A---[ \t]*\n(?![ \t]*\n)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _TOML = re.compile(r"\A\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _ATX = re.compile(r" {0,3}#{1,6}[ \t]+(.*\S)")
 _RULE = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\Z")
@@ -48,6 +50,9 @@ _OBJECT = re.compile(rb"[0-9] +[0-9]+ +obj\b")
 _HEAD = 20_000
 #: Front matter is no longer than this.
 _FRONT = 16_384
+#: Nor are its lists nested more deeply. (PyYAML takes minutes for thousands of brackets.)
+_DEEPEST = 50
+_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Parsed(NamedTuple):
@@ -180,6 +185,8 @@ def _yaml(text: str) -> Mapping[str, Any] | None:
     """
     import yaml
 
+    if max(accumulate(_BRACKETS.get(each, 0) for each in text)) > _DEEPEST:
+        return None
     try:
         said = yaml.load(text, yaml.BaseLoader)  # noqa: S506 - makes nothing but text
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -198,7 +198,7 @@ class EntitySetup(ABC):
         allow_empty: bool,
     ) -> str | None:
         """Why what is built of one generation must not be served in place of what is served of another, or None.
-        `epoch` is that of the partition's lease. `allow_deletes`: however many rows less it has;
+        `epoch` is that of the partition's lease. `allow_deletes`: however much less it has;
         `allow_empty`: none at all.
         """
 

@@ -99,6 +99,17 @@ def test_rows_are_listed_with_their_versions_and_read_in_the_order_asked_for(mak
     assert large.size == 8
 
 
+def test_a_column_without_a_value_has_no_type_as_pandas_writes_it(tmp_path: Path) -> None:
+    nothing = pa.nulls(1)
+    for file, title in (("a", nothing), ("b", pa.array(["titled"]))):
+        rows = {"id": pa.array([file]), "body": pa.array(["text"]), "subject": title, "at": nothing, "gone": nothing}
+        pq.write_table(pa.table(rows), tmp_path / f"{file}.parquet")
+    source = documents(ParquetRows((str(tmp_path),)))
+    listed = source.list().documents
+    assert [each.uri for each in listed] == ["table://Ticket/a", "table://Ticket/b"]
+    assert [(each.data, each.title) for each in read(source, listed)] == [(b"text", ""), (b"text", "titled")]
+
+
 def test_of_a_row_whose_version_is_null_the_content_tells(make: Make) -> None:
     rows = [(1, "one", "first", NOON, False), (2, "zwei", None, None, None), (3, None, None, None, None)]
     source = documents(make(tickets(*rows)))

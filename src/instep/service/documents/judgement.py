@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
 from instep.domain.replacement import EMPTY, Judged, judged, nothing_written
 from instep.domain.settings import allows_empty
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.documents import sampling
+from instep.service.documents.limits import ANY_SIZE
 
 if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
 
+_NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what was served stays"
 _ALL_FAILED = "every document failed; what was served stays"
 
 
@@ -39,10 +42,20 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
         return None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
     if stored == 0 and _holds_something(ledger, checkpoint):
         return None if empty and not status.counts.failed else EMPTY
-    allowed = empty or job.configuration.get("allow_deletes")
-    vanished = None if allowed else _vanished(setup, part, checkpoint, ledger, status)
+    allowed = empty or bool(job.configuration.get("allow_deletes"))
+    return _replaces(setup, part, checkpoint, ledger, status, allowed=allowed)
+
+
+def _replaces(
+    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus, *, allowed: bool
+) -> str | None:
+    """Why a build with something in it does not replace what is served."""
     verdict = _judged(setup, part, checkpoint, ledger, status)
-    return vanished if verdict.enough else f"{verdict}; what was served stays"
+    if not verdict.enough:
+        return f"{verdict}; what was served stays"
+    if allowed:
+        return None
+    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(setup, ledger, part.instance, checkpoint)
 
 
 def _vanished(
@@ -58,10 +71,40 @@ def _vanished(
     lost = len(ledger.versions(checkpoint.instance).keys() - kept)
     if not setup.guard.refuses(lost, documents):
         return None
-    return (
-        f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; so many at once are "
-        "not left out unasked (--allow-deletes); what was served stays"
-    )
+    return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
+
+
+def _emptied(setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint) -> str | None:
+    """The guard of deletes for documents that are still there, and have nothing in them by now, or less: their files
+    were emptied, or cut off. What is made otherwise has other chunks: of that only documents without any tell.
+    """
+    documents, rows, _ = ledger.totals(served.instance)
+    built, built_rows, _ = ledger.totals(instance)
+    filled, _ = ledger.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
+    made = ledger.instance(instance)
+    alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
+    shorter = alike and setup.guard.refuses(max(0, rows - built_rows), rows)
+    if not shorter and not setup.guard.refuses(built - filled, documents):
+        return None  # Without reading two manifests.
+    before, now = ledger.manifest(served.instance), ledger.manifest(instance)
+    both = [(entry.chunks, now[uri].chunks) for uri, entry in before.items() if uri in now]
+    emptied = sum(bool(was) and not has for was, has in both)
+    if setup.guard.refuses(emptied, documents):
+        return f"{emptied:,} of {documents:,} documents that are served have nothing in them by now; {_NOT_UNASKED}"
+    gone = sum(max(0, was - has) for was, has in both) if alike else 0
+    if setup.guard.refuses(gone, rows):
+        return f"documents that are still there would lose {gone:,} of {rows:,} chunks; {_NOT_UNASKED}"
+    return None
+
+
+def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
+    """The guard of deletes for documents that are served, and that another generation has not at all."""
+    before = ledger.versions(served.instance)
+    has = ledger.versions(instance).keys() | ledger.failed_versions(setup.ref, generation).keys()
+    lost = len(before.keys() - has)
+    if not setup.guard.refuses(lost, len(before)):
+        return None
+    return f"{lost:,} of {len(before):,} documents that are served are not in it; {_NOT_UNASKED}"
 
 
 def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
@@ -73,7 +116,14 @@ def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger:
 
 
 def not_better(
-    setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint, served: Checkpoint, epoch: int, *, empty: bool
+    setup: DocumentSetup,
+    ledger: Ledger,
+    checkpoint: Checkpoint,
+    served: Checkpoint,
+    epoch: int,
+    *,
+    allowed: bool,
+    empty: bool,
 ) -> str | None:
     """See `EntitySetup.not_better`."""
     recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
@@ -83,8 +133,13 @@ def not_better(
         return unlike
     if stored == 0 and not empty and _holds_something(ledger, served):
         return EMPTY
-    verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)
-    return None if verdict.enough else f"{verdict}; what was served stays"
+    generation, instance = checkpoint.generation, checkpoint.instance
+    verdict = _compared(setup, ledger, generation, instance, served)
+    if not verdict.enough:
+        return f"{verdict}; what was served stays"
+    if allowed or empty:
+        return None
+    return _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
 
 
 def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:

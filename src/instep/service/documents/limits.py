@@ -9,7 +9,7 @@ from instep.ledger.port import Ledger
 from instep.project import DocumentEntity
 
 #: No document has so many bytes.
-_ANY = 2**62
+ANY_SIZE = 2**62
 #: Documents that a warning names.
 _NAMED = 5
 
@@ -40,7 +40,7 @@ def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
     if not part.fresh:
         return []
     documents, _, _ = ledger.totals(part.instance)
-    filled, _ = ledger.oversized(part.instance, size=_ANY, chunks=0, limit=1)
+    filled, _ = ledger.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=1)
     if filled == documents:
         return []
     return [

@@ -98,7 +98,7 @@ class DocumentSetup(EntitySetup):
         allow_deletes: bool,
         allow_empty: bool,
     ) -> str | None:
-        return judgement.not_better(self, ledger, checkpoint, served, epoch, empty=allow_empty)
+        return judgement.not_better(self, ledger, checkpoint, served, epoch, allowed=allow_deletes, empty=allow_empty)
 
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))

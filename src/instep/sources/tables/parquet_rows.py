@@ -175,11 +175,17 @@ class ParquetRows:
         return found
 
     def _types(self, files: Sequence[_File], columns: DocumentColumns) -> dict[str, ColumnType]:
-        """Of the columns that are named; one that a file has not is null there."""
+        """Of the columns that are named; one that a file has not is null there. (Of one in which all is null, pandas
+        writes no type.)
+        """
         found: dict[str, ColumnType] = {}
+        untyped: set[str] = set()
         for each in files:
             for stored in each.schema():
                 if stored.name not in columns.named:
+                    continue
+                if pa.types.is_null(stored.type):
+                    untyped.add(stored.name)
                     continue
                 kind = _kind(stored.type)
                 if kind is None or found.setdefault(stored.name, kind) != kind:
@@ -188,6 +194,7 @@ class ParquetRows:
                         where=self.text,
                         hint="Cast it with `sql`: then Spark reads the table.",
                     )
+        found |= {name: BOOL if name == columns.deleted else STRING for name in untyped - found.keys()}
         demand(columns.named, list(found), self.text)
         demand_types(columns, found, self.text)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from instep.domain.jobs import JobState
+from instep.domain.jobs import STOPPED_BY, JobState
 from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
+from instep.domain.timing import TIMING
 from instep.engine.inline import InlineEngine
 from instep.errors import Away, Transient
 from instep.ledger.port import Ledger
@@ -19,6 +21,7 @@ from instep.service.compose import Workshop
 from instep.service.progress import Silent
 from instep.service.question import PlanOptions
 from instep.service.run import run_entities
+from instep.service.start import Stopped
 from instep.service.worker import serve
 from tests.doubles.clock import VirtualClock
 from tests.service.projects import home
@@ -125,3 +128,68 @@ def test_a_worker_waits_for_an_engine_that_is_away_and_goes_on(tmp_path: Path, m
     assert telling.said.count("waiting: nobody answers") == 8
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert max(pauses) >= 9, "the breaker opens"
+
+
+class Until(VirtualClock):
+    """Ctrl-C when something has come about, or after a day."""
+
+    come_about: Callable[[], bool] = staticmethod(lambda: False)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.come_about() or self.milliseconds > VirtualClock.milliseconds + 86_400_000:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("watch", [5.0, None])
+def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: float | None
+) -> None:
+    """A machine's stop is no person's: whether it was found by watching or wanted by somebody."""
+    clock = Until()
+    project = home(tmp_path).open()
+    if watch is None:
+        project.want(["Document"])
+    workshop = Workshop(project.project, engine="inline", clock=clock)
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        stopped: list[tuple[str, str | None]] = []
+
+        def over() -> bool:
+            jobs = ledger.jobs(limit=10)
+            stopped.extend((each.id, each.error) for each in jobs if each.state is JobState.STOPPED)
+            return any(each.state is JobState.COMPLETED for each in jobs)
+
+        def ready(_: InlineEngine) -> None:
+            if clock.monotonic() - began < 1.5 * TIMING.orphan / 1000:
+                raise Away("nobody answers")
+
+        clock.come_about, began = over, clock.monotonic()
+        monkeypatch.setattr(InlineEngine, "ready", ready)
+        with pytest.raises(KeyboardInterrupt):
+            serve(workshop.setups(), workshop.context(ledger, Silent()), watch=watch)
+        (job,) = ledger.jobs(limit=10)
+        assert set(stopped) == {(job.id, "Document@global: nobody answers")}, "it was stopped, after ten minutes"
+        assert job.state is JobState.COMPLETED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+
+
+def test_a_handler_leaves_alone_what_a_person_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    with opened(tmp_path) as (workshop, ledger, clock):
+        context = workshop.context(ledger, Silent())
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away):
+                run_entities(workshop.setups(), context, PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        indexer, watermark = workshop.indexer(context, wait_seconds=0.0), clock.now() * 1_000
+        with pytest.raises(Stopped, match="stopped by ann"):
+            indexer.index(DOCUMENT, watermark, lambda: None)
+        (job,) = ledger.jobs(limit=10)
+        assert (job.state, sum(job.counts.as_dict().values())) == (JobState.STOPPED, 0)
+        run_entities(workshop.setups(), context, PlanOptions(), wait_seconds=0)  # A person goes on with it.
+        assert indexer.index(DOCUMENT, watermark, lambda: None).state is IndexState.INDEXED
+        assert [each.state for each in ledger.jobs(limit=10)] == [JobState.COMPLETED]

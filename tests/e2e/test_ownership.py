@@ -296,6 +296,71 @@ def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_go_on(place: Place) ->
     assert not differs(one)
 
 
+def keep(project: Instep) -> None:
+    """A backup of its ledger."""
+    shutil.copytree(project.project.root / ".instep", project.project.root / "kept")
+
+
+def restore(project: Instep) -> None:
+    shutil.rmtree(project.project.root / ".instep")
+    shutil.copytree(project.project.root / "kept", project.project.root / ".instep")
+
+
+def test_a_ledger_of_yesterday_builds_upon_nothing_that_it_will_build_tomorrow(place: Place) -> None:
+    """It gives ids again: an index of that name may hold what has been deleted since."""
+    project = place.project("one")
+    later = project.project.root / "docs" / "later.md"
+    run(project)
+    keep(project)
+    later.write_text("# Later\n\nsearchable later\n")
+    run(project, full_refresh=True)
+    forgotten = project.status()[0].physical
+    later.unlink()
+    restore(project)
+    with pytest.raises(UserError, match="seen a newer epoch"):
+        project.run(full_refresh=True)
+    project.adopt()
+    result = run(project, full_refresh=True)
+    assert (result.counts.written, result.counts.skipped, result.notes) == (len(NOTES), 0, [])
+    assert project.status()[0].physical != forgotten
+    assert len(texts(project)) == len(NOTES)
+
+
+def test_a_ledger_from_before_the_first_build_takes_nothing_away_that_is_served(place: Place) -> None:
+    """Though it builds under the same name."""
+    project = place.project("one")
+    assert project.adopt() == []  # The ledger is made.
+    keep(project)
+    run(project)
+    served = place.indexes()
+    restore(project)
+    project = place.project("one", chunk=12)
+    with pytest.raises(UserError, match="seen a newer epoch"):
+        project.run()
+    assert place.indexes() == served
+    (adopted,) = project.adopt()
+    assert not adopted.live
+    assert (run(project).promoted, differs(project)) == (True, False)
+    assert served[0] in place.indexes()
+
+
+def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Place) -> None:
+    """The one that it knows has been replaced and dropped since."""
+    project = place.project("one")
+    run(project)
+    (known,) = place.indexes()
+    keep(project)
+    run(project, full_refresh=True)
+    served = project.status()[0].physical
+    lance.LanceDataset.drop(str(place.index / f"{known}.lance"))
+    restore(project)
+    (adopted,) = project.adopt()
+    assert adopted.live
+    assert run(project).state is None
+    assert project.status()[0].physical == served
+    assert len(texts(project)) == len(NOTES)
+
+
 def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place.project("one")
     with monkeypatch.context() as patched:

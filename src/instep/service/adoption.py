@@ -88,7 +88,7 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
     found = Adoption(setup, alias, physical, whose or "", generation)
     if physical is None:
         return replace(found, why_not="nothing is there that is served")
-    if checkpoint is not None:
+    if checkpoint is not None and target.exists(checkpoint.physical):
         known = checkpoint.physical == physical
         return replace(found, why_not=None if known else f"this ledger has built {checkpoint.physical} itself")
     context.progress.say(setup.ref.label, f"looking at {physical}")
@@ -199,7 +199,7 @@ def _claim(found: Adoption, context: Context) -> None:
     """The target's part: whose it is, and an epoch that is newer than all that it has seen."""
     setup, target, ledger = found.setup, found.setup.target, context.ledger
     checkpoint = ledger.checkpoint(setup.ref, found.generation)
-    serve = found.physical if checkpoint is None else checkpoint.physical
+    serve = checkpoint.physical if checkpoint and target.exists(checkpoint.physical) else found.physical
     with _leased(setup, context, "adopt") as (first, worker):
         lease = first
         for name in (found.physical, serve, found.alias):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from contextlib import suppress
 
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
@@ -49,6 +51,15 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
         where=setup.ref.label,
         hint=f"The ledger was replaced by an older one, such as a backup. To go on with it: instep adopt {setup.alias}",
     )
+
+
+def unused(setup: EntitySetup, instance: str, generation: str) -> str:
+    """A name for the index of a new instance where its own is taken. A ledger that was replaced by an older one gives
+    ids again, and what it had built under them is nothing to build upon.
+    """
+    ids = (str(uuid.uuid5(uuid.UUID(instance), str(number))) for number in itertools.count(1))
+    names = (setup.physical(each, generation) for each in ids)
+    return next(each for each in names if not setup.target.exists(each))
 
 
 def _foreign(setup: EntitySetup, name: str) -> NotOurs | None:

@@ -15,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
-from instep.service.ownership import newer_elsewhere
+from instep.service.ownership import newer_elsewhere, unused
 from instep.service.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
@@ -320,8 +320,10 @@ class Start:
             self._expire(setup, plan.generation)
             instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
             physical, fresh = setup.physical(instance, plan.generation), True
-            shared = setup.in_place and setup.target.exists(physical)
-            base = self._fence(setup, physical, lease) if shared else 0
+            there = setup.target.exists(physical)
+            base = self._fence(setup, physical, lease) if there else 0
+            if there and not setup.in_place:
+                physical, base = unused(setup, instance, plan.generation), 0
         beside = {ref: self.todo[ref].generation for ref in self._leases}
         upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
         part = JobPart(

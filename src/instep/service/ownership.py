@@ -53,6 +53,15 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
     )
 
 
+def is_taken(setup: EntitySetup, physical: str) -> bool:
+    """Whether an index of a new instance is there before it is begun. Of a target that is away nothing is known: the
+    job will wait for it.
+    """
+    with suppress(Away, Transient, Unknown):
+        return setup.target.exists(physical)
+    return False
+
+
 def unused(setup: EntitySetup, instance: str, generation: str) -> str:
     """A name for the index of a new instance where its own is taken. A ledger that was replaced by an older one gives
     ids again, and what it had built under them is nothing to build upon.

@@ -15,7 +15,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.ledger.port import Holder, Lease, NewPart
-from instep.service.ownership import newer_elsewhere, unused
+from instep.service.ownership import is_taken, newer_elsewhere, unused
 from instep.service.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
@@ -320,7 +320,7 @@ class Start:
             self._expire(setup, plan.generation)
             instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
             physical, fresh = setup.physical(instance, plan.generation), True
-            there = setup.target.exists(physical)
+            there = setup.target.exists(physical) if setup.in_place else is_taken(setup, physical)
             base = self._fence(setup, physical, lease) if there else 0
             if there and not setup.in_place:
                 physical, base = unused(setup, instance, plan.generation), 0

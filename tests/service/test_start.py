@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from instep.domain.counts import Counts
@@ -102,7 +104,7 @@ def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wa
 
 
 def test_a_full_refresh_joins_nobody() -> None:
-    """Who refreshes does not do what it was asked for."""
+    """Those who refresh do not do what it was asked for."""
     world = built()
     before = world.served
     world.edit(1)
@@ -116,7 +118,9 @@ def test_a_full_refresh_joins_nobody() -> None:
     assert world.run_once().promoted
     (other,) = others
     world.to_the_end(other)
+    result: Any = other.result
     assert world.served != before, "it has built a new one"
+    assert result[0].counts.read == 12, "and has taken no part in the refresh"
     world.sound()
 
 

@@ -52,6 +52,18 @@ def test_a_saved_plan_is_run_once_and_then_refused(folder: Path, capsys: pytest.
     assert "instep plan -o plan.json" in refused
 
 
+def test_a_saved_plan_is_run_with_its_own_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "run")
+    answer(capsys, "plan", "--full-refresh", "-o", "plan.json", code=2)
+    assert "completed" in answer(capsys, "run", "plan.json")
+
+
+def test_a_saved_plan_takes_no_other_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "plan", "-o", "plan.json", code=2)
+    for option in ("--full-refresh", "--retry-failures", "--allow-deletes", "--allow-empty"):
+        assert "brings its own options" in answer(capsys, "run", "plan.json", option, code=1)
+
+
 def test_what_is_no_plan_is_said_to_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.json").write_text('{"a": 1}')
     assert "no saved plan" in answer(capsys, "run", "other.json", code=1)

@@ -64,6 +64,13 @@ def test_a_saved_plan_takes_no_other_options(folder: Path, capsys: pytest.Captur
         assert "brings its own options" in answer(capsys, "run", "plan.json", option, code=1)
 
 
+def test_a_plan_of_another_format_is_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "plan", "-o", "plan.json", code=2)
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "format": "instep-plan-99"}))
+    assert "another format" in answer(capsys, "run", "plan.json", code=1)
+
+
 def test_what_is_no_plan_is_said_to_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.json").write_text('{"a": 1}')
     assert "no saved plan" in answer(capsys, "run", "other.json", code=1)

@@ -21,8 +21,8 @@ MUTANTS = [
     Mutant(
         "a rebuild is served without the documents that vanished while it was read",
         "service/documents/judgement.py",
-        "return vanished if verdict.enough else",
-        "return None if verdict.enough else",
+        "    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(",
+        "    return _emptied(",
         (f"{_SERVICE}/test_meanwhile.py",),
     ),
     Mutant(
@@ -112,10 +112,8 @@ MUTANTS = [
     Mutant(
         "a generation in which too much failed is promoted",
         "service/documents/judgement.py",
-        "    verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)\n"
-        "    return None if verdict.enough else",
-        "    verdict = _compared(setup, ledger, checkpoint.generation, checkpoint.instance, served)\n"
-        "    return None if verdict.documents else",
+        '    if not verdict.enough:\n        return f"{verdict}; what was served stays"\n    if allowed or empty:',
+        '    if not verdict.documents:\n        return f"{verdict}; what was served stays"\n    if allowed or empty:',
         _GENERATIONS,
     ),
     Mutant(

@@ -93,5 +93,8 @@ def _title(hit: Hit) -> str:
 
 
 def _name(uri: str) -> str:
-    """A local file as its path; anything else as its address."""
-    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    """A local file as its path, from the project's folder if it is named so; anything else as its address."""
+    for start in ("file://", "project:///"):
+        if uri.startswith(start):
+            return unquote(uri.removeprefix(start))
+    return uri

@@ -30,8 +30,8 @@ def why(
         str,
         typer.Argument(
             metavar="ROW-ID",
-            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them. Of a table: the key "
-            "of the row, its columns joined by commas.",
+            help="A chunk_id, a document_id or a source URI, as `instep search --json` shows them, or the path of a "
+            "file. Of a table: the key of the row, its columns joined by commas.",
             show_default=False,
         ),
     ],
@@ -44,7 +44,7 @@ def why(
 
     \b
     Examples:
-      instep why Document file:///data/docs/guide.md
+      instep why Document docs/guide.md
       instep why index CHUNK-ID --json
       instep why MergeRequest 17
     """

@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+#: The part that says how documents are named, if by their path in the project.
+NAMES: Final = "names"
+IN_PROJECT: Final = "project"
 
 
 def digest(value: Any) -> str:
@@ -17,3 +21,11 @@ def digest(value: Any) -> str:
 def changed_parts(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     """Names of the parts that differ, sorted; empty when nothing has to be rebuilt."""
     return sorted(part for part in now.keys() | then.keys() if now.get(part) != then.get(part))
+
+
+def change_text(part: str, now: Mapping[str, str]) -> str:
+    """What a part that differs means, for people."""
+    if part != NAMES:
+        return f"{part} changed"
+    by = "their path in the project" if part in now else "absolute paths"
+    return f"documents are named by {by} now"

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 _SAFE = "/-._~!$&'()*+,;=:@"
 #: Matches a part of a path that stands in a URI as it is: nearly each does, and this is asked of all in a listing.
 plain = re.compile(r"[A-Za-z0-9/\-._~!$&'()*+,;=:@]*\Z").match
+_OF_FILES = frozenset({"file", "project"})
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -42,14 +43,19 @@ def canonical_uri(uri: str) -> str:
     netloc = host if port is None else f"{host}:{port}"
     canonical = urlunsplit((parts.scheme.lower(), netloc, parts.path, "", ""))
     # urlunsplit drops the empty authority of file:///x; the canonical form keeps it.
-    if parts.scheme.lower() == "file" and not netloc:
-        canonical = f"file://{parts.path}"
+    if parts.scheme.lower() in _OF_FILES and not netloc:
+        canonical = f"{parts.scheme.lower()}://{parts.path}"
     return canonical
 
 
 def file_uri(path: bytes) -> str:
     """`file://` URI of an absolute path, given as the bytes the system uses for it."""
     return "file://" + quoted(path)
+
+
+def project_uri(path: bytes) -> str:
+    """`project:///` URI of a path that is relative to the project's folder, `..` at its beginning included."""
+    return "project://" if path == b"." else "project:///" + quoted(path)
 
 
 def quoted(path: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from instep.domain.server_address import SERVER_SCHEMES, server_address
@@ -34,6 +35,11 @@ _HOST_AND_PORT = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}\Z")
 def is_url(location: str) -> bool:
     """Whether it is a URL (`s3://…`, or fsspec's `zip::…`), not a path."""
     return bool(_URL.match(location))
+
+
+def is_relative(location: str) -> bool:
+    """Whether it is a path in the project's folder, or beside it."""
+    return not (is_url(location) or os.path.isabs(os.path.expanduser(location)))  # noqa: PTH111, PTH117
 
 
 def is_clickhouse_server(uri: str) -> bool:

@@ -18,7 +18,7 @@ from instep.domain.nats_address import nats_address
 from instep.domain.refs import Scope, own_name
 from instep.domain.replacement import NEEDED
 from instep.domain.server_address import SERVER_SCHEMES, server_address
-from instep.project.addresses import is_url
+from instep.project.addresses import is_relative, is_url
 from instep.project.base import Model
 from instep.project.changes import check_changes
 from instep.project.dependencies import check_dependencies
@@ -221,6 +221,13 @@ class Project(Model):
         if source.path is None:
             return source
         return source.model_copy(update={"path": tuple(map(self.resolve, source.path))})
+
+    def document_paths(self, entity: str) -> tuple[str, ...]:
+        """Where files of documents are: in `root`, if they are declared so (and begin with a dot), else as `resolve`
+        has it.
+        """
+        declared = getattr(self.entities[entity].source, "path", None) or ()
+        return tuple(f"./{each}" if is_relative(each) else self.resolve(each) for each in declared)
 
     def queue_address(self, name: str) -> str:
         """Where a queue is: a URL, which may hold a password, or an absolute path."""

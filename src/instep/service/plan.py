@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from typing import Any
 
-from instep.domain.fingerprint import changed_parts
+from instep.domain.fingerprint import change_text, changed_parts
 from instep.domain.instances import Instance, Reason, first_reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
@@ -250,7 +250,7 @@ def _kind(
         return Kind.FIRST_BUILD, ["not indexed yet"]
     if options.full_refresh:
         return Kind.REBUILD, ["full refresh asked"]
-    why = [f"{part} changed" for part in changed_parts(setup.fingerprint, checkpoint.fingerprint)]
+    why = [change_text(part, setup.fingerprint) for part in changed_parts(setup.fingerprint, checkpoint.fingerprint)]
     if checkpoint.buckets != setup.buckets:
         why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")
     if why:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
+from instep.domain.identity import file_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources.feed_lines import Event, Malformed, event_of, text_of, unmarked, whole
@@ -115,7 +116,13 @@ def _files(places: Iterable[FilesSource]) -> list[tuple[FilesSource, str]]:
         if not listed.complete:
             raise UserError(f"the feed cannot be listed: {listed.problems[0]}")
         found |= {each.uri: place for each in listed.documents}
-    return [(found[uri], uri) for uri in sorted(found)]
+    return [(found[uri], uri) for uri in sorted(found, key=lambda uri: _order(found[uri], uri))]
+
+
+def _order(place: FilesSource, uri: str) -> str:
+    """Their names are those that they have on disk: some may be declared relative to the project, and others not."""
+    path = place.path_of(uri)
+    return uri if path is None else file_uri(path)
 
 
 class _State:
@@ -201,9 +208,16 @@ def _rest_of_line(stream: IO[bytes], most: int) -> int:
     return passed
 
 
-def feed_source(entity: str, paths: Iterable[str], storage_options: Mapping[str, Any], *, max_line: int) -> FeedSource:
-    """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs."""
-    places = tuple(FilesSource((root,), include, (), storage_options) for root, include in map(_place, paths))
+def feed_source(
+    entity: str,
+    paths: Iterable[str],
+    storage_options: Mapping[str, Any],
+    *,
+    max_line: int,
+    project: str | None = None,
+) -> FeedSource:
+    """`paths` are files, folders (all `.jsonl` and `.ndjson` below them), or globs; relative ones in `project`."""
+    places = tuple(FilesSource((root,), include, (), storage_options, project) for root, include in map(_place, paths))
     return FeedSource(entity, places, max_line)
 
 
@@ -213,4 +227,4 @@ def _place(path: str) -> tuple[str, tuple[str, ...]]:
     first = next((at for at, name in enumerate(names) if not set(marks).isdisjoint(name)), None)
     if first is None:
         return path, ("*.jsonl", "*.ndjson")
-    return "/".join(names[:first]) or "/", ("/" + "/".join(names[first:]),)
+    return "/".join(names[:first]) or ("/" if path.startswith("/") else "."), ("/" + "/".join(names[first:]),)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from instep.domain.identity import file_uri, project_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local
@@ -19,6 +20,7 @@ from instep.sources.urls import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
 _LOCAL = "file://"
+_PROJECT = "project://"
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,16 @@ class FilesSource:
 
     Globs are those of .gitignore, relative to each root, but that `*.md` includes files only; no `include` means
     everything. A root that is a file is taken as it is. Implements `sources.port.DocumentSource`.
+
+    A relative root is one in the folder `project`, and its files are named by their path from there: they keep their
+    names wherever that folder is. Without `project` it is relative to the current folder, and named as absolute ones.
     """
 
     roots: tuple[str, ...]
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    project: str | None = None
 
     def list(self, progress: Callable[[int], None] | None = None) -> Listing:
         """Everything found, sorted by URI; a file under two roots once."""
@@ -46,9 +52,10 @@ class FilesSource:
                     progress(len(documents))
         documents.sort(key=itemgetter(0))
         documents = [each for place, each in enumerate(documents) if not place or each[0] != documents[place - 1][0]]
+        listed = self._named_once(documents)
         if progress:
-            progress(len(documents))
-        return Listing(documents, problems)
+            progress(len(listed))
+        return Listing(listed, problems)
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for document in documents:
@@ -59,32 +66,55 @@ class FilesSource:
 
     def read(self, uri: str, *, max_bytes: int) -> Content:
         """One document. Raises `Vanished` or `Unreadable`."""
-        if uri.startswith(_LOCAL):
-            return local.read(_path(uri), max_bytes=max_bytes)
+        if (path := self.path_of(uri)) is not None:
+            return local.read(path, max_bytes=max_bytes)
         return self._root(uri).read(uri, max_bytes=max_bytes)
 
     def open(self, uri: str) -> IO[bytes]:
         """A file from its start. Raises `Vanished` or `Unreadable`; reading it then raises `OSError`."""
-        return local.opened(_path(uri)) if uri.startswith(_LOCAL) else self._root(uri).open(uri)
+        return self._root(uri).open(uri) if (path := self.path_of(uri)) is None else local.opened(path)
 
     def part(self, uri: str, start: int, length: int) -> bytes:
         """Some bytes of a file, fewer if it ends before. Raises `Vanished` or `Unreadable`."""
-        if uri.startswith(_LOCAL):
-            return local.part(_path(uri), start, length)
+        if (path := self.path_of(uri)) is not None:
+            return local.part(path, start, length)
         return self._root(uri).part(uri, start, length)
 
     def holds(self, uri: str) -> bool:
         """Whether a file of a listing may have been one of this source."""
-        if uri.startswith(_LOCAL):
+        if self.path_of(uri) is not None:
             return not all(map(is_url, self.roots))
         return any(root.owns(uri) for root in self._urls())
+
+    def path_of(self, uri: str) -> bytes | None:
+        """Where a local file is that goes by this URI; None for others."""
+        if uri.startswith(_LOCAL):
+            return unquote_to_bytes(uri.removeprefix(_LOCAL))
+        if self.project is None or not uri.startswith(_PROJECT):
+            return None
+        return _joined(self.project, unquote_to_bytes(uri.removeprefix(_PROJECT).lstrip("/")))
+
+    def names(self, text: str) -> Iterator[str]:
+        """URIs that a file may go by which somebody names by one of them, or by a path: as it is found from the current
+        folder, or from the project's.
+        """
+        if (path := self.path_of(text)) is not None:
+            paths = [path]
+        elif is_url(text):
+            return
+        else:
+            paths = [_joined(folder, os.fsencode(text)) for folder in (self.project, os.getcwd()) if folder]  # noqa: PTH109
+        for path in dict.fromkeys(paths):
+            if self.project is not None:
+                yield project_uri(os.path.relpath(path, os.fsencode(self.project)))
+            yield file_uri(path)
 
     def _under(
         self, root: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
     ) -> Iterator[SourceDocument]:
         if is_url(root):
             return next(each for each in self._urls() if each.url == root).list(include, exclude, problem)
-        path = local_path(root)
+        path, name = self._place(root)
         try:
             status = os.stat(path)  # noqa: PTH116 - the path is bytes
         except OSError as error:
@@ -92,8 +122,25 @@ class FilesSource:
                 f"{local.shown(path)} cannot be listed: {local.reason(error)}", hint="Check the path of the source."
             ) from None
         if stat.S_ISDIR(status.st_mode):
-            return local.walk(path, include, exclude, problem)
-        return iter([local.document(path, status)])
+            return local.walk(path, name, include, exclude, problem)
+        return iter([local.document(name, status)])
+
+    def _place(self, root: str) -> tuple[bytes, str]:
+        """Path of a local root, and the URI that it goes by."""
+        if self.project is None or not is_relative(root):
+            path = local_path(root)
+            return path, file_uri(path)
+        path = _joined(self.project, os.fsencode(root))
+        name = project_uri(os.path.relpath(path, os.fsencode(self.project)))
+        return path, name + "/" if path.endswith(b"/") else name
+
+    def _named_once(self, documents: Sequence[SourceDocument]) -> Sequence[SourceDocument]:
+        """A file under a relative root and an absolute one goes by the name that it has in the project."""
+        if self.project is None or len({is_relative(root) for root in self.roots}) < 2:
+            return documents
+        paths = (self.path_of(each.uri) for each in documents if each.uri.startswith(_PROJECT))
+        named = {file_uri(path) for path in paths if path is not None}
+        return [each for each in documents if each.uri not in named]
 
     def _root(self, uri: str) -> UrlRoot:
         for root in self._urls():
@@ -113,8 +160,13 @@ class FilesSource:
         return {key: value for key, value in self.__dict__.items() if key != "_opened"}
 
 
-def _path(uri: str) -> bytes:
-    return unquote_to_bytes(uri.removeprefix(_LOCAL))
+def is_relative(root: str) -> bool:
+    return not (is_url(root) or root.lower().startswith(_LOCAL) or os.path.isabs(root))  # noqa: PTH117 - it may be no text
+
+
+def _joined(folder: str, path: bytes) -> bytes:
+    """As `local_path` has it: symbolic links kept, also before `..`."""
+    return os.path.normpath(os.path.join(os.fsencode(folder), path))  # noqa: PTH118 - paths are bytes
 
 
 def local_path(root: str) -> bytes:

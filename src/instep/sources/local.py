@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from typing import IO
 
-from instep.domain.identity import file_uri, plain, quoted
+from instep.domain.identity import plain, quoted
 from instep.domain.manifest import SourceDocument
 from instep.sources.patterns import Globs
 from instep.sources.port import Content, TooLarge, Unread, Vanished
@@ -25,9 +25,12 @@ _TICK, _COARSE = 20_000_000, 2_000_000_000
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
-def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], None]) -> Iterator[SourceDocument]:
-    """Regular files under a directory, in no order. Links are followed, but not to a folder that the link is in itself,
-    and not to one that is listed already: each is listed once, under its own name if that is below the root.
+def walk(
+    root: bytes, name: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
+) -> Iterator[SourceDocument]:
+    """Regular files under a directory that goes by the URI `name`, in no order. Links are followed, but not to a folder
+    that the link is in itself, and not to one that is listed already: each is listed once, under its own name if that
+    is below the root.
     """
     folders, links = [root], list[bytes]()
     seen: set[tuple[int, int]] = set()
@@ -42,7 +45,7 @@ def walk(root: bytes, include: Globs, exclude: Globs, problem: Callable[[str], N
         # In an order, so that the same tree is always listed by the same names.
         folder = folders.pop() if folders else heappop(links)
         within = folder if folder.endswith(b"/") else folder + b"/"
-        under, uri = os.fsdecode(within[prefix:]), file_uri(within)
+        under, uri = os.fsdecode(within[prefix:]), name + quoted(within[len(root) :])
         try:
             itself = os.stat(folder)  # noqa: PTH116 - the path is bytes
             if (itself.st_dev, itself.st_ino) in seen:
@@ -95,8 +98,8 @@ def _status(
     return status if of(status.st_mode) else None
 
 
-def document(path: bytes, status: os.stat_result) -> SourceDocument:
-    return SourceDocument(file_uri(path), status.st_size, version(status))
+def document(name: str, status: os.stat_result) -> SourceDocument:
+    return SourceDocument(name, status.st_size, version(status))
 
 
 def version(status: os.stat_result) -> str:

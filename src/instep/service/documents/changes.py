@@ -15,6 +15,7 @@ from instep.domain.jobs import SlicePlan
 from instep.domain.losses import Loss
 from instep.domain.manifest import Action, Difference, difference, same, unchanged
 from instep.domain.planning import cut_documents
+from instep.domain.renaming import as_named_now
 from instep.domain.replacement import judged
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.question import Found, Kind, Planned, Question, Refusal, wanted_as_of_now
@@ -120,7 +121,7 @@ def _would_fail_again(
         known = f"all of {amount(len(listed), 'document')} failed; they are not tried again before they change"
         return f"{known} (see `instep failures`)" if len(failing) == len(listed) else None
     served = {uri: version for uri, (_, version) in ledger.versions(checkpoint.instance).items()}
-    verdict = judged(served, listed, failing, setup.needed)
+    verdict = judged(as_named_now(served, listed), listed, failing, setup.needed)
     if not failing or verdict.enough:
         return None
     return f"it is not tried again before they change: {verdict}; what is served stays (see `instep failures`)"
@@ -165,7 +166,8 @@ def _left_out(
     options = question.options
     if not found.complete and not options.allow_deletes:
         return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
-    served = question.ledger.manifest(checkpoint.instance)
+    names = [each.uri for each in found.documents]
+    served = as_named_now(question.ledger.manifest(checkpoint.instance), names)
     changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
     if changes.gone and not found.exhaustive and not options.allow_deletes:
         refusal = Refusal(

@@ -12,6 +12,7 @@ from instep.domain.identity import bucket_of, canonical_uri, document_id, titled
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument, decode_changes
 from instep.domain.planning import cut_documents
+from instep.domain.renaming import renamed
 from instep.domain.waves import WaveSlice
 from instep.errors import UserError
 
@@ -74,6 +75,9 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
     """What the index holds, and why it cannot go on being used, if it cannot."""
     listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
     held = _held(setup, physical)
+    names = renamed((uri for uri, *_ in held.values()), (each.uri for each in listed.values()))
+    if 2 * len(names) > len(held):
+        return None, f"its documents have other names now: {' is '.join(next(iter(names.items())))}"
     same: list[_Pair] = []
     changed: list[_Pair] = []
     damaged = 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
+from instep.domain.renaming import as_named_now
 from instep.domain.replacement import EMPTY, Judged, judged, nothing_written
 from instep.domain.settings import allows_empty
 from instep.ledger.port import Checkpoint, Ledger
@@ -68,7 +69,7 @@ def _vanished(
     if not setup.guard.refuses(status.counts.skipped, documents):
         return None  # Without reading two manifests: no more than these can have vanished.
     kept = ledger.versions(part.instance).keys() | ledger.failed_versions(part.ref, part.generation).keys()
-    lost = len(ledger.versions(checkpoint.instance).keys() - kept)
+    lost = len(as_named_now(ledger.versions(checkpoint.instance), kept).keys() - kept)
     if not setup.guard.refuses(lost, documents):
         return None
     return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
@@ -151,7 +152,7 @@ def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: s
     built = _versions(ledger, instance)
     versions = ledger.failed_versions(setup.ref, generation)
     failed = {uri: version for uri, version in versions.items() if uri not in built}
-    before = _versions(ledger, served.instance)
+    before = as_named_now(_versions(ledger, served.instance), built | failed)
     return judged(before, built | failed, failed, setup.needed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ from instep.domain.refs import PartitionRef
 from instep.errors import UserError
 from instep.ledger.port import Ledger
 from instep.service.provenance import Provenance, Window, background
+from instep.sources.files import FilesSource
 from instep.targets.port import StoredRow
 
 if TYPE_CHECKING:
     from instep.service.documents.setup import DocumentSetup
 
 #: What a row is asked for by.
-ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them."
+ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
 
 _EVENTS = 1_000
 _NEVER = 2**63
@@ -44,8 +46,9 @@ class DocumentProvenance(Provenance):
 
 
 def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> DocumentProvenance | None:
-    """See `EntitySetup.trace`: `text` is a chunk_id, a document_id or a source URI."""
-    row = setup.target.row(physical, _row_id(text))
+    """See `EntitySetup.trace`: `text` is a chunk_id, a document_id, a source URI or a file's path."""
+    found = (setup.target.row(physical, each) for each in dict.fromkeys(_row_ids(setup, text)))
+    row = next((each for each in found if each is not None), None)
     if row is None:
         return None
     ref = PartitionRef.parse(row.ref)
@@ -63,14 +66,18 @@ def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> Doc
     )
 
 
-def _row_id(text: str) -> str:
-    """The document_id for a URI; else the text itself."""
+def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
+    """The document_id for a URI; else the text itself, or what a file there would be."""
     if "://" not in text:
-        return text
-    try:
-        return document_id(canonical_uri(text))
-    except IdentityError as error:
-        raise UserError(str(error), hint="Give it as `instep search --json` shows it.") from None
+        yield text
+    else:
+        try:
+            yield document_id(canonical_uri(text))
+        except IdentityError as error:
+            raise UserError(str(error), hint="Give it as `instep search --json` shows it.") from None
+    for name in setup.source.names(text) if isinstance(setup.source, FilesSource) else ():
+        with suppress(IdentityError):  # The root of all files is none.
+            yield document_id(canonical_uri(name))
 
 
 def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | None, JobPart | None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from instep.documents.limits import MOST_TIMES
-from instep.domain.fingerprint import digest
+from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
 from instep.domain.refs import own_name
 from instep.domain.row_documents import DocumentColumns
 from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
+from instep.project.addresses import is_relative
 from instep.service.documents.limits import limits_of
 from instep.sources import files
 from instep.sources.feed import feed_source
@@ -20,10 +21,17 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
     entity, declared = project.entities[name], project.resolved_source(name)
     assert isinstance(entity, DocumentEntity), "asked for documents"
     if isinstance(declared, FilesSource):
-        return files.FilesSource(declared.path, declared.include, declared.exclude, declared.storage())
+        paths = project.document_paths(name)
+        return files.FilesSource(paths, declared.include, declared.exclude, declared.storage(), str(project.root))
     if isinstance(declared, FeedSource):
         most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read cannot say whose it is.
-        return feed_source(own_name(name), declared.path, declared.storage(), max_line=most)
+        return feed_source(
+            own_name(name),
+            project.document_paths(name),
+            declared.storage(),
+            max_line=most,
+            project=str(project.root),
+        )
     assert entity.document is not None, "what makes an entity of a table one of documents"
     columns = _columns(entity.document)
     return RowDocuments(own_name(name), columns, *_tables(declared, columns, spark))
@@ -37,7 +45,11 @@ def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
 
 
 def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
-    """Of what decides what a document says, beside its version: of a row it is which columns are read."""
+    """Of what decides what a document says, beside its version: of a row it is which columns are read. Of files it is
+    what they are called, if that is not an absolute name.
+    """
+    if isinstance(entity.source, FilesSource):
+        return {NAMES: IN_PROJECT} if any(map(is_relative, entity.source.path)) else {}
     if entity.document is None or not isinstance(entity.source, SparkSource | ClickHouseSource):
         return {}
     return {"document": digest([entity.document.text, entity.document.title, entity.source.sql])}

@@ -25,6 +25,8 @@ from instep.domain.identity import (
         ("HTTPS://User:secret@Example.COM:8443/Docs/A.md?sig=abc#top", "https://example.com:8443/Docs/A.md"),
         ("s3://Bucket/key%20one.md", "s3://bucket/key%20one.md"),
         ("file:///tmp/A%3Fb.md", "file:///tmp/A%3Fb.md"),
+        ("PROJECT:///docs/A%3Fb.md?x#y", "project:///docs/A%3Fb.md"),
+        ("project:///../docs/a.md", "project:///../docs/a.md"),
         ("http://[2001:DB8::1]:80/x", "http://[2001:db8::1]:80/x"),
         ("https://example.com/a//b/../c", "https://example.com/a//b/../c"),
     ],
@@ -35,7 +37,16 @@ def test_canonical_uri_lowers_scheme_and_host_and_drops_user_query_and_fragment(
 
 @pytest.mark.parametrize(
     "unsafe",
-    ["", "no-scheme/path", "https://", "http://host:port/x", "https://h/a b?token=hunter2", "https://h/\x00hunter2"],
+    [
+        "",
+        "project://",
+        "project:///",
+        "no-scheme/path",
+        "https://",
+        "http://host:port/x",
+        "https://h/a b?token=hunter2",
+        "https://h/\x00hunter2",
+    ],
 )
 def test_unsafe_uris_are_refused_without_echoing_them(unsafe: str) -> None:
     with pytest.raises(IdentityError) as refused:

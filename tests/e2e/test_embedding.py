@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from instep.errors import UserError
 from instep.service.compose import Workshop
 from instep.service.question import Kind
 
-from . import corpus
+from . import corpus, truth
 from .conftest import Place
 
 
@@ -136,6 +137,58 @@ def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_emb
     assert "schema changed" in plan.found.why
     assert embedded.run().promoted
     assert endpoint.asked == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
+    embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moved: bool
+) -> None:
+    """Its titles were not searched either: one rebuild does both. What is gone since is told as ever."""
+    with monkeypatch.context() as before:
+        before.setattr("instep.documents.fingerprint.RULES", "texts alone")
+        assert embedded.run().counts.embedded > 60
+    chunks = len(truth.stored(embedded.index))
+    endpoint.asked.clear()
+    requests = endpoint.requests
+    if moved:
+        (tmp_path / "moved").mkdir()
+        for each in (embedded.root, embedded.docs):
+            each.rename(tmp_path / "moved" / each.name)
+        embedded.root, embedded.docs = tmp_path / "moved" / "project", tmp_path / "moved" / "docs"
+    file = embedded.root / "instep.yaml"
+    file.write_text(file.read_text().replace(f'path: "{tmp_path}/docs"', "path: ../docs"))
+    (plan,) = embedded.open().plan()
+    assert plan.kind is Kind.REBUILD
+    assert plan.found.why[:2] == ["documents are named by their path in the project now", "schema changed"]
+    assert embedded.run().promoted
+    assert (endpoint.asked, endpoint.requests) == ([], requests)
+    assert len(truth.stored(embedded.index)) == chunks
+    uris = {each.hit.source_uri for each in embedded.open().search("river", mode="text", limit=100)}
+    assert uris
+    assert all(uri.startswith("project:///../docs/") for uri in uris)
+    assert embedded.run().state is None
+    # And back, as others may have declared it in the meantime.
+    embedded.declare()
+    _declare(embedded, endpoint)
+    (plan,) = embedded.open().plan()
+    assert plan.found.why[0] == "documents are named by absolute paths now"
+    assert embedded.run().promoted
+    assert (endpoint.asked, embedded.wrong()) == ([], "")
+
+
+def test_what_is_gone_when_names_change_is_not_left_out_unasked(embedded: Place, endpoint: Endpoint) -> None:
+    embedded.run()
+    for number in range(60):
+        if number % 10:
+            corpus.path(embedded.docs, number).unlink()
+    corpus.write(embedded.docs / "more", range(60, 200))
+    file = embedded.root / "instep.yaml"
+    file.write_text(file.read_text().replace(f'path: "{embedded.docs}"', "path: ../docs"))
+    with file.open("a") as more:
+        more.write("    deletes: {floor: 50}\n")
+    with pytest.raises(UserError, match="54 of 60 documents are gone from the source"):
+        embedded.run()
+    assert embedded.run(allow_deletes=True).promoted
 
 
 @pytest.mark.parametrize(

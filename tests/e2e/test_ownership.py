@@ -232,6 +232,25 @@ def test_an_index_of_another_source_is_not_adopted(place: Place) -> None:
     assert run(one, full_refresh=True).promoted
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_index_of_absolute_names_is_adopted_to_be_built_anew(place: Place, moved: bool) -> None:
+    one = place.project("one")
+    root = one.project.root
+    relative = (root / "instep.yaml").read_text()
+    (root / "instep.yaml").write_text(relative.replace("path: docs", f"path: {root}/docs"))
+    run(instep.load(root))
+    place.lose(one)
+    (root / "instep.yaml").write_text(relative)
+    if moved:
+        root = root.rename(place.folder / "elsewhere")
+    (found,) = instep.load(root).adopt()
+    assert (found.done, found.live) == (True, False)
+    assert str(found.why_not).startswith("its documents have other names now: file:///")
+    result = run(instep.load(root))
+    assert (result.promoted, result.counts.written, result.counts.embedded) == (True, len(NOTES), 0)
+    assert not differs(instep.load(root))
+
+
 def test_whose_it_was_is_refused_from_then_on(place: Place) -> None:
     one = place.project("one")
     run(one)

@@ -278,3 +278,20 @@ def test_files_are_read_in_the_order_of_their_names_however_they_are_given(tmp_p
     last = put(tmp_path / "2.jsonl", {"id": "a", "text": "new"})
     for given in ((first, last), (last, first)):
         assert texts(feed(*given)) == {"a": "new"}
+
+
+def test_a_feed_in_the_project_is_read_wherever_that_is(tmp_path: Path) -> None:
+    """A glob is one below the project alone: what is above it may be called as it likes."""
+    project, other = tmp_path / "a[1]*" / "project", put(tmp_path / "z" / "3.jsonl", {"id": "c", "text": "absolute"})
+    put(project / "feed" / "2.jsonl", {"id": "a", "text": "last"}, {"id": "c", "text": "early"})
+    put(project / "1.jsonl", {"id": "a", "text": "first"}, {"id": "b", "text": "b"})
+    paths = ["*.jsonl", "feed/?.jsonl", str(other)]
+    source = feed_source("Ticket", paths, {}, max_line=BIG, project=str(project))
+    assert texts(source) == {"a": "last", "b": "b", "c": "absolute"}
+    listed = source.list().documents
+    (tmp_path / "a[1]*").rename(tmp_path / "moved")
+    moved = feed_source("Ticket", paths, {}, max_line=BIG, project=str(tmp_path / "moved" / "project"))
+    assert moved.list().documents == listed
+    # As a slice has them that was planned where the project was before.
+    answers = [each.data for each in moved.contents(listed, max_bytes=BIG) if isinstance(each, Content)]
+    assert sorted(answers) == [b"absolute", b"b", b"last"]

@@ -145,6 +145,90 @@ class TestNames:
         assert len({canonical_uri(file_uri(b"/" + name)) for name in found}) == len(found)
 
 
+class TestNamesInTheProject:
+    @pytest.mark.parametrize("name", [b"plain.md", b"what?.md", b"new\nline.md", b"\xff\xfe.md", b"%2E.md", b"..md"])
+    @pytest.mark.parametrize("root", ["docs", "./docs/", ".", "../beside", ".."])
+    def test_a_document_under_a_relative_root_keeps_its_name_when_all_of_it_moves(
+        self, tmp_path: Path, root: str, name: bytes
+    ) -> None:
+        project = tmp_path / "one" / "project"
+        project.mkdir(parents=True)
+        os.makedirs(os.path.join(project, root), exist_ok=True)  # noqa: PTH103, PTH118 - as it is declared
+        file = os.path.join(os.fsencode(project), os.fsencode(root), name)  # noqa: PTH118 - paths are bytes
+        Path(os.fsdecode(file)).write_bytes(name)
+        source = FilesSource((root,), project=str(project))
+        (before,) = source.list().documents
+        assert before.uri.startswith("project:///")
+        assert canonical_uri(before.uri) == before.uri
+        assert source.path_of(before.uri) == os.path.normpath(file)
+        (tmp_path / "one").rename(tmp_path / "two")
+        moved = pickle.loads(pickle.dumps(FilesSource((root,), project=str(tmp_path / "two" / "project"))))
+        (after,) = moved.list().documents
+        assert after.uri == before.uri
+        assert moved.holds(after.uri)
+        assert moved.read(after.uri, max_bytes=BIG).data == name
+        assert moved.part(after.uri, 1, 2) == name[1:3]
+        with moved.open(after.uri) as opened:
+            assert opened.read() == name
+        with pytest.raises(Vanished):
+            source.read(before.uri, max_bytes=BIG)
+
+    def test_the_same_path_above_and_in_the_project_are_two_documents(self, tmp_path: Path) -> None:
+        put(tmp_path / "docs/a.md", "above")
+        put(tmp_path / "project/docs/a.md", "within")
+        source = FilesSource(("docs", "../docs"), project=str(tmp_path / "project"))
+        found = {each.uri: source.read(each.uri, max_bytes=BIG).data for each in source.list().documents}
+        assert found == {"project:///../docs/a.md": b"above", "project:///docs/a.md": b"within"}
+        assert len({document_id(canonical_uri(each)) for each in found}) == 2
+
+    def test_a_file_is_one_document_however_its_root_is_spelled(self, tmp_path: Path) -> None:
+        put(tmp_path / "project/docs/a.md", "a")
+        put(tmp_path / "other/b.md", "b")
+        there = tmp_path / "project"
+        roots = ("docs", "docs/../docs/", "../project/docs", ".", "docs/a.md", str(there), f"file://{there}/docs")
+        listed = FilesSource((*roots, str(tmp_path / "other")), project=str(there)).list().documents
+        assert [each.uri for each in listed] == [f"file://{tmp_path}/other/b.md", "project:///docs/a.md"]
+
+    def test_a_project_in_the_root_of_all_files(self, tmp_path: Path) -> None:
+        put(tmp_path / "a.md", "a")
+        relative = str(tmp_path).removeprefix("/")
+        source = FilesSource((relative, f"{relative}/a.md"), project="/")
+        (found,) = source.list().documents
+        assert found.uri == f"project:///{relative}/a.md"
+        assert source.read(found.uri, max_bytes=BIG).data == b"a"
+        assert source._place(".") == (b"/", "project:///")
+
+    def test_absolute_roots_and_links_are_named_as_ever(self, tmp_path: Path) -> None:
+        put(tmp_path / "elsewhere/a.md", "a")
+        put(tmp_path / "project/own.md", "own")
+        (tmp_path / "project/link").symlink_to(tmp_path / "elsewhere")
+        absolute = FilesSource((str(tmp_path / "elsewhere"),), project=str(tmp_path / "project"))
+        assert [each.uri for each in absolute.list().documents] == [f"file://{tmp_path}/elsewhere/a.md"]
+        relative = FilesSource((".",), project=str(tmp_path / "project")).list().documents
+        assert [each.uri for each in relative] == ["project:///link/a.md", "project:///own.md"]
+
+    def test_a_missing_relative_root_is_told_by_its_path(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=f"{tmp_path}/nowhere cannot be listed"):
+            FilesSource(("nowhere",), project=str(tmp_path)).list()
+
+    def test_what_somebody_calls_a_file_leads_to_its_names(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project = tmp_path / "project"
+        put(project / "docs/a b.md", "a")
+        (tmp_path / "link").symlink_to(project)
+        name = "project:///docs/a%20b.md"
+        for folder in (project, project / "docs", tmp_path, tmp_path / "link"):
+            monkeypatch.chdir(folder)
+            path = os.path.relpath(project / "docs/a b.md", folder)
+            said = [path, "docs/a b.md", str(project / "docs/a b.md"), name, f"file://{project}/docs/a%20b.md"]
+            for root in (project, tmp_path / "link"):
+                source = FilesSource(("docs",), project=str(root))
+                for each in said:
+                    assert name in source.names(each), (each, root)
+        assert list(FilesSource(("docs",), project=str(project)).names("https://host/a.md")) == []
+
+
 class TestLinks:
     def test_links_are_followed_and_each_folder_is_listed_once(self, tmp_path: Path) -> None:
         put(tmp_path / "root/a.md", "a")

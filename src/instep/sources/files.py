@@ -106,7 +106,10 @@ class FilesSource:
             paths = [_joined(folder, os.fsencode(text)) for folder in (self.project, os.getcwd()) if folder]  # noqa: PTH109
         for path in dict.fromkeys(paths):
             if self.project is not None:
-                yield project_uri(os.path.relpath(path, os.fsencode(self.project)))
+                folder = os.fsencode(self.project)
+                yield project_uri(os.path.relpath(path, folder))
+                # The current folder may have been reached by a link, or the project by one.
+                yield project_uri(os.path.relpath(os.path.realpath(path), os.path.realpath(folder)))
             yield file_uri(path)
 
     def _under(

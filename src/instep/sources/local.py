@@ -26,9 +26,9 @@ _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 def walk(
-    root: bytes, name: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
+    root: bytes, base: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
 ) -> Iterator[SourceDocument]:
-    """Regular files under a directory that goes by the URI `name`, in no order. Links are followed, but not to a folder
+    """Regular files under a directory that goes by the URI `base`, in no order. Links are followed, but not to a folder
     that the link is in itself, and not to one that is listed already: each is listed once, under its own name if that
     is below the root.
     """
@@ -45,7 +45,7 @@ def walk(
         # In an order, so that the same tree is always listed by the same names.
         folder = folders.pop() if folders else heappop(links)
         within = folder if folder.endswith(b"/") else folder + b"/"
-        under, uri = os.fsdecode(within[prefix:]), name + quoted(within[len(root) :])
+        under, uri = os.fsdecode(within[prefix:]), base + quoted(within[len(root) :])
         try:
             itself = os.stat(folder)  # noqa: PTH116 - the path is bytes
             if (itself.st_dev, itself.st_ino) in seen:

@@ -83,7 +83,7 @@ def test_a_file_is_asked_for_by_its_path_and_shown_by_it(
     shown = said(capsys, "search", "Document 17", "--limit", "1")
     assert hit.hit.source_uri.removeprefix("project:///") in shown.split()
     (root / "docs" / "7" / "bad.md").write_bytes(b"\xff\x00")
-    said(capsys, "run")
+    run(root)
     (failure,) = instep.load(root).failures()
     assert failure.uri == "project:///docs/7/bad.md"
     assert failure.ref == PartitionRef("Document")

@@ -94,6 +94,10 @@ def test_search_marks_words_and_gives_json(folder: Path, capsys: pytest.CaptureF
     answer(capsys, "run")
     said = answer(capsys, "search", "Section 1 of 3", "--limit", "2")
     assert said.startswith("1. ")
+    for limit in (1, 2):
+        few = json.loads(answer(capsys, "search", "Section 1 of 3", "--limit", str(limit), "--json"))
+        assert len(few) == limit
+    answer(capsys, "search", "garden", "--entity", "Nothing", code=1)
     found = json.loads(answer(capsys, "search", "garden", "--mode", "text", "--json"))
     assert found[0]["snippet"]
     assert found[0]["entity"] == "Document"

@@ -85,7 +85,8 @@ def _waited_for(child: int, seconds: float, most: float) -> tuple[int, str]:
         sizes = dict(_sizes())
         if sum(sizes.values()) > most:
             reason = f"its processes held more than {most / 2**30:g} GiB of memory"
-            os.kill(max(sizes, key=lambda pid: sizes[pid]), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(max(sizes, key=lambda pid: sizes[pid]), signal.SIGKILL)
         elif time.monotonic() > deadline:
             reason = f"it still ran after {seconds:g} s"
         if reason and not ended:

@@ -109,7 +109,7 @@ MUTANTS = [
     Mutant(
         "files of a feed are read in any order",
         "sources/feed.py",
-        "for uri in sorted(found)]",
+        "for uri in sorted(found, key=lambda uri: _order(found[uri], uri))]",
         "for uri in found]",
         _FEED,
     ),

@@ -167,7 +167,7 @@ class Worker:
         others can go on with is waited for `wait` seconds without anything being done.
         """
         refs = {ref for _, ref in wanted}
-        standstill = Others(self._context, self.waiting, wait)
+        standstill, swept = Others(self._context, self.waiting, wait), False
         while True:
             upstream = all_upstream(self._setups, self.waiting.refs)
             found = self._look(refs | upstream)
@@ -182,11 +182,16 @@ class Worker:
                     self.show(each.job_id, each.part.ref)
             if self._serve_one(parts) or (self.waiting.refs and self._begin_upstream(begin, wanted)):
                 continue
-            if busy := standstill.look(parts, self.id):
+            busy = standstill.look(parts, self.id)
+            if busy is None:
+                swept = False
+                self._context.clock.sleep(self._context.timing.poll / 1000)
+            elif not swept:
+                self.recover()  # Who has it may have died meanwhile, and been silent for long enough by now.
+                swept = True
+            else:
                 for each in parts:
                     self._give_up(each.key, busy)
-            else:
-                self._context.clock.sleep(self._context.timing.poll / 1000)
 
     def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
         """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is

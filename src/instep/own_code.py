@@ -1,7 +1,8 @@
 """The project's own code, as tasks of Spark get it: they run in other processes, or on other machines, where it is not.
 
-A transform's module is sent along with what it imports of the same place, by name: what is installed is there already,
-and nothing else of the project's folder goes on anybody's path, where it could stand in for a library.
+A transform's module is sent along with what it imports of the same place, by name, and packages as a whole: what is
+installed is there already, and nothing else of the project's folder goes on anybody's path, where it could stand in
+for a library.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def _needed(root: Path, start: Path) -> set[Path]:
         waiting += [each for each in packages if each.is_file()]
         for name in _imported(path, root):
             waiting += _files(root, name)
-    return found
+    # A package goes as a whole: a part of it would hide the rest, which another transform may need.
+    packages = {root / each.relative_to(root).parts[0] for each in found}
+    return found.union(*(each.rglob("*.py") for each in packages if (each / "__init__.py").is_file()))
 
 
 def _imported(path: Path, root: Path) -> Iterator[str]:

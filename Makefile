@@ -20,7 +20,9 @@ demo: java $(STAMP) ## Index the documentation of the installed Python packages 
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long"
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" --ignore tests/engine
+	@# These start and end Spark themselves: processes of their own, in which no other test has left one.
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" tests/engine
 
 check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/ruff check .

@@ -41,7 +41,10 @@ def send(session: SparkSession, function: Callable[..., Any]) -> None:
         name = f"instep_code_{hashlib.sha256(archive).hexdigest()[:16]}.zip"
         path = Path(_folder().name) / name
         path.write_bytes(archive)
+        before = set(sys.path)
         session.addArtifacts(str(path), pyfile=True)
+        # Spark puts it first on the path of this process as well, which has the code itself.
+        sys.path[:] = [each for each in sys.path if each in before]
     sent.add(module)
 
 

@@ -92,8 +92,8 @@ def _needed(root: Path, start: Path) -> set[Path]:
         for name in _imported(path, root):
             waiting += _files(root, name)
     # A package goes as a whole: a part of it would hide the rest, which another transform may need.
-    packages = {root / each.relative_to(root).parts[0] for each in found}
-    return found.union(*(each.rglob("*.py") for each in packages if (each / "__init__.py").is_file()))
+    whole = {root / each.relative_to(root).parts[0] for each in found}
+    return found.union(*(each.rglob("*.py") for each in whole if (each / "__init__.py").is_file()))
 
 
 def _imported(path: Path, root: Path) -> Iterator[str]:

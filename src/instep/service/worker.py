@@ -91,9 +91,11 @@ class Worker:
         self._registration.silence()
         try:
             with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
+                jobs = sorted(self._jobs)
                 self._forget_what_ended()
-                for job_id in sorted(self._jobs):
-                    if self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
+                for job_id in jobs:
+                    ended = job_id not in self._jobs
+                    if ended or self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
                         self._settle(job_id)
                 self._registration.retire()
         finally:

@@ -144,7 +144,8 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, question
         return None
     emptied = changes.lost - changes.gone
     how = "gone from the source" if emptied <= 0 else "gone from the source, or empty by now"
-    said = f"{changes.lost:,} of {changes.recorded:,} documents are {how}"
+    are = "is" if changes.lost == 1 else "are"
+    said = f"{changes.lost:,} of {amount(changes.recorded, 'document')} {are} {how}"
     if setup.guard.refuses(changes.lost, changes.recorded):
         bound = "all" if changes.lost >= changes.recorded else f"more than {setup.guard.share:.0%}"
         return Refusal(f"{said}; {bound} at once is not deleted unasked")

@@ -27,6 +27,7 @@ from instep.targets.qdrant.collections import TooLarge
 from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
+from instep.targets.ranking import SEARCHED
 from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
@@ -120,7 +121,7 @@ def test_a_client_finds_what_was_written(server: QdrantServer, target: QdrantTar
     vector = row.pop("vector")
     client = QdrantClient(url=server.url, check_compatibility=False)
     (found,) = client.retrieve("D", [point_id(row["chunk_id"])], with_vectors=True)
-    assert found.payload == row
+    assert found.payload == {**row, SEARCHED: "a\ntwo"}
     assert found.vector == pytest.approx([each / math.hypot(*vector) for each in vector])
     client.close()
 

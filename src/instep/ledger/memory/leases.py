@@ -13,10 +13,10 @@ from instep.ledger.port import NOTHING_PLANNED, Holder, Lease
 
 
 def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
-    tables.worker(worker_id)
     job = tables.job(job_id)
     if job.state.ended and not job.parts:
         raise Conflict(NOTHING_PLANNED.format(job=job_id))
+    tables.worker(worker_id)
     row = tables.leases.get(ref, LeaseRow())
     if row.job_id is not None and is_kept(tables, row):
         return Holder(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 
-from instep.service.recovery import bury_the_dead, misfit
+from instep.service.recovery import bury_the_dead
 from tests.service.quiet import Quiet, built
 
 
@@ -37,7 +37,7 @@ def test_what_was_planned_in_another_way_does_not_fit() -> None:
     world = built()
     (setup,) = world.setups(world.process("run", []), ["Document"])
     part = world.parts()[-1].part
-    assert misfit(setup, part) is None
-    assert misfit(setup, replace(part, buckets=99)) == "it was planned for 99 buckets, now there are 1"
-    changed = misfit(setup, replace(part, fingerprint={"transform": "another"}))
+    assert setup.misfit(part) is None
+    assert setup.misfit(replace(part, buckets=99)) == "it was planned for 99 buckets, now there are 1"
+    changed = setup.misfit(replace(part, fingerprint={"transform": "another"}))
     assert changed == "transform changed since it was planned"

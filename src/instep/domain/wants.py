@@ -96,6 +96,10 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     traceparent: str = ""
     settings: JobSettings | None = None
 
+    def can_begin(self, now: int) -> bool:
+        """Whether a job is to be made for it: nobody works on it, and a look at the source now (ms) would do."""
+        return self.state is _IDLE and (self.needed is None or self.needed <= now)
+
     def satisfied_by(self, instance: Instance | None) -> bool:
         return state_of(self.needed, [instance])[0] is _SUCCESSFUL
 

@@ -11,7 +11,6 @@ from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.tracing import trace_of
 from instep.service.upstream import cancel_waits, in_hand
-from instep.service.wants import can_begin
 
 
 class Fulfiller(Beginner):
@@ -26,7 +25,7 @@ class Fulfiller(Beginner):
         setups, ledger = self._planner.setups, self._context.ledger
         wants, now = ledger.startable_wants(setups), ledger.present()
         named = [
-            (PartitionRef.parse(ref), each.generation) for each in wants if can_begin(each, now) for ref in each.refs
+            (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
         ]
         self._traces = self._traces_of(wants)
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from instep.domain.refs import PartitionRef, is_generation_name
+from instep.domain.wants import Want
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
 from instep.service.ownership import foreign_alias
+from instep.service.question import Question
 from instep.service.setup import EntitySetup
 
 
@@ -59,6 +61,22 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
     named = f"generation {generation!r}" if generation else "the generation without a name"
     known = f" (built: {others})" if others else ""
     raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ledger, ref, generation)}{known}")
+
+
+def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
+    """Open wants of a partition's generation: the newest ones, and that which is begun first, however old it is."""
+    found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
+    return list({each.id: each for each in found if each.generation == generation}.values())
+
+
+def wanted_as_of_now(question: Question, ref: PartitionRef, *, now: int) -> list[str]:
+    """Why there is something to do though nothing has changed: wants that only a look at the source can satisfy, up to
+    this moment (ms).
+    """
+    wants = waiting_wants(question.ledger, ref, question.generation)
+    lacking = [each for each in wants if not each.satisfied_by(question.current)]
+    waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
+    return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []
 
 
 def build_hint(ledger: Ledger, ref: PartitionRef, generation: str) -> str:

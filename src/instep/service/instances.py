@@ -14,8 +14,7 @@ from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import Conflict, UserError
 from instep.ledger.port import Ledger
-from instep.service.generations import build_hint
-from instep.service.wants import can_begin, waiting_wants
+from instep.service.generations import build_hint, waiting_wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
 def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:
     """Whether a worker makes a job for it."""
     now = ledger.now()
-    return any(can_begin(each, now) for each in waiting_wants(ledger, ref, generation))
+    return any(each.can_begin(now) for each in waiting_wants(ledger, ref, generation))
 
 
 def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:

@@ -17,13 +17,13 @@ from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.engine.choice import EngineChoice
 from instep.errors import UserError
 from instep.ledger.port import Checkpoint, Ledger
+from instep.service.generations import waiting_wants
 from instep.service.instances import past_ttl
 from instep.service.ownership import demand_ours
 from instep.service.question import Found, Kind, Planned, PlanOptions, Question
 from instep.service.settings import wanted_settings
 from instep.service.setup import EntitySetup
 from instep.service.upstream import missing_upstream
-from instep.service.wants import can_begin, waiting_wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def _asked(ref: PartitionRef, generation: str, current: Instance | None, options
     now = ledger.present()
     wants = waiting_wants(ledger, ref, generation)
     people = [want for want in wants if want.derivative_of is None]
-    return any(can_begin(want, now) and not want.satisfied_by(current) for want in people)
+    return any(want.can_begin(now) and not want.satisfied_by(current) for want in people)
 
 
 def _kind(

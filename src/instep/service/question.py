@@ -10,10 +10,8 @@ from typing import NamedTuple
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.losses import NO_LOSS, Loss
-from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.wants import waiting_wants
 
 
 class Kind(StrEnum):
@@ -119,13 +117,3 @@ class Found:
     target: int | None = None
     lost: Loss = NO_LOSS
     left: int = 0
-
-
-def wanted_as_of_now(question: Question, ref: PartitionRef, *, now: int) -> list[str]:
-    """Why there is something to do though nothing has changed: wants that only a look at the source can satisfy, up to
-    this moment (ms).
-    """
-    wants = waiting_wants(question.ledger, ref, question.generation)
-    lacking = [each for each in wants if not each.satisfied_by(question.current)]
-    waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
-    return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []

@@ -6,8 +6,7 @@ import socket
 from collections.abc import Mapping
 
 from instep.domain.amounts import amount
-from instep.domain.fingerprint import changed_parts
-from instep.domain.jobs import JobPart, OpenPart
+from instep.domain.jobs import OpenPart
 from instep.domain.refs import PartitionRef
 from instep.ledger.port import Lease
 from instep.service.context import Context
@@ -36,14 +35,6 @@ def bury_the_dead(context: Context) -> None:
             context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
 
 
-def misfit(setup: EntitySetup, part: JobPart) -> str | None:
-    """Why a part that was planned under another declaration cannot be continued, or None."""
-    if part.buckets != setup.buckets:
-        return f"it was planned for {part.buckets} buckets, now there are {setup.buckets}"
-    changed = changed_parts(setup.fingerprint, part.fingerprint)
-    return f"{', '.join(changed)} changed since it was planned" if changed else None
-
-
 def fail_orphans(
     parts: list[OpenPart], setups: Mapping[PartitionRef, EntitySetup], context: Context, worker_id: str
 ) -> None:
@@ -53,7 +44,7 @@ def fail_orphans(
     ledger = context.ledger
     for each in parts:
         ref = each.part.ref
-        why = misfit(setups[ref], each.part)
+        why = setups[ref].misfit(each.part)
         job = ledger.job(each.job_id) if why and not each.held else None
         if why is None or job is None or ledger.now() - job.updated_at < context.timing.orphan:
             continue

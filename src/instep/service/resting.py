@@ -14,7 +14,6 @@ from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.domain.rests import ended_badly, rest
 from instep.service.context import Context
-from instep.service.recovery import misfit
 from instep.service.setup import EntitySetup
 
 Key = tuple[PartitionRef, str]
@@ -46,7 +45,7 @@ class Resting:
         job = self._context.ledger.latest_job(setup.ref, generation)
         status = job.part(setup.ref) if job else None
         reason = ended_badly(job, status) if job and status else None
-        if job is None or status is None or reason is None or misfit(setup, status.part):
+        if job is None or status is None or reason is None or setup.misfit(status.part):
             self._rests.pop(key, None)
             return None
         found = self._rests.get(key)

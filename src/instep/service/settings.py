@@ -5,14 +5,14 @@ from __future__ import annotations
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings, settings_in, together
 from instep.ledger.port import Ledger
+from instep.service.generations import waiting_wants
 from instep.service.setup import EntitySetup
-from instep.service.wants import can_begin, waiting_wants
 
 
 def wanted_settings(ledger: Ledger, ref: PartitionRef, generation: str) -> JobSettings:
     """Of the wants that a job on this partition is made for, those of who waits longest first."""
     now = ledger.now()
-    waiting = [each for each in waiting_wants(ledger, ref, generation) if can_begin(each, now)]
+    waiting = [each for each in waiting_wants(ledger, ref, generation) if each.can_begin(now)]
     return together(each.settings for each in sorted(waiting, key=lambda each: each.created_at))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.replacement import NEEDED
@@ -90,6 +91,13 @@ class EntitySetup(ABC):
     def reads_all(self, part: JobPart) -> bool:
         """Whether the part reads all that is there. A build of documents leaves out what has failed as it is."""
         return part.fresh and self.scanned
+
+    def misfit(self, part: JobPart) -> str | None:
+        """Why a part that was planned under another declaration cannot be continued, or None."""
+        if part.buckets != self.buckets:
+            return f"it was planned for {part.buckets} buckets, now there are {self.buckets}"
+        changed = changed_parts(self.fingerprint, part.fingerprint)
+        return f"{', '.join(changed)} changed since it was planned" if changed else None
 
     def outgrown(self, part: JobPart) -> str | None:
         """Why a part that was begun cannot be gone on with, though the entity is declared as it was then; or None."""

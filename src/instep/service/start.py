@@ -20,7 +20,7 @@ from instep.service.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.service.planner import Planner
 from instep.service.promotion import give_up
 from instep.service.question import Kind
-from instep.service.recovery import bury_the_dead, misfit
+from instep.service.recovery import bury_the_dead
 from instep.service.setup import EntitySetup
 from instep.service.tracing import TRACEPARENT
 from instep.service.upstream import upstream_of
@@ -183,7 +183,7 @@ class Start:
         if status.part.generation != self.todo[holder.ref].generation:
             return False
         setup = self._planner.setups[holder.ref]
-        if misfit(setup, status.part) or setup.outgrown(status.part):
+        if setup.misfit(status.part) or setup.outgrown(status.part):
             return False
         if not self._worker.join(holder.job_id, status.part):
             return False
@@ -204,7 +204,7 @@ class Start:
         asked = "a full refresh was asked" if self._planner.options.full_refresh else None
         if not asked and allowed_since(left, setup, self._planner.options):
             asked = "deletes are allowed by now"
-        why = asked or misfit(setup, part) or setup.outgrown(part)
+        why = asked or setup.misfit(part) or setup.outgrown(part)
         if why is None:
             self._ledger.start_job(left.id)
             self._worker.take(part, lease)

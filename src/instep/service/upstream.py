@@ -15,7 +15,6 @@ from instep.domain.wants import Want, WantState
 from instep.errors import Conflict
 from instep.ledger.port import Ledger
 from instep.service.context import Context
-from instep.service.recovery import misfit
 from instep.service.setup import EntitySetup
 
 Setups = Mapping[PartitionRef, EntitySetup]
@@ -97,7 +96,7 @@ def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[Partiti
 
 def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
     """Partitions with a part that whoever looks for work goes on with: no job is to be begun for these."""
-    return {each.part.ref for each in parts if each.held or misfit(setups[each.part.ref], each.part) is None}
+    return {each.part.ref for each in parts if each.held or setups[each.part.ref].misfit(each.part) is None}
 
 
 def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -> bool:

@@ -42,7 +42,7 @@ class WantView:
     @property
     def startable(self) -> bool:
         """Whether a worker makes a job for it."""
-        return can_begin(self.want, self.seen_at)
+        return self.want.can_begin(self.seen_at)
 
     @property
     def in_time(self) -> bool:
@@ -71,17 +71,6 @@ class WantView:
             "error": want.error,
             "seen_at": self.seen_at,
         }
-
-
-def can_begin(want: Want, now: int) -> bool:
-    """Whether a job is to be made for a want: nobody works on it, and a look at the source would do."""
-    return want.state is WantState.IDLE and (want.needed is None or want.needed <= now)
-
-
-def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
-    """Open wants of a partition's generation: the newest ones, and that which is begun first, however old it is."""
-    found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
-    return list({each.id: each for each in found if each.generation == generation}.values())
 
 
 def make_want(

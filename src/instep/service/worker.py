@@ -24,7 +24,7 @@ from instep.service.patience import RESUMES, Circuit, backoff
 from instep.service.planner import Planner
 from instep.service.promotion import finish, strand
 from instep.service.question import PlanOptions
-from instep.service.recovery import fail_orphans, misfit, recover
+from instep.service.recovery import fail_orphans, recover
 from instep.service.registration import Kind, Registration
 from instep.service.settings import as_job_says
 from instep.service.setup import EntitySetup
@@ -361,7 +361,7 @@ class Worker:
         self._forget(key)
         if self._aside.get(key, 0.0) > self._context.clock.monotonic():
             return None
-        if misfit(self._setups[each.part.ref], each.part):
+        if self._setups[each.part.ref].misfit(each.part):
             return None
         entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
         return self._desks[key] if entered else None

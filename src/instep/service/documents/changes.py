@@ -18,7 +18,8 @@ from instep.domain.planning import cut_documents
 from instep.domain.renaming import as_named_now
 from instep.domain.replacement import judged
 from instep.ledger.port import Checkpoint, Ledger
-from instep.service.question import Found, Kind, Planned, Question, Refusal, wanted_as_of_now
+from instep.service.generations import wanted_as_of_now
+from instep.service.question import Found, Kind, Planned, Question, Refusal
 from instep.sources.port import Listing
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from instep.domain.jobs import SlicePlan
 from instep.domain.rows import RowSlice, Selection, encode_row_slice
 from instep.domain.windows import window_of
 from instep.ledger.port import Checkpoint
-from instep.service.question import Found, Kind, Question, wanted_as_of_now
+from instep.service.generations import wanted_as_of_now
+from instep.service.question import Found, Kind, Question
 from instep.service.tables.queue import EntityQueue
 from instep.service.tables.queued import find_pending
 

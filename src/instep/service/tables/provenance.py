@@ -16,10 +16,12 @@ from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice
 from instep.ledger.port import Ledger
-from instep.service.jobs import SEARCHED_JOBS
 from instep.service.provenance import Provenance, Window, background
 from instep.service.tables.changes import MICROS
 from instep.targets.tables import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
+
+#: Among how many jobs of the ledger, the newest, the one that wrote a row is looked up.
+_JOBS = 200
 
 if TYPE_CHECKING:
     from instep.service.tables.setup import TableSetup
@@ -133,7 +135,7 @@ def _job_with(
     ledger: Ledger, ref: PartitionRef, uuid: str, values: Mapping[str, Any]
 ) -> tuple[Job, JobPart, list[RowSlice]] | tuple[None, None, list[RowSlice]]:
     """Keys come from a queue in any order: the last job that had this one wrote the row. Of old jobs nobody knows."""
-    for job in ledger.jobs(limit=SEARCHED_JOBS):
+    for job in ledger.jobs(limit=_JOBS):
         part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
         slices = _slices(ledger, job, part) if part else []
         found = _slice_of(slices, values)

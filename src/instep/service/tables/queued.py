@@ -18,7 +18,8 @@ from instep.domain.planning import rows_per_slice
 from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
 from instep.errors import UserError
 from instep.ledger.port import Ledger
-from instep.service.question import Found, Kind, Question, wanted_as_of_now
+from instep.service.generations import wanted_as_of_now
+from instep.service.question import Found, Kind, Question
 from instep.service.tables.queue import EntityQueue
 from instep.sources.tables.predicates import MAX_RANGES
 

@@ -363,6 +363,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.both(lambda ledger: ledger.jobs())
         self.both(lambda ledger: ledger.workers())
         self.both(lambda ledger: ledger.open_parts([REF, OTHER]))
+        self.both(lambda ledger: ledger.wanted_stopped([REF, OTHER]))
         self.both(lambda ledger: ledger.failures())
         for ref in (REF, OTHER):
             self._partition_is_the_same(ref)

@@ -142,12 +142,15 @@ class Until(VirtualClock):
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("watch", [5.0, None])
 def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: float | None
 ) -> None:
-    """A machine's stop is no person's."""
+    """A machine's stop is no person's: whether it was found by watching or wanted by somebody."""
     clock = Until()
     project = home(tmp_path).open()
+    if watch is None:
+        project.want(["Document"])
     workshop = Workshop(project.project, engine="inline", clock=clock)
     with closing(workshop), closing(workshop.ledger()) as ledger:
         stopped: list[tuple[str, str]] = []
@@ -170,11 +173,38 @@ def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_
         # Threads of its own would each move the clock on.
         context = replace(workshop.context(ledger, Silent()), background=clock)
         with pytest.raises(KeyboardInterrupt):
-            serve(workshop.setups(), context, watch=5.0)
+            serve(workshop.setups(), context, watch=watch)
         (job,) = ledger.jobs(limit=10)
         assert set(stopped) == {(job.id, "Document@global: nobody answers")}, "it was stopped, after ten minutes"
         assert job.state is JobState.COMPLETED
         assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+
+
+def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    clock, telling = Until(), Telling()
+    project = home(tmp_path).open()
+    project.want(["Document"])
+    workshop = Workshop(project.project, engine="inline", clock=clock)
+    with closing(workshop), closing(workshop.ledger()) as ledger:
+        context = replace(workshop.context(ledger, telling), background=clock)
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away):
+                run_entities(workshop.setups(), context, PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        until = clock.milliseconds + 3 * TIMING.orphan
+        clock.come_about = lambda: clock.milliseconds > until
+        with pytest.raises(KeyboardInterrupt):
+            serve(workshop.setups(), context)
+        (job,) = ledger.jobs(limit=10)
+        assert (job.state, job.error) == (JobState.STOPPED, "stopped by ann")
+    assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
 
 
 def test_a_handler_leaves_alone_what_a_person_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

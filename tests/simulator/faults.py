@@ -24,6 +24,7 @@ READS = frozenset(
         *("failed_versions", "failures", "count_failures", "document", "latest_job", "part_of_epoch"),
         *("part_reaching", "job_marks", "figures"),
         *("events", "canonical", "instance", "instances", "want", "wants", "startable_wants", "state", "verify"),
+        "wanted_stopped",
         *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
         *("held_keys", "due_keys", "parked_keys", "count_holds", "read", "confirm"),

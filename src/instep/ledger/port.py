@@ -284,6 +284,11 @@ class Ledger(EventLog, Figured, Holds, Pages, Protocol):
         priority first, then those with the larger head.
         """
 
+    def wanted_stopped(self, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+        """Of these partitions those, and in which generation, that somebody waits for while the job on them is STOPPED;
+        by name. (Such a want is Building still.)
+        """
+
     # Leases: one per partition in work, whichever of its generations that is.
 
     def acquire_lease(self, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:

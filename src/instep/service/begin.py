@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Beginner(ABC):
-    """Starts what is due. What could not be started is left alone for a while, which grows."""
+    """Starts what is due. What could not be started is left alone for a while, which grows. `resting`: its worker's."""
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, resting: Resting | None = None) -> None:
         self._planner = planner
         self._context = planner.context
         self._refusals = Refusals(self._context)
-        self._resting = Resting(self._context)
+        self._resting = resting or Resting(self._context)
         self._gaps: dict[PartitionRef, str | None] = {}
 
     @abstractmethod

@@ -9,15 +9,16 @@ from instep.domain.wants import Want
 from instep.service.begin import Beginner
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
+from instep.service.resting import Resting
 from instep.service.tracing import trace_of
 from instep.service.upstream import cancel_waits, in_hand
 
 
 class Fulfiller(Beginner):
-    """Starts what open wants wait for."""
+    """Starts what open wants wait for, and goes on with what no person has stopped."""
 
-    def __init__(self, planner: Planner) -> None:
-        super().__init__(planner)
+    def __init__(self, planner: Planner, resting: Resting | None = None) -> None:
+        super().__init__(planner, resting)
         self._traces: dict[tuple[PartitionRef, str], str] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
@@ -28,10 +29,15 @@ class Fulfiller(Beginner):
             (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
         ]
         self._traces = self._traces_of(wants)
+        named += [key for key in ledger.wanted_stopped(setups) if not self._rests(*key)]
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
         # A part whose instance has failed with its upstream may still be open while its partition is wanted anew.
         busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
         return [key for key in found if key[0] not in busy]
+
+    def _rests(self, ref: PartitionRef, generation: str) -> bool:
+        """What a person has stopped stays so; what an outage or an error has, goes on after a while."""
+        return self._resting.why(self._planner.setups[ref], generation) is not None
 
     def _traces_of(self, wants: Sequence[Want]) -> dict[tuple[PartitionRef, str], str]:
         """Of each partition that of who waits longest. What a job missed belongs to the job's own trace."""

@@ -11,6 +11,7 @@ from instep.service.generations import generation_of
 from instep.service.plan import EntityPlan
 from instep.service.planner import Planner
 from instep.service.question import Kind
+from instep.service.resting import Resting
 from instep.service.upstream import in_hand, missing_upstream, upstream_first
 
 #: A source whose look takes long is left alone for so many times as long.
@@ -25,8 +26,8 @@ class Watcher(Beginner):
     seconds between two looks at a source, or more if a look takes long.
     """
 
-    def __init__(self, planner: Planner, every: float) -> None:
-        super().__init__(planner)
+    def __init__(self, planner: Planner, every: float, resting: Resting | None = None) -> None:
+        super().__init__(planner, resting)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
         #: What cannot be had for now, and why.

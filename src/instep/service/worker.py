@@ -26,6 +26,7 @@ from instep.service.promotion import finish, strand
 from instep.service.question import PlanOptions
 from instep.service.recovery import fail_orphans, recover
 from instep.service.registration import Kind, Registration
+from instep.service.resting import Resting
 from instep.service.settings import as_job_says
 from instep.service.setup import EntitySetup
 from instep.service.tracing import trace_of
@@ -546,9 +547,10 @@ def serve(
     traces.enabled()  # Says now, and not in mid-work, that they cannot be sent.
     latest = LatestSetups(setups, anew, partial(context.progress.say, "worker"))
     planner = Planner(latest, context, options or PlanOptions(), {})
-    beginners: list[Beginner] = [Fulfiller(planner)]
+    resting = Resting(context)
+    beginners: list[Beginner] = [Fulfiller(planner, resting)]
     if watch is not None:
-        beginners.append(Watcher(planner, watch))
+        beginners.append(Watcher(planner, watch, resting))
     worker = Worker(planner.setups, context, "worker")
     try:
         names = ", ".join(setup.ref.entity for setup in setups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import Conflict
 from instep.ledger.port import Lease, Ledger
@@ -137,6 +138,22 @@ class Stopping(Fixtures):
         assert (job.state, job.error) == (JobState.FAILED, "nobody can resume it")
         assert job.slices == {SliceState.CANCELLED: 2}
         assert ledger.unfinished_job(REF) is None
+
+    def test_what_somebody_waits_for_of_a_stopped_job_is_found(self, ledger: Ledger) -> None:
+        running_two(ledger, plans(1), plans(1))
+        ledger.append(
+            [WantCreated(want="want", refs=(str(REF),)), WantCreated(want="v2", refs=(str(OTHER),), generation="v2")]
+        )
+        assert ledger.wanted_stopped([REF, OTHER]) == [], "somebody is at it"
+        ledger.request_stop("job", "the target is away")
+        assert ledger.wanted_stopped([REF, OTHER]) == [(REF, "")], "nobody waits for the other one as it was begun"
+        assert ledger.wanted_stopped([OTHER]) == ledger.wanted_stopped([]) == []
+        ledger.append([WantCanceled(want="want")])
+        assert ledger.wanted_stopped([REF, OTHER]) == []
+        ledger.append([WantCreated(want="again", refs=(str(OTHER), str(REF)))])
+        assert ledger.wanted_stopped([REF, OTHER]) == sorted([(REF, ""), (OTHER, "")])
+        ledger.start_job("job")
+        assert ledger.wanted_stopped([REF, OTHER]) == []
 
     @pytest.mark.parametrize("how", ["completed", "failed"])
     def test_ends_are_final(self, ledger: Ledger, how: str) -> None:

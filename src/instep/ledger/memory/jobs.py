@@ -181,3 +181,13 @@ def open_parts(tables: Tables, refs: Collection[PartitionRef]) -> list[OpenPart]
         if not job.state.ended
     ]
     return sorted(found, key=lambda each: (-each.priority, -each.head, str(each.part.ref), each.job_id))
+
+
+def wanted_stopped(tables: Tables, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+    stopped = {
+        job.parts[ref].key
+        for ref in refs
+        for job in tables.open_parts.get(ref, {}).values()
+        if job.state is JobState.STOPPED
+    }
+    return sorted((ref, generation) for ref, generation in stopped if tables.state.open.get((str(ref), generation)))

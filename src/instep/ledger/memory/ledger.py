@@ -177,6 +177,10 @@ class MemoryLedger(HoldingLedger):
         with self._lock:
             return jobs.open_parts(self._tables, refs)
 
+    def wanted_stopped(self, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+        with self._lock:
+            return jobs.wanted_stopped(self._tables, refs)
+
     def figures(self) -> Figures:
         with self._lock:
             return figures.read(self._tables)

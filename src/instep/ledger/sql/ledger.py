@@ -168,6 +168,9 @@ class SqlLedger(HoldingLedger):
     def open_parts(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
         return self._read(lambda tx: open_parts.find(tx, refs))
 
+    def wanted_stopped(self, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+        return self._read(lambda tx: open_parts.wanted_stopped(tx, refs))
+
     def figures(self) -> Figures:
         return self._read(figures.read)
 

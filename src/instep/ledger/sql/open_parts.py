@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, func, select
+from sqlalchemy import BigInteger, BindParameter, Row, Select, and_, bindparam, exists, func, select, true
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
@@ -13,7 +13,7 @@ from instep.ledger.retries import SUSPECT_ATTEMPTS
 from instep.ledger.sql import jobs as job_rows
 from instep.ledger.sql.slices import PENDING, PROCESSING, may_be_claimed
 from instep.ledger.sql.transaction import Transaction, batches
-from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices
+from instep.ledger.tables import job_parts, job_workers, jobs, leases, slices, want_refs
 
 _ACTIVE: Final = [state.value for state in (JobState.READY, JobState.RUNNING, JobState.STOPPING)]
 
@@ -56,6 +56,20 @@ def _open_parts() -> Select[Any]:
 
 
 _OPEN_PARTS = _open_parts()
+_WANTED_STOPPED = (
+    select(job_parts.c.ref, job_parts.c.generation)
+    .join(jobs, jobs.c.id == job_parts.c.job_id)
+    .where(
+        jobs.c.state == JobState.STOPPED.value,
+        job_parts.c.state.is_(None),
+        job_parts.c.ref.in_(bindparam("b_refs", expanding=True)),
+        exists().where(
+            want_refs.c.ref == job_parts.c.ref,
+            want_refs.c.open == true(),
+            want_refs.c.generation == job_parts.c.generation,
+        ),
+    )
+)
 
 
 def find(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
@@ -77,3 +91,12 @@ def find(tx: Transaction, refs: Collection[PartitionRef]) -> list[OpenPart]:
         )
         for row in rows
     ]
+
+
+def wanted_stopped(tx: Transaction, refs: Collection[PartitionRef]) -> list[tuple[PartitionRef, str]]:
+    found = {
+        (PartitionRef.parse(row.ref), row.generation)
+        for some in batches(sorted(map(str, set(refs))))
+        for row in tx.connection.execute(_WANTED_STOPPED, {"b_refs": some})
+    }
+    return sorted(found)

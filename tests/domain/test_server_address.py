@@ -51,6 +51,7 @@ def test_the_parts_of_a_url(url: str, address: ServerAddress) -> None:
         "postgresql://ann:s3cret@h:5432:1/db",
         "postgresql://ann:s3cret@h/db/s3cret",
         "postgresql://ann:s3cret@h/db\n",
+        "postgresql:///ann:?s3cret@h/db",
     ],
 )
 def test_what_could_be_misread_is_refused_without_repeating_it(url: str) -> None:

@@ -29,7 +29,7 @@ _URL: Final = re.compile(
     (?P<scheme> [a-z0-9+]+ ) ://
     (?: (?P<user> [^:/?#@\s]+ ) (?: : (?P<password> [^:/?#@\s]* ) )? @ )?
     (?P<host> [A-Za-z0-9._-]* | \[ [0-9A-Fa-f:.]+ \] ) (?: : (?P<port> [0-9]{1,5} ) )?
-    / (?P<database> [^/?#@\s]+ )
+    / (?P<database> [^:/?#@\s]+ )
     (?: \? (?P<options> [^#\s]* ) )?
     """,
     re.VERBOSE,

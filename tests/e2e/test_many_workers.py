@@ -304,6 +304,51 @@ def test_what_a_job_that_is_given_up_had_committed_is_recorded_first(site: Site)
     assert site.place.wrong() == ""
 
 
+def _a_finisher_dies(site: Site) -> None:
+    """It has got a new lease for its last steps, and the part is still of the one before."""
+    frozen = Through(site.ledger, adopt_part=_gone, leave_job=_gone, retire_worker=_gone)
+    with pytest.raises(Gone):
+        site.run(ledger=frozen, background=Still())
+
+
+def _bury_all_but(site: Site, living: set[str]) -> None:
+    for each in site.ledger.workers():
+        if each.id not in living:
+            site.ledger.bury_worker(each.id)
+
+
+def test_who_joins_before_a_finisher_is_known_to_be_dead_waits_for_no_lease(site: Site) -> None:
+    _a_finisher_dies(site)
+    (dead,) = site.ledger.workers()
+    began, tries = site.clock.monotonic(), list[int]()
+
+    def acquire_lease(real: Callable[..., Any], *args: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 3:
+            site.ledger.bury_worker(dead.id)
+        return real(*args)
+
+    exact(site, site.run(ledger=Through(site.ledger, acquire_lease=acquire_lease)))
+    assert site.clock.monotonic() - began < TIMING.heartbeat / 1000
+    assert len(site.ledger.jobs()) == 1
+
+
+def test_who_works_beside_a_finisher_that_dies_waits_for_no_lease(site: Site) -> None:
+    began = site.clock.monotonic()
+    first: list[str] = []
+
+    def begin_finish(real: Callable[..., Any], *args: Any) -> Any:
+        if not first:
+            first.extend(each.id for each in site.ledger.workers())
+            _a_finisher_dies(site)
+            _bury_all_but(site, set(first))
+        return real(*args)
+
+    exact(site, site.run(ledger=Through(site.ledger, begin_finish=begin_finish)))
+    assert site.clock.monotonic() - began < TIMING.heartbeat / 1000
+    assert len(site.ledger.jobs()) == 1
+
+
 @pytest.mark.parametrize("call", ["begin_job", "acquire_lease", "plan_job"])
 def test_a_run_that_was_silent_for_too_long_while_it_planned_begins_anew(site: Site, call: str) -> None:
     late: list[int] = []

@@ -73,7 +73,7 @@ class Worker:
         self._desks: dict[PartKey, Desk] = {}
         self._meanwhile: dict[PartKey, Meanwhile] = {}
         self._jobs: set[str] = set()
-        #: Parts of which a reply was lost: perhaps it was that to a lease, and nobody knows of it.
+        #: Parts of which a reply was lost, or that could not be joined: perhaps nobody knows of their lease.
         self._unsure: set[PartKey] = set()
         self._registration = Registration(self._context, self._kind)
 
@@ -141,6 +141,8 @@ class Worker:
             ledger.join_job(job_id, self.id)
             lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
         except (Conflict, Fenced):
+            if not again:  # A lease is free when nobody is left in its job.
+                ledger.leave_job(job_id, self.id)
             return False
         self.keeper.keep(lease, since=since)
         self.take(part, lease)
@@ -364,12 +366,15 @@ class Worker:
             return None
         if self._setups[each.part.ref].misfit(each.part):
             return None
-        entered = self.join(each.job_id, each.part) if each.held else self.adopt(each.job_id, each.part.ref)
-        return self._desks[key] if entered else None
+        if each.held and not self.join(each.job_id, each.part):
+            self._unsure.add(key)  # If it is still so at the next look, who had got the new lease has died with it.
+        elif not each.held:
+            self.adopt(each.job_id, each.part.ref)
+        return self._desks.get(key)
 
     def _regain(self, each: OpenPart) -> bool:
-        """Whether the part was left between a new lease and its adoption, as it is when the reply to the lease is lost.
-        Then it is got by one more epoch: who else might have that lease is refused from then on.
+        """Whether the part was left between a new lease and its adoption, as it is when the reply to the lease is lost,
+        or who got it has died. Then it is got by one more epoch: who else might have that lease is refused by then.
         """
         ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
         held = ledger.acquire_lease(ref, each.job_id, self.id)
@@ -379,6 +384,7 @@ class Worker:
                 return False
             torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
             self._unsure.add(each.key)
+            ledger.join_job(torn.job_id, self.id)
             held = ledger.transfer_lease(torn, torn.job_id)
         self._unsure.add(each.key)
         part = ledger.adopt_part(held)

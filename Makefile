@@ -37,7 +37,7 @@ SCHEDULES ?= 1000000
 soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
-	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger memory
+	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger model
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done
 
 mutants: $(STAMP) ## Slips of one line in every layer, WORKERS at once: does some test notice each? ONLY=words chooses; RESUME=file goes on

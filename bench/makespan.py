@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
+from tests.simulator.model import ModelLedger
+
 from bench import report
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
@@ -30,7 +32,6 @@ from instep.domain.planning import Pace, fair_share, learned_pace, lpt_bound, to
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Lease, NewPart
 from instep.service.setup import MOST_CLAIMS
 
@@ -143,7 +144,7 @@ class Simulation:
         self._case = case
         self._chance = random.Random(seed)
         self._clock = _VirtualClock()
-        self._ledger = MemoryLedger(self._clock)
+        self._ledger = ModelLedger(self._clock)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._statement_seconds = 1 / statements

@@ -20,10 +20,10 @@ from instep.api.progress import Progress
 from instep.api.progress_connection import websocket_options
 from instep.domain.jobs import Job
 from instep.errors import Transient
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import JobMark
 from instep.service.job_watch import JobWatch
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.waiting import until
 
 PATIENCE = 60.0

@@ -8,12 +8,12 @@ from instep.api.progress_payload import status_data
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Lease, NewPart
 from instep.service.jobs import one_job_view
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 
 from bench import matrix
-from instep.bus.memory import MemoryStore
-from instep.bus.stored import StoredBus
+from instep.bus.open import open_bus
 
 
 def test_every_look_shows_every_state() -> None:
     clock = VirtualClock()
-    assert len(matrix.measure(StoredBus(MemoryStore(clock), clock), namespaces=3, looks=2)) == 2
+    assert len(matrix.measure(open_bus(None, MemoryLedger(clock), clock=clock), namespaces=3, looks=2)) == 2

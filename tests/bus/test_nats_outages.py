@@ -19,9 +19,9 @@ from instep.domain.nats_address import nats_address
 from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
-from instep.ledger.memory import MemoryLedger
 from tests.contracts.bus.fixtures import PATIENCE, PATIENT, ask, consumer, taken
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.servers.nats import NatsServer
 
 

@@ -11,12 +11,12 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
 from instep.service import jobs
 from instep.service.jobs import Pulse, find_job, job_views, one_job_view, worker_views
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 
 OTHER = "1f0c9999-bbbb-4000-8000-000000000002"
 

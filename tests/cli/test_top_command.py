@@ -21,7 +21,6 @@ from instep.cli import main
 from instep.cli.top_view import screen
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
 from instep.ledger.port import FailureRecord, Ledger
 from instep.service.overview import Overview, overview
@@ -29,6 +28,7 @@ from instep.system import SystemClock
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.e2e import corpus
 
 OTHER = "2f0c9999-bbbb-4000-8000-000000000002"

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately, Meter, seconds_left
-from instep.ledger.memory.lately import Completed
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -51,18 +50,6 @@ def test_time_left() -> None:
     assert seconds_left(100, 140, 2.0) is None
     assert seconds_left(None, 40, 2.0) is None
     assert seconds_left(100, 40, None) is None
-
-
-@given(st.lists(st.tuples(st.integers(0, WINDOW), st.integers(0, 3 * WINDOW), st.integers(0, 100)), max_size=30))
-def test_a_ledger_in_memory_keeps_what_a_sum_over_all_slices_would_find(slices: list[tuple[int, int, int]]) -> None:
-    now, completed, every = NOW, Completed(), []
-    for pause, took, units in slices:
-        now += pause
-        every.append((now, now - took, units))
-        completed.add(*every[-1])
-        found = [(claimed, units) for ended, claimed, units in every if ended >= now - WINDOW]
-        assert completed.lately(now) == Lately(sum(units for _, units in found), min(claimed for claimed, _ in found))
-    assert completed.lately(now + WINDOW + 1) == NOTHING_LATELY
 
 
 # Of who is told of each advance.

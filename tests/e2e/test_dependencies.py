@@ -5,7 +5,7 @@ The seed's own scenarios are named here: four wants on one build, a dependency t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +20,6 @@ from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
-from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger
 from instep.service.compose import Workshop
 from instep.service.context import Context
@@ -33,6 +31,7 @@ from instep.service.run import EntityResult, run_entities
 from instep.service.start import Start
 from instep.service.worker import Worker, serve
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.doubles.workshop import workshop_of
 
 from . import corpus
@@ -150,14 +149,10 @@ def _broken(target: Any) -> Any:
     return Through(target, rows=lambda real, *args: real(*args) + 1)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+@pytest.fixture
+def house(tmp_path: Path) -> House:
     clock = VirtualClock()
-    if request.param == "memory":
-        yield House(tmp_path, MemoryLedger(clock), clock)
-        return
-    with closing(open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)) as ledger:
-        yield House(tmp_path, ledger, clock)
+    return House(tmp_path, MemoryLedger(clock), clock)
 
 
 FAILED = f"{PAGE} waits for {SITE}, which failed: the build of {SITE} failed: the target holds "

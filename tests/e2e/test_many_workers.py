@@ -23,7 +23,6 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.engine.inline import InlineEngine
 from instep.engine.port import Engine, TableProgram, WaveProgram
 from instep.errors import Transient, UserError
-from instep.ledger.memory import MemoryLedger
 from instep.service import setup
 from instep.service import wave as waves
 from instep.service.compose import Workshop
@@ -35,6 +34,7 @@ from instep.service.start import Busy
 from instep.service.worker import serve
 from instep.targets.lance import LanceTarget
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.doubles.workshop import workshop_of
 
 from . import corpus

@@ -13,7 +13,6 @@ from sqlalchemy import Engine, Text, TypeDecorator, inspect, text
 
 from instep.domain.server_address import server_address
 from instep.errors import InstepError, UserError
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
 from instep.ledger.schema import upgrade, version_of
 from instep.ledger.server import server_at
@@ -43,8 +42,9 @@ class ServerOpening(ServerFixtures):
         self, database: LedgerDatabase, fresh: Callable[[], str]
     ) -> None:
         url = database.server.url(fresh())
-        for _ in range(2):
-            assert isinstance(open_ledger(url, clock=VirtualClock(), read_only=True), MemoryLedger)
+        absent = [open_ledger(url, clock=VirtualClock(), read_only=True) for _ in range(2)]
+        assert [each.jobs() for each in absent] == [[], []]
+        assert absent[0].naming() != absent[1].naming(), "the first one was kept"
         open_ledger(url, clock=VirtualClock()).close()
         reader = open_ledger(url, clock=VirtualClock(), read_only=True)
         assert isinstance(reader, SqlLedger)

@@ -14,13 +14,13 @@ from instep.domain.refs import PartitionRef
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
 from instep.domain.timing import TIMING, Timing
-from instep.ledger.memory import MemoryLedger
 from instep.service.context import Context
 from instep.service.crew import Crew
 from instep.service.handlers import Handler, Indexed, Indexer
 from instep.service.liveness import Liveness
 from instep.system import RandomIds, SystemClock, Threads
 from tests.contracts.bus.fixtures import PATIENCE
+from tests.doubles.ledger import MemoryLedger
 
 #: Retries come at once; nobody is taken for dead.
 QUICK = Policy(max_attempts=3, backoff=(1,), ack_wait=3_600_000)

@@ -7,9 +7,9 @@ import pytest
 from instep.domain.events import GenerationPromoted
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
 from instep.service.generations import checked_generation, generation_of, one_generation_of
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.service.test_lineage import built
 
 DOCUMENT, TICKET = PartitionRef("Document"), PartitionRef("Ticket")

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from instep.bus.memory import MemoryStore
 from instep.bus.open import open_bus
 from instep.bus.port import Bus, Consumer, Delivery
-from instep.bus.stored import StoredBus
 from instep.domain.deliveries import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
@@ -32,15 +30,12 @@ ISSUE = "Issue@42/9970"
 ONCE = Policy(max_attempts=1, backoff=(1,), ack_wait=3_600_000)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def buses(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Bus]]:
+@pytest.fixture
+def buses(tmp_path: Path) -> Iterator[Callable[[], Bus]]:
     """Handles of one bus, as different servers have."""
     clock, ledgers = SystemClock(), []
-    store = MemoryStore(clock)
 
     def another() -> Bus:
-        if request.param == "memory":
-            return StoredBus(store, clock, TIMES)
         ledgers.append(open_ledger(f"sqlite:///{tmp_path}/ledger.db", clock=clock))
         return open_bus(None, ledgers[-1], clock=clock, timing=TIMES)
 

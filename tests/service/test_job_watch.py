@@ -6,12 +6,12 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import Transient
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import JobMark
 from instep.service.job_watch import JobWatch, to_read
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 
 INITIALIZING, RUNNING, STOPPED, COMPLETED = (
     JobState.INITIALIZING,

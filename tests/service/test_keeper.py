@@ -9,10 +9,10 @@ import pytest
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import Fenced, Transient
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Lease
 from instep.service.keeper import Keeper
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 
 REF = PartitionRef("Document")
 TRUSTED = (TIMING.lease - TIMING.margin) / 1000

@@ -22,7 +22,6 @@ from instep.domain.requests import Kind, NamespaceRequest
 from instep.domain.status import status_key
 from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from instep.service.context import Context
@@ -31,6 +30,7 @@ from instep.service.standing import Standing
 from instep.service.start import Busy
 from instep.targets.tables import TableTarget
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.service.crews import Told, context
 
 SCOPE = Scope.parse("42")

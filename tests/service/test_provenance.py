@@ -11,11 +11,11 @@ import pytest
 from instep.domain.events import WantCreated
 from instep.domain.identity import content_hash, document_id
 from instep.errors import UserError
-from instep.ledger.memory import MemoryLedger
 from instep.service.documents import provenance
 from instep.service.documents.provenance import DocumentProvenance
 from instep.sources.local import version
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.service.projects import Home, home
 
 

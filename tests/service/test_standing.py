@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instep.bus.memory import MemoryStore
+from instep.bus.open import open_bus
 from instep.bus.port import StatusEntry, StatusKeys
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState
@@ -15,6 +15,7 @@ from instep.errors import Conflict, InstepError, Transient, Unknown
 from instep.service.matrix import status_matrix
 from instep.service.standing import Standing
 from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
 from tests.service.crews import Told
 
 REF = PartitionRef.parse("MergeRequest@42/9970")
@@ -22,10 +23,11 @@ KEY = "status.42.9970.MergeRequest"
 
 
 class Keys:
-    """Real keys in memory. `before_put` are called before the next writes."""
+    """Real keys. `before_put` are called before the next writes."""
 
     def __init__(self) -> None:
-        self.real = MemoryStore(VirtualClock()).status
+        clock = VirtualClock()
+        self.real = open_bus(None, MemoryLedger(clock), clock=clock).status
         self.before_put: list[Any] = []
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:

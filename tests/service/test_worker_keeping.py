@@ -8,10 +8,10 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory import MemoryLedger
 from instep.service.setup import EntitySetup
 from instep.service.worker import Worker
 from instep.system import SystemClock
+from tests.doubles.ledger import MemoryLedger
 from tests.service.crews import Told, context
 
 NOTHING: Mapping[PartitionRef, EntitySetup] = {}

@@ -15,10 +15,10 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from instep.domain.timing import TIMING
-from instep.ledger.memory import MemoryLedger
-from instep.ledger.memory.tables import Tables
 from instep.service.question import PlanOptions
 from instep.service.worker import serve
+from tests.simulator.model import ModelLedger
+from tests.simulator.model.tables import Tables
 
 from .faults import HEART, Event
 from .relations import Relations
@@ -201,7 +201,7 @@ class Duel(Simulation):
 
     @property
     def _tables(self) -> Tables:
-        assert isinstance(self.ledger, MemoryLedger)
+        assert isinstance(self.ledger, ModelLedger)
         return self.ledger._tables
 
     def state(self, path: Path) -> bytes:

@@ -1,23 +1,17 @@
-"""Ledgers in databases, one for many schedules: emptied for each, and with that schedule's clock."""
+"""Ledgers in databases. On a server one is for many schedules: emptied for each, and with that schedule's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
-
-from sqlalchemy import Engine, text
 
 from instep.domain.clock import Clock
 from instep.domain.timing import TIMING, Timing
-from instep.ledger.open import open_ledger
 from instep.ledger.port import Ledger
-from instep.ledger.schema import begin
-from instep.ledger.sqlite import sqlite_engine
-from instep.ledger.tables import metadata
+from tests.doubles.ledger import MemoryLedger
 
 from .scheduler import LedgerClock, Scheduler
-from .simulation import Chance, Product
+from .simulation import NAMING, Chance, Product
 
 
 class Handed:
@@ -52,20 +46,9 @@ class Kept:
         return self.ledger
 
 
-def sqlite_kept(folder: Path) -> Kept:
-    """In a file without waiting for a disk: what is simulated is not a power cut."""
-    path = folder / "simulated.db"
-    ledger = open_ledger(f"sqlite:///{path}", clock=Handed())
-    ledger.close()
-    engine = sqlite_engine(path)
-    return Kept(lambda clock: open_ledger(f"sqlite:///{path}", clock=clock), lambda: empty(engine))
-
-
-def empty(engine: Engine) -> None:
-    with engine.execution_options(write=True).begin() as connection:
-        for table in reversed(metadata.sorted_tables):
-            connection.execute(text(f"DELETE FROM {table.name}"))
-        begin(connection)
+def sqlite_ledger(clock: LedgerClock, timing: Timing) -> Ledger:
+    """A new one in memory for each schedule: what is simulated is not a power cut."""
+    return MemoryLedger(clock, timing, NAMING)
 
 
 def server_kept(name: str) -> Kept:

@@ -1,4 +1,4 @@
-"""Seeded bugs of the event log, put into the ledger in memory."""
+"""Seeded bugs of the event log, put into the model of the ledger."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec import structs
 
 from instep.domain.events import InstanceServed, InstanceTainted, WantCanceled
 from instep.domain.state import Rejected
-from instep.ledger.memory import instances, log, parts
-from instep.ledger.memory.tables import Tables
+from tests.simulator.model import instances, log, parts
+from tests.simulator.model.tables import Tables
 
 from .mutations import Patch, seeded_bug
 from .promotion_mutations import ALL

@@ -1,4 +1,4 @@
-"""Many schedules, in all processors: `python -m tests.simulator --schedules 1000000 --ledger memory --seed 1`."""
+"""Many schedules, in all processors: `python -m tests.simulator --schedules 1000000 --ledger model --seed 1`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import gc
 import json
 import multiprocessing
 import os
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from .ledgers import server_kept, sqlite_kept
+from .ledgers import server_kept, sqlite_ledger
 from .simulation import Product, Report, Simulation, command, play
 
 #: Schedules that one process plays before it says how they went.
@@ -30,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
     parser.add_argument("--schedules", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first schedule; the others follow")
-    parser.add_argument("--ledger", choices=("memory", "sqlite", "postgresql", "mariadb"), default="memory")
+    parser.add_argument("--ledger", choices=("model", "sqlite", "postgresql", "mariadb"), default="model")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--history", action="store_true", help="print each call of a single schedule")
     options = parser.parse_args()
@@ -121,10 +119,10 @@ def _batch(ledger: str, seeds: range) -> Tally:
 
 @cache
 def _product(ledger: str) -> Product:
-    if ledger == "memory":
+    if ledger == "model":
         return Product()
     if ledger == "sqlite":
-        return sqlite_kept(Path(tempfile.mkdtemp(prefix="instep-simulator-"))).product
+        return Product(ledger=sqlite_ledger)
     return server_kept(ledger).product
 
 

@@ -1,6 +1,6 @@
 """Seeded bugs: the product with one thing taken out of it. The simulator must notice each of them.
 
-The bugs of ledgers are put into the ledger in memory. Not among them: a keeper that never gives up. What it
+The bugs of ledgers are put into its model. Not among them: a keeper that never gives up. What it
 keeps a worker from, claims and fences refuse as well; `tests/service/test_keeper.py` looks after it.
 """
 
@@ -15,13 +15,13 @@ import pytest
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.errors import Conflict, Fenced, Transient, Unknown
-from instep.ledger.memory import leases, moves, parts, recovery, slices
-from instep.ledger.memory.tables import Tables
 from instep.ledger.port import Swept
 from instep.ledger.retries import halves as halves_of
 from instep.service import promotion, wave, worker
 from instep.service.wave import WaveRunner
 from instep.service.worker import Worker
+from tests.simulator.model import leases, moves, parts, recovery, slices
+from tests.simulator.model.tables import Tables
 
 from . import target as sim_target
 from .exhaustive import Scope

@@ -13,9 +13,9 @@ from instep.domain.pending import KeyRange, QueueSource, QueueSpec
 from instep.domain.refs import Naming
 from instep.errors import InstepError
 from instep.ledger.holds import KeyFailure
-from instep.ledger.memory import MemoryLedger
 from instep.pending.port import Ask, Offer
 from instep.service.queues.consuming import Ack, Given, Wanted, acknowledge, fail, next_keys, parked, unpark
+from tests.simulator.model import ModelLedger
 
 from .faults import Chaos, Port, World
 from .scheduler import LedgerClock, Process, Scheduler
@@ -127,7 +127,7 @@ class QueueSimulation:
         self.world = World(scheduler, chaos)
         self.world.network = Process("network", "nowhere", scheduler)
         self.queue = SimQueue(random)
-        self.ledger = MemoryLedger(LedgerClock(scheduler), naming=Naming("queue"))
+        self.ledger = ModelLedger(LedgerClock(scheduler), naming=Naming("queue"))
         self._poison = {key for key in range(60) if random.random() < random.choice((0.0, 0.1, 0.4))}
         self._in_hand: dict[int, InHand] = {}
         self.broken = self.world.broken

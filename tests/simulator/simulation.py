@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from threading import RLock
 from typing import Any, Literal
 
-from instep.bus.memory import MemoryStatusKeys
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
@@ -19,7 +17,6 @@ from instep.domain.replacement import NEEDED
 from instep.domain.timing import TIMING, Timing
 from instep.engine.choice import EngineChoice
 from instep.errors import InstepError
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from instep.service.context import Context
 from instep.service.documents.setup import DocumentSetup
@@ -30,6 +27,7 @@ from instep.service.serving import promote
 from instep.service.setup import EntitySetup
 from instep.service.standing import Standing
 from instep.service.worker import serve
+from tests.simulator.model import ModelLedger
 
 from .checker import Checker
 from .documents import WRONG, Source
@@ -37,6 +35,7 @@ from .engine import Program, SimEngine
 from .faults import EFFECTS, HEART, Chaos, Fault, Outage, Port, World
 from .relations import Relations
 from .scheduler import LedgerClock, Policy, Process, ProcessClock, Scheduler, Stuck, Task, Turns
+from .status_keys import SimStatusKeys
 from .target import SimTarget
 from .users import Users
 from .waiting import IN_VAIN
@@ -55,15 +54,15 @@ NAMING = Naming("00000000-0000-4000-8000-000000000001")
 MakeLedger = Callable[[LedgerClock, Timing], Ledger]
 
 
-def memory_ledger(clock: LedgerClock, timing: Timing) -> Ledger:
-    return MemoryLedger(clock, timing=timing, naming=NAMING)
+def model_ledger(clock: LedgerClock, timing: Timing) -> Ledger:
+    return ModelLedger(clock, timing=timing, naming=NAMING)
 
 
 @dataclass(frozen=True)
 class Product:
     """What is simulated: replaced in part by seeded bugs."""
 
-    ledger: MakeLedger = memory_ledger
+    ledger: MakeLedger = model_ledger
     target: Callable[[Callable[[], float]], SimTarget] = SimTarget
 
 
@@ -153,7 +152,7 @@ class Simulation:
         self.world = World(scheduler, Chaos(random))
         self.world.network = Process("network", "nowhere", scheduler)
         self._operator = Process("operator", "nowhere", scheduler)
-        self._status = MemoryStatusKeys(RLock())
+        self._status = SimStatusKeys()
         self.ledger = product.ledger(LedgerClock(scheduler), timing)
         self.target = product.target(lambda: scheduler.now / 1000)
         self._hosts = {"alpha": Host(), "beta": Host()}

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from .ledgers import server_kept, sqlite_kept
+from .ledgers import server_kept, sqlite_ledger
 from .simulation import Product, Report, command, play
 
 #: What must have happened now and then: where it did not, a schedule proves nothing about it.
@@ -67,16 +66,14 @@ def check(seeds: range, ledger: str, product: Product) -> Counter[str]:
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(each, marks=pytest.mark.long) for each in range(500, 5_000, 500))])
-def test_schedules_on_the_ledger_in_memory(first: int) -> None:
-    counters = check(range(first, first + 500), "memory", Product())
+def test_schedules_on_the_model(first: int) -> None:
+    counters = check(range(first, first + 500), "model", Product())
     assert [each for each in SOMETIMES if not counters[each]] == []
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(25, marks=pytest.mark.long)])
-def test_schedules_on_sqlite(first: int, tmp_path: Path) -> None:
-    kept = sqlite_kept(tmp_path)
-    counters = check(range(first, first + 25), "sqlite", kept.product)
-    kept.ledger.close()
+def test_schedules_on_sqlite(first: int) -> None:
+    counters = check(range(first, first + 25), "sqlite", Product(ledger=sqlite_ledger))
     assert counters["takeovers"]
     assert counters["refused by ledger"]
 
@@ -102,9 +99,7 @@ def test_a_seed_is_always_the_same_schedule() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_ledgers_give_the_same_schedule(seed: int, tmp_path: Path) -> None:
-    """The same history on SQLite as in memory, to the millisecond."""
-    kept = sqlite_kept(tmp_path)
+def test_ledgers_give_the_same_schedule(seed: int) -> None:
+    """The same history on SQLite as on the model, to the millisecond."""
     told: Callable[[Report], object] = lambda report: (report.trace, report.counters)  # noqa: E731  # said once
-    assert told(play(seed, kept.product)) == told(play(seed))
-    kept.ledger.close()
+    assert told(play(seed, Product(ledger=sqlite_ledger))) == told(play(seed))

@@ -19,7 +19,7 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
     Raises `UserError` when it cannot be opened; the message never holds a password or a token.
     """
     if url is None:
-        return StoredBus(_store(ledger, clock), clock, timing)
+        return StoredBus(_store(ledger), clock, timing)
     try:
         address = nats_address(url)
     except ValueError as error:
@@ -36,14 +36,7 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
     return open_nats(address)
 
 
-def _store(ledger: Ledger, clock: Clock) -> Store:
-    from instep.ledger.memory import MemoryLedger
-
-    if isinstance(ledger, MemoryLedger):
-        from instep.bus.memory import MemoryStore
-
-        return MemoryStore(clock)
-
+def _store(ledger: Ledger) -> Store:
     from instep.bus.ledger import LedgerStore
     from instep.ledger.sql.ledger import SqlLedger
 

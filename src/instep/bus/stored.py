@@ -1,4 +1,4 @@
-"""A bus over a store of slots that can be changed one at a time: in memory, or in the ledger's database."""
+"""A bus over a store of slots that can be changed one at a time, in the ledger's database."""
 
 from __future__ import annotations
 

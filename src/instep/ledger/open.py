@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: How long a writer waits for another one before the ledger says that it is locked.
 BUSY_SECONDS: Final = 30.0
+_IN_MEMORY: Final = "memory"
 
 _EXAMPLE = "A ledger's URL looks like sqlite:///.instep/ledger.db or postgresql://user:password@host/database"
 
@@ -65,17 +66,20 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
 
 
 def _nothing(clock: Clock, timing: Timing) -> Ledger:
-    """A ledger that is not there yet."""
-    from instep.ledger.memory import MemoryLedger
+    """An empty ledger in memory, in place of one that is not there yet."""
+    from instep.ledger.schema import bring_up
+    from instep.ledger.sql.ledger import SqlLedger
+    from instep.ledger.sqlite import SqliteDialect, memory_engine
 
-    return MemoryLedger(clock, timing)
+    engine = memory_engine()
+    bring_up(engine, _IN_MEMORY)
+    return SqlLedger(engine, SqliteDialect(clock, _IN_MEMORY), timing)
 
 
 def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float, timing: Timing) -> Ledger:
     if read_only and _absent(path):
         return _nothing(clock, timing)
 
-    # Imported here, so that a command that only learns that there is no ledger does not pay for it.
     from sqlalchemy.exc import DBAPIError
 
     from instep.ledger.schema import bring_up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,6 @@ def sqlite_engine(path: Path, *, read_only: bool = False, busy_seconds: float = 
     def connect() -> Any:
         return sqlite3.connect(address, uri=True, timeout=busy_seconds, check_same_thread=False, isolation_level=None)
 
-    dialect, compiled = _compiling()
-    pool = QueuePool(connect, dialect=dialect)
-    engine = Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
-
-    @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         if read_only:
             connection.execute("PRAGMA query_only = ON")
@@ -67,6 +62,28 @@ def sqlite_engine(path: Path, *, read_only: bool = False, busy_seconds: float = 
         # commits, and what those recorded is then found again in the target's own commits.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
+
+    engine = _engine(connect)
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+def memory_engine() -> Engine:
+    """An engine of a new database in memory, which is gone when the engine is disposed of."""
+
+    def connect() -> Any:
+        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    # The connection is the database: threads take it in turn.
+    return _engine(connect, pool_size=1, max_overflow=0)
+
+
+def _engine(connect: Callable[[], Any], **options: Any) -> Engine:
+    dialect, compiled = _compiling()
+    pool = QueuePool(connect, dialect=dialect, **options)
+    engine = Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
 
     # The driver was told (isolation_level=None) not to guess where a transaction begins.
     @event.listens_for(engine, "begin")

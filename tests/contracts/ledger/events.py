@@ -25,7 +25,6 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.refs import event_instance_id
 from instep.domain.state import State
 from instep.errors import Conflict
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
@@ -42,6 +41,7 @@ from tests.contracts.ledger.building import (
     running,
 )
 from tests.contracts.ledger.fixtures import Fixtures
+from tests.doubles.ledger import MemoryLedger
 
 
 def _want(id: str) -> WantCreated:

@@ -1,48 +1,33 @@
-"""Requests, deliveries and status keys, in memory, in the ledger and over NATS."""
+"""Requests, deliveries and status keys, in the ledger and over NATS."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_MEMORY = ("tests/bus/test_memory.py",)
 _SQLITE = ("tests/bus/test_sqlite.py",)
 _NATS = ("tests/bus/test_nats.py", "tests/bus/test_nats_tokens.py")
 
 MUTANTS = [
     Mutant(
-        "an older request replaces a newer one",
-        "bus/memory.py",
-        "if before is None or before[0].watermark < request.watermark:",
-        "if before is None or before[0].watermark != request.watermark:",
-        _MEMORY,
-    ),
-    Mutant(
         "a handler that comes late is not told what was asked before",
-        "bus/memory.py",
-        "            for request, trace in self._asked.values():\n                if request.kind is kind:",
-        "            for request, trace in self._asked.values():\n                if request.kind is not kind:",
-        _MEMORY,
-    ),
-    Mutant(
-        "who is silent takes room in its group for ever",
-        "bus/memory.py",
-        "slot.working is not None and not policy.is_due(slot.due, now)\n",
-        "slot.working is not None\n",
-        _MEMORY,
+        "ledger/sql/slots.py",
+        "asked = select(bus_requests).where(bus_requests.c.kind == kind.value)",
+        "asked = select(bus_requests).where(bus_requests.c.kind != kind.value)",
+        _SQLITE,
     ),
     Mutant(
         "of several requests of a scope the first counts",
         "bus/stored.py",
         "key=lambda each: (each.scope, each.watermark)):",
         "key=lambda each: (each.scope, -each.watermark)):",
-        _MEMORY,
+        _SQLITE,
     ),
     Mutant(
         "a status key is overwritten though it has changed",
         "bus/stored.py",
         "    if wanted is not None and found != wanted:",
         "    if wanted is not None and found > wanted + 1:",
-        (*_MEMORY, *_SQLITE),
+        _SQLITE,
     ),
     Mutant(
         "the limit of a group is not applied",

@@ -201,7 +201,7 @@ MUTANTS = [
         "domain/counts.py",
         "self.read == self.written + self.skipped + self.deleted + self.failed",
         "self.read == self.written + self.skipped + self.failed",
-        (f"{_DOMAIN}/test_jobs.py", f"{_DOMAIN}/test_claiming.py", "tests/ledger/test_memory.py"),
+        (f"{_DOMAIN}/test_jobs.py", f"{_DOMAIN}/test_claiming.py", "tests/simulator/test_model.py"),
     ),
     Mutant(
         "a breaker is opened by failures of long ago",
@@ -300,7 +300,7 @@ MUTANTS = [
         "domain/consuming.py",
         "due=max(until, hold.due or 0)",
         "due=until",
-        (f"{_DOMAIN}/test_consuming.py", "tests/ledger/test_memory.py"),
+        (f"{_DOMAIN}/test_consuming.py", "tests/simulator/test_model.py"),
     ),
     Mutant(
         "who lost the lease of a key may say that it failed",
@@ -321,14 +321,14 @@ MUTANTS = [
         "domain/deliveries.py",
         "return replace(slot, seen=watermark, waiting=watermark, trace=trace)",
         "return replace(slot, seen=watermark, waiting=watermark, attempts=0, trace=trace)",
-        (f"{_DOMAIN}/test_deliveries.py", "tests/bus/test_memory.py"),
+        (f"{_DOMAIN}/test_deliveries.py", "tests/bus/test_sqlite.py"),
     ),
     Mutant(
         "a success keeps the attempts of the one that it ends",
         "domain/deliveries.py",
         "        done=max(slot.done, watermark),\n        working=None,\n        attempts=0,\n",
         "        done=max(slot.done, watermark),\n        working=None,\n",
-        (f"{_DOMAIN}/test_deliveries.py", "tests/bus/test_memory.py"),
+        (f"{_DOMAIN}/test_deliveries.py", "tests/bus/test_sqlite.py"),
     ),
     Mutant(
         "drift of the scope is not seen",

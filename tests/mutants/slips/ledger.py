@@ -1,11 +1,11 @@
-"""The ledger: its SQL, and its rules in memory."""
+"""The ledger: its SQL and its rules."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
 _SQLITE = ("tests/ledger/test_sqlite.py",)
-_MEMORY = ("tests/ledger/test_memory.py",)
+_MODEL = ("tests/simulator/test_model.py",)
 
 MUTANTS = [
     Mutant(
@@ -253,21 +253,14 @@ MUTANTS = [
         "ledger/retries.py",
         "    if not outcome.counts.balanced:\n",
         "    if outcome.counts.read < 0:\n",
-        (*_SQLITE, *_MEMORY),
+        (*_SQLITE, *_MODEL),
     ),
     Mutant(
         "the second half of a slice begins behind the edge of the first",
         "ledger/retries.py",
         "SliceWork(left, len(first), work, whole.lower, edge, encode_changes(first))",
         'SliceWork(left, len(first), work, whole.lower, "", encode_changes(first))',
-        (*_SQLITE, *_MEMORY, "tests/domain/test_claiming.py"),
-    ),
-    Mutant(
-        "a ledger in memory has leases for ever",
-        "ledger/memory/leases.py",
-        "bool(job.workers) and tables.now() < row.expires_at",
-        "bool(job.workers)",
-        _MEMORY,
+        (*_SQLITE, *_MODEL, "tests/domain/test_claiming.py"),
     ),
     Mutant(
         "a transient error of SQLite is no outage",

@@ -7,9 +7,9 @@ from dataclasses import replace
 from instep.domain.jobs import JobPart
 from instep.domain.refs import PartitionRef, own_name
 from instep.errors import Conflict, Fenced
-from instep.ledger.memory import workers
-from instep.ledger.memory.tables import LeaseRow, Tables
 from instep.ledger.port import NOTHING_PLANNED, Holder, Lease
+from tests.simulator.model import workers
+from tests.simulator.model.tables import LeaseRow, Tables
 
 
 def acquire(tables: Tables, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:

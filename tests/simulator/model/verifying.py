@@ -11,8 +11,8 @@ from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
 from instep.ledger.log import Verified
-from instep.ledger.memory.tables import Tables
 from instep.ledger.skips import Skips
+from tests.simulator.model.tables import Tables
 
 
 def verify(tables: Tables) -> Verified:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 from instep.domain.waves import SKIPPED
 from instep.ledger.figures import EntityFigures, Figures
-from instep.ledger.memory.tables import JobRow, Tables
+from tests.simulator.model.tables import JobRow, Tables
 
 
 def read(tables: Tables) -> Figures:

@@ -9,8 +9,8 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.memory.tables import Generation, Tables
 from instep.ledger.port import FailureRecord
+from tests.simulator.model.tables import Generation, Tables
 
 
 def record(tables: Tables, part: JobPart, job_id: str, outcomes: Sequence[SliceOutcome]) -> None:

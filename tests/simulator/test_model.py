@@ -1,4 +1,4 @@
-"""The in-memory ledger under the contract."""
+"""The simulator's model of the ledger under the contract."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from instep.domain.instances import Instance
-from instep.ledger.memory import MemoryLedger
 from instep.ledger.port import Ledger
 from tests.contracts.ledger import LedgerContract, VirtualClock
+from tests.simulator.model import ModelLedger
 
 
 class _Intruder:
     """Implements `fixtures.Intruder`."""
 
     def __init__(self, ledger: Ledger) -> None:
-        assert isinstance(ledger, MemoryLedger)
+        assert isinstance(ledger, ModelLedger)
         self._tables = ledger._tables
 
     def write(self, kind: str, version: int, body: str) -> None:
@@ -30,10 +30,10 @@ class _Intruder:
         del self._tables.state.instances[instance]
 
 
-class TestMemoryLedger(LedgerContract):
+class TestModelLedger(LedgerContract):
     @pytest.fixture
     def ledgers(self, clock: VirtualClock) -> Callable[[], Ledger]:
-        ledger = MemoryLedger(clock)
+        ledger = ModelLedger(clock)
         return lambda: ledger
 
     @pytest.fixture

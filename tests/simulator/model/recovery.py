@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from instep.domain.jobs import JobState
-from instep.ledger.memory import moves, slices, workers
-from instep.ledger.memory.tables import JobRow, SliceRow, Tables
 from instep.ledger.port import Swept
+from tests.simulator.model import moves, slices, workers
+from tests.simulator.model.tables import JobRow, SliceRow, Tables
 
 
 def heartbeat(tables: Tables, worker_id: str, running: Collection[str]) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instep.ledger.memory.tables import JobRow, Tables, WorkerRow
 from instep.ledger.port import WorkerInfo
+from tests.simulator.model.tables import JobRow, Tables, WorkerRow
 
 
 def register(tables: Tables, worker_id: str, *, kind: str, host: str, pid: int) -> None:

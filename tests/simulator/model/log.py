@@ -9,7 +9,7 @@ from instep.domain.fold import apply, replay
 from instep.domain.state import Rejected, State
 from instep.errors import Conflict
 from instep.ledger.log import LogRow, unkept
-from instep.ledger.memory.tables import Tables
+from tests.simulator.model.tables import Tables
 
 
 def append(tables: Tables, events: Sequence[Event]) -> list[Recorded]:

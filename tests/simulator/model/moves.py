@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from instep.domain.jobs import JobState
-from instep.ledger.memory import leases, slices, workers
-from instep.ledger.memory.tables import JobRow, Tables
+from tests.simulator.model import leases, slices, workers
+from tests.simulator.model.tables import JobRow, Tables
 
 
 def stop(tables: Tables, job: JobRow) -> None:

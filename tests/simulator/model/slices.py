@@ -9,9 +9,6 @@ from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, 
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger.memory import documents
-from instep.ledger.memory.leases import demand_epoch, is_held_for
-from instep.ledger.memory.tables import PartRow, SliceRow, Tables
 from instep.ledger.retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
@@ -22,6 +19,9 @@ from instep.ledger.retries import (
     halves,
     take_apart,
 )
+from tests.simulator.model import documents
+from tests.simulator.model.leases import demand_epoch, is_held_for
+from tests.simulator.model.tables import PartRow, SliceRow, Tables
 
 
 def insert(tables: Tables, row: SliceRow) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from instep.domain.buckets import BucketLoad
 from instep.domain.jobs import SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory.tables import SliceRow, Tables
+from tests.simulator.model.tables import SliceRow, Tables
 
 
 def loads(tables: Tables, ref: PartitionRef, generation: str, instance: str) -> list[BucketLoad]:

@@ -1,4 +1,4 @@
-"""Rows of `ledger.holding` in memory."""
+"""Rows of `ledger.holding` in the model."""
 
 from __future__ import annotations
 

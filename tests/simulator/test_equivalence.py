@@ -1,13 +1,10 @@
-"""Random operations on the SQLite ledger and on the one in memory: the answers never differ."""
+"""Random operations on the ledger in SQLite and on its model: the answers never differ."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -21,12 +18,12 @@ from instep.domain.rows import decode_row_slice
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError
-from instep.ledger.memory import MemoryLedger
-from instep.ledger.open import open_ledger
 from instep.ledger.port import Lease, Ledger, NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
 from tests.contracts.ledger.row_slices import row_plan, written
+from tests.doubles.ledger import MemoryLedger
 from tests.ledger.all_events import KINDS, About
+from tests.simulator.model import ModelLedger
 
 _NAMES = ["ann", "bob", "cid"]
 _WORKERS = st.sampled_from(_NAMES)
@@ -43,10 +40,9 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.folder = Path(tempfile.mkdtemp())
         self.clock = VirtualClock()
-        self.sql: Ledger = open_ledger(f"sqlite:///{self.folder}/ledger.db", clock=self.clock)
-        self.memory: Ledger = MemoryLedger(self.clock, naming=self.sql.naming())
+        self.sql: Ledger = MemoryLedger(self.clock)
+        self.model: Ledger = ModelLedger(self.clock, naming=self.sql.naming())
         self.leases: list[Lease] = []
         self.parts: list[tuple[str, JobPart]] = []
         self.claims: list[Claim] = []
@@ -61,17 +57,13 @@ class TwoLedgers(RuleBasedStateMachine):
             self._join("job-1", worker)
 
     def teardown(self) -> None:
-        try:
-            self.both(lambda ledger: ledger.state())
-            verified = self.both(lambda ledger: ledger.verify())
-            assert (verified.events, verified.skipped, verified.differences) == (self.last, {}, ())
-        finally:
-            self.sql.close()
-        shutil.rmtree(self.folder)
+        self.both(lambda ledger: ledger.state())
+        verified = self.both(lambda ledger: ledger.verify())
+        assert (verified.events, verified.skipped, verified.differences) == (self.last, {}, ())
 
     def both(self, call: Callable[[Ledger], Any], *, reason: bool = False) -> Any:
         """What both answer; of an error its type, or the reason too."""
-        answers = [_answer(call, ledger, reason=reason) for ledger in (self.sql, self.memory)]
+        answers = [_answer(call, ledger, reason=reason) for ledger in (self.sql, self.model)]
         assert answers[0] == answers[1]
         return answers[0]
 
@@ -90,7 +82,7 @@ class TwoLedgers(RuleBasedStateMachine):
     def _heartbeat(self, worker: str, running: set[str]) -> None:
         self.both(lambda ledger: ledger.heartbeat(worker, running))
 
-    @precondition(lambda self: len(self.memory.workers()) < len(_NAMES))
+    @precondition(lambda self: len(self.model.workers()) < len(_NAMES))
     @rule(worker=_WORKERS)
     def register(self, worker: str) -> None:
         self._register(worker)
@@ -108,7 +100,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     # Jobs.
 
-    @precondition(lambda self: len(self.memory.open_parts([REF, OTHER])) < 2)
+    @precondition(lambda self: len(self.model.open_parts([REF, OTHER])) < 2)
     @rule(
         worker=_WORKERS,
         slices=st.dictionaries(_REFS, st.one_of(_SLICES, _SLICES, st.just([])), min_size=1),
@@ -156,7 +148,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _instance(self, lease: Lease, fresh: bool) -> str:
         """The one to build or refresh; if that is in work or missing, one that cannot be."""
-        current = self.memory.canonical(lease.ref)
+        current = self.model.canonical(lease.ref)
         if fresh:
             found = self.both(lambda ledger: ledger.new_instance(lease, Reason.REBUILD, by=lease.job_id))
             return found if isinstance(found, str) else "nobody"
@@ -283,7 +275,7 @@ class TwoLedgers(RuleBasedStateMachine):
         claim = data.draw(st.sampled_from(self.claims[-6:]))
         self.both(lambda ledger: ledger.split(claim, worker))
 
-    @precondition(lambda self: self.memory.open_parts([REF, OTHER]))
+    @precondition(lambda self: self.model.open_parts([REF, OTHER]))
     @rule(
         data=st.data(),
         worker=_WORKERS,
@@ -292,7 +284,7 @@ class TwoLedgers(RuleBasedStateMachine):
     )
     def work(self, data: st.DataObject, worker: str, how: str, together: bool) -> None:
         """A turn at what there is to do, so that parts come to their end."""
-        found = data.draw(st.sampled_from(self.memory.open_parts([REF, OTHER])))
+        found = data.draw(st.sampled_from(self.model.open_parts([REF, OTHER])))
         job_id, part = found.job_id, found.part
         self._join(job_id, worker)
         claims = self.both(lambda ledger: ledger.claim(job_id, part.ref, worker, work=20, limit=3, together=together))
@@ -324,7 +316,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     def _known(self) -> list[str]:
         """UUIDs, the newest first."""
-        return [each.uuid for ref in (REF, OTHER) for each in self.memory.instances(ref, 4)] or ["nobody"]
+        return [each.uuid for ref in (REF, OTHER) for each in self.model.instances(ref, 4)] or ["nobody"]
 
     @rule(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
     def append(self, data: st.DataObject, kinds: list[str]) -> None:
@@ -341,9 +333,9 @@ class TwoLedgers(RuleBasedStateMachine):
     def collect(self, data: st.DataObject, everything: bool) -> None:
         known = self._known()
         instances = data.draw(st.lists(st.sampled_from(known), max_size=2))
-        wants = [each.id for each in self.memory.wants() if each.state.ended][:2]
+        wants = [each.id for each in self.model.wants() if each.state.ended][:2]
         if everything:
-            old = [self.memory.instance(each) for each in known]
+            old = [self.model.instance(each) for each in known]
             instances = [each.uuid for each in old if each is not None and each.left]
         self.both(lambda ledger: ledger.collect(instances, wants), reason=True)
 
@@ -399,7 +391,7 @@ class TwoLedgers(RuleBasedStateMachine):
 
     @invariant()
     def counts_balance(self) -> None:
-        assert all(job.counts.balanced for job in self.memory.jobs())
+        assert all(job.counts.balanced for job in self.model.jobs())
 
 
 def _plans(drawn: Sequence[_Drawn]) -> list[SlicePlan]:

@@ -10,9 +10,9 @@ from instep.domain.jobs import JOB_MOVES, Claim, Job, JobPart, JobState, OpenPar
 from instep.domain.planning import claim_order, claimable_at
 from instep.domain.refs import PartitionRef
 from instep.errors import Conflict
-from instep.ledger.memory import instances, leases, log, moves, parts, slices, workers
-from instep.ledger.memory.tables import Generation, JobRow, SliceRow, Tables
 from instep.ledger.port import NOTHING_PLANNED, JobMark, NewPart
+from tests.simulator.model import instances, leases, log, moves, parts, slices, workers
+from tests.simulator.model.tables import Generation, JobRow, SliceRow, Tables
 
 
 def begin(tables: Tables, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:

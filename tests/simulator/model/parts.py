@@ -8,9 +8,9 @@ from instep.domain.jobs import JobPart, JobState, OpenPart, PartStatus, SliceSta
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY
 from instep.errors import Conflict, Fenced
-from instep.ledger.memory import documents, instances, leases, moves, slices
-from instep.ledger.memory.tables import JobRow, PartRow, Tables
 from instep.ledger.port import Checkpoint, Lease, NewPart
+from tests.simulator.model import documents, instances, leases, moves, slices
+from tests.simulator.model.tables import JobRow, PartRow, Tables
 
 
 def insert(tables: Tables, job: JobRow, new: NewPart) -> None:

@@ -1,4 +1,4 @@
-"""The ledger in memory: every port method is one call under one lock."""
+"""The model of the ledger: every port method is one call under one lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.ledger.figures import Figures
 from instep.ledger.holding import HoldingLedger, HoldRows
 from instep.ledger.log import LogRow, Verified
-from instep.ledger.memory import (
+from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
+from instep.ledger.port import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
+from tests.simulator.model import (
     buckets,
     documents,
     figures,
@@ -39,14 +41,12 @@ from instep.ledger.memory import (
     verifying,
     workers,
 )
-from instep.ledger.memory.tables import Tables
-from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
-from instep.ledger.port import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
+from tests.simulator.model.tables import Tables
 
 T = TypeVar("T")
 
 
-class MemoryLedger(HoldingLedger):
+class ModelLedger(HoldingLedger):
     """Implements `port.Ledger`. May be shared by threads; what a method calls checks first and changes then."""
 
     def __init__(self, clock: Clock, timing: Timing = TIMING, naming: Naming | None = None) -> None:

@@ -12,9 +12,9 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import Rejected
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict, Fenced
-from instep.ledger.memory import leases, log
-from instep.ledger.memory.tables import JobRow, PartRow, Tables
 from instep.ledger.port import Lease, NewPart
+from tests.simulator.model import leases, log
+from tests.simulator.model.tables import JobRow, PartRow, Tables
 
 
 def new(tables: Tables, lease: Lease, reason: Reason, generation: str, by: str) -> str:

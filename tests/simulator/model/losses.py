@@ -5,8 +5,8 @@ from __future__ import annotations
 from instep.domain.jobs import JobPart
 from instep.domain.losses import Loss, PartLoss, lost_by
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory.leases import demand_epoch
-from instep.ledger.memory.tables import Tables
+from tests.simulator.model.leases import demand_epoch
+from tests.simulator.model.tables import Tables
 
 
 def count(tables: Tables, part: JobPart, loss: Loss, *, job_id: str) -> None:

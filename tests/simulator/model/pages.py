@@ -7,10 +7,10 @@ from itertools import islice
 
 from instep.domain.jobs import Job, JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.memory.jobs import view
-from instep.ledger.memory.tables import SliceRow, Tables
 from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
 from instep.ledger.port import FailureRecord
+from tests.simulator.model.jobs import view
+from tests.simulator.model.tables import SliceRow, Tables
 
 
 def jobs_after(tables: Tables, states: Collection[JobState], after: JobPlace | None, limit: int) -> list[Job]:

@@ -1,4 +1,4 @@
-"""What the ledger in memory keeps: rows that change, and the indexes that spare it scans over slices."""
+"""What the model keeps: rows that change, and the indexes that spare it scans over slices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
 from instep.ledger.log import LogRow
-from instep.ledger.memory.holds import MemoryHolds
-from instep.ledger.memory.lately import Completed
-from instep.ledger.memory.pending import Pending
 from instep.ledger.port import Checkpoint, FailureRecord
+from tests.simulator.model.holds import MemoryHolds
+from tests.simulator.model.lately import Completed
+from tests.simulator.model.pending import Pending
 
 #: A partition and one of its generations.
 Generation = tuple[PartitionRef, str]

@@ -18,8 +18,8 @@ from pathlib import Path
 from bench.events import Log
 from bench.servers import DurablePostgres
 from instep.domain import events as e
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
 from instep.system import SystemClock
 
 EVENTS, PARTITIONS, BATCHES = 20_000, 1_000, (1, 100)

@@ -188,7 +188,7 @@ def batches(paths: list[str], found: dict[str, tuple[int, int]], written: Manife
 
 def embedder() -> Callable[[pa.StringArray], Any]:
     """The embedder of Instep: texts → float32 matrix."""
-    from instep.documents.embed.hashing import HashingEmbedder
+    from instep.pipeline.documents.embed.hashing import HashingEmbedder
 
     return HashingEmbedder(DIMENSIONS).embed
 

@@ -25,16 +25,16 @@ from bench import corpus, report
 from bench.queues import REF, fill_ledger
 from bench.run import say
 from bench.servers import DurablePostgres
+from instep.container import Container
 from instep.domain.counts import Counts
 from instep.domain.waves import SliceOutcome
+from instep.entities.plan_request import PlanOptions
+from instep.jobs.run import run_entities
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
 from instep.project.load import load_project
-from instep.service.compose import Workshop
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import run_entities
 from instep.system import SystemClock
+from instep.telemetry.progress import Silent
 
 SLICES, REPEAT = 50_000, 40
 BUCKETS, DOCUMENTS = 1_000, 20_000
@@ -151,14 +151,14 @@ def spark_job(url: str, folder: Path, *, documents: int, buckets: int, engine: s
     corpus.generate(folder / "corpus", documents)
     text = PROJECT.format(ledger=url, corpus=folder / "corpus", buckets=buckets)
     (folder / "instep.yaml").write_text(text)
-    workshop = Workshop(load_project(folder / "instep.yaml"), engine=engine)
-    with closing(workshop), closing(workshop.ledger()) as ledger:
+    container = Container(load_project(folder / "instep.yaml"), engine=engine)
+    with closing(container), closing(container.ledger()) as ledger:
         timed = Timed(ledger)
-        setups = workshop.setups()
+        setups = container.setups()
         for setup in setups:
-            workshop.prepare(setup)
+            container.prepare(setup)
         began = time.perf_counter()
-        [result] = run_entities(setups, workshop.context(cast(Ledger, timed), Silent()), PlanOptions(), wait_seconds=0)
+        [result] = run_entities(setups, container.context(cast(Ledger, timed), Silent()), PlanOptions(), wait_seconds=0)
         wall = time.perf_counter() - began
         job = ledger.latest_job(setups[0].ref)
     assert job is not None

@@ -32,8 +32,8 @@ from instep.domain.planning import Pace, fair_share, learned_pace, lpt_bound, to
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
-from instep.ledger.port import Lease, NewPart
-from instep.service.setup import MOST_CLAIMS
+from instep.entities.setup import MOST_CLAIMS
+from instep.ledger.ledger import Lease, NewPart
 
 WORKERS, SLICES = 10_000, 50_000
 GOAL = 1.1

@@ -17,12 +17,12 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from bench import report
+from instep.answers.matrix import status_matrix
+from instep.bus.bus import Bus
 from instep.bus.open import open_bus
-from instep.bus.port import Bus
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState, status_key
 from instep.ledger.open import open_ledger
-from instep.service.matrix import status_matrix
 from instep.system import SystemClock
 
 ENTITIES, NAMESPACES, LOOKS, GOAL_MS = 36, 100, 21, 50
@@ -92,8 +92,8 @@ def _on_mariadb() -> Iterator[Bus]:
 def _on_nats() -> Iterator[Bus]:
     from tests.servers.nats import running_nats
 
-    from instep.bus.nats.bus import open_nats
-    from instep.domain.nats_address import nats_address
+    from instep.bus.nats.nats_bus import open_nats
+    from instep.servers.nats_address import nats_address
 
     with closing(open_nats(nats_address(running_nats().url("matrix")))) as bus:
         yield bus

@@ -14,12 +14,12 @@ from pymilvus import MilvusClient
 from bench.environment import WORK
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.domain.identity import bucket_of
+from instep.targets.document_target import DocumentTarget
 from instep.targets.milvus import layout, names
 from instep.targets.milvus.layout import Layout
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records, requests
 from instep.targets.milvus.target import MilvusTarget
-from instep.targets.port import DocumentTarget
 
 _COLLECTION, _PREFIX, _BUCKETS = "Bare", "bucket", 16
 
@@ -56,7 +56,7 @@ class Milvus:
         os.sync()
 
     def insert(self, rows: Iterable[pa.RecordBatch]) -> None:
-        layout.create(Place(self._uri), _COLLECTION, self._layout)
+        layout.create(Location(self._uri), _COLLECTION, self._layout)
         self._put(rows)
 
     def index(self) -> None:

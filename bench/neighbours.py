@@ -22,15 +22,15 @@ from typing import Any
 from bench.environment import WORK, describe_machine
 from bench.report import show
 from bench.tables import write_source
-from instep.domain.deliveries import Policy
+from instep.container import Container
 from instep.domain.refs import GLOBAL, PartitionRef
+from instep.domain.request_rules import Policy
 from instep.domain.requests import GlobalRequest, Kind
-from instep.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark, SparkSettings
 from instep.project import Project
-from instep.service.compose import Workshop
-from instep.service.crew import Crew
-from instep.service.handlers import Handler, Indexed, Indexer
-from instep.service.progress import Silent
+from instep.requests.handler_pool import HandlerPool
+from instep.requests.handlers import Handler, Indexed, Indexer
+from instep.telemetry.progress import Silent
 
 SMALL = ("Author", "Label", "Milestone", "Note")
 LARGE = "Job"
@@ -79,20 +79,20 @@ def seconds(spark: Any, *, noisy: bool) -> dict[str, float]:
     root = WORK / "neighbours" / "project"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    workshop = Workshop(project(root), spark=spark)
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        context = workshop.context(ledger, Silent())
-        watched = Watched(workshop.indexer(context, wait_seconds=WAIT_SECONDS))
-        bus, now = workshop.bus(ledger), time.time_ns() // 1_000
+    container = Container(project(root), spark=spark)
+    with closing(container), closing(container.ledger()) as ledger:
+        context = container.context(ledger, Silent())
+        watched = Watched(container.indexer(context, wait_seconds=WAIT_SECONDS))
+        bus, now = container.bus(ledger), time.time_ns() // 1_000
         large = [Handler(LARGE, Kind.GLOBAL, Policy())] if noisy else []
         small = [Handler(name, Kind.GLOBAL, Policy()) for name in SMALL]
         bus.publish(GlobalRequest(now))
-        with Crew(large, bus, watched, context, stopping=threading.Event()):
+        with HandlerPool(large, bus, watched, context, stopping=threading.Event()):
             if noisy:
                 watched.wait(watched.begun, {LARGE})
                 _until_claimed(ledger)
             began = time.perf_counter()
-            with Crew(small, bus, watched, context, stopping=threading.Event()):
+            with HandlerPool(small, bus, watched, context, stopping=threading.Event()):
                 watched.wait(watched.done, set(SMALL))
                 if noisy and LARGE in watched.done:
                     raise RuntimeError("the large entity was done before the others: take more --times")

@@ -25,13 +25,13 @@ from tests.servers.opensearch import running_opensearch
 
 from bench import report
 from bench.run import say
-from instep.documents.writing import GROUP_ROWS
 from instep.domain.identity import content_hash
+from instep.pipeline.documents.writing import GROUP_ROWS
+from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.opensearch import layout
 from instep.targets.opensearch.names import coded
 from instep.targets.opensearch.pressure import MAX_REQUESTS
 from instep.targets.opensearch.target import OpenSearchTarget
-from instep.targets.port import ChunkChanges, existing_schema, row_schema
 
 GOAL = 0.85
 ROWS, DIMENSIONS, REPEATS = 20_000, 128, 3

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bench.servers import DurablePostgres
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from instep.targets.postgres.chunks import WORDS_OF_ROW, kinds
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded

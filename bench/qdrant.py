@@ -13,7 +13,7 @@ import qdrant_edge as edge
 
 from bench.environment import WORK
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from instep.targets.qdrant.collections import TEXT_INDEX
 from instep.targets.qdrant.folder import folder
 from instep.targets.qdrant.points import point_id, points_of

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.session import records
-from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
-from instep.pending.clickhouse import reading
-from instep.pending.clickhouse.store import ClickHousePending
-from instep.pending.clickhouse.tables import Tables
-from instep.pending.port import Ask, PendingStore
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.queues.engines.clickhouse import reading
+from instep.queues.engines.clickhouse.store import ClickHousePending
+from instep.queues.engines.clickhouse.tables import Tables
+from instep.queues.engines.queue_engine import Ask, PendingStore
 
 #: The first match, when it began, and what is out of the range of keys.
 FIRST, BEGAN, GARBAGE = 31_247_321, 1_700_000_000, 4_294_967_295
@@ -122,7 +122,7 @@ class Matches:
         source = QueueSource("history", "match_mode IN ('Ranked', 'Unranked')", "start_time")
         keys = KeyRange(FIRST, GARBAGE)
         self.spec = QueueSpec("bench", "match_id", source, covers, keys, timedelta(hours=2), True, None)
-        self.place = Place.of(str(folder))
+        self.place = Location.of(str(folder))
 
     def open(self) -> PendingStore:
         return ClickHousePending(str(self.folder), self.spec)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.queue_clickhouse import Matches, cpu
-from instep.pending.port import PendingStore
-from instep.service.queues.opening import PARTS
-from instep.service.queues.strides import strides
+from instep.queues.engines.queue_engine import PendingStore
+from instep.queues.key_ranges import key_ranges
+from instep.queues.opening import PARTS
 from instep.system import SystemClock
 
 _BARE = """INSERT INTO bare SELECT match_id, min(at), max(done) FROM (
@@ -53,7 +53,7 @@ def filling(matches: Matches, store: PendingStore) -> Filling:
     assert bounds is not None
 
     def fill() -> None:
-        for _ in strides(bounds, store.backfill, lambda _, part: part.keys, PARTS["chdb"], SystemClock()):
+        for _ in key_ranges(bounds, store.backfill, lambda _, part: part.keys, PARTS["chdb"], SystemClock()):
             pass
 
     return Filling(keys, *_taken(fill), *bare)

@@ -21,9 +21,9 @@ import psutil
 import psycopg
 
 from bench.servers import DurablePostgres
-from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
-from instep.pending.port import Ask
-from instep.pending.postgres import PostgresPending
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.queues.engines.postgres import PostgresPending
+from instep.queues.engines.queue_engine import Ask
 
 PLAYERS = 12
 #: One match in so many is pending.

@@ -22,8 +22,8 @@ from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Lease, Ledger, NewPart
 from instep.system import SystemClock
 
 #: Documents of the smallest slice that is planned (1,000 rows), and so of the smallest payload: 3.5 KB.

@@ -29,11 +29,11 @@ from instep.domain.cuts import KeyRange, balanced_cuts
 from instep.domain.keys import INT64_MIN, key_of
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns, Selection
-from instep.engine import sparkapi
-from instep.engine.session import SparkSettings, new_session
+from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.session import SparkSettings, new_session
 from instep.sources.tables.clickhouse import ClickHouseTable
-from instep.sources.tables.port import Sessions, TableSource
-from instep.sources.tables.spark import SparkTable
+from instep.sources.tables.spark_tables import SparkTable
+from instep.sources.tables.table_source import Sessions, TableSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from bench.environment import WORK, describe_machine
 from bench.report import show
 from instep import Instep
-from instep.engine import sparkapi
-from instep.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.session import LazySpark, SparkSettings
 from instep.project import Project
 
 FILES = 8

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 
 DIMENSIONS = 384
 

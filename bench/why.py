@@ -20,11 +20,11 @@ import pyarrow as pa
 
 import instep
 from bench import report
+from instep.container import Container
 from instep.domain.identity import chunk_id, document_id
-from instep.service.compose import Workshop
-from instep.service.documents.provenance import DocumentProvenance
+from instep.entities.documents.provenance import DocumentProvenance
+from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.lance import LanceTarget
-from instep.targets.port import ChunkChanges, existing_schema, row_schema
 
 ROWS, QUESTIONS, GOAL_MS = 1_000_000, 20, 100
 _BATCH, _CHUNKS, _DIMENSIONS = 50_000, 5, 32
@@ -44,7 +44,7 @@ def measure(folder: Path, rows: int, questions: int) -> dict[str, list[float]]:
     (folder / "instep.yaml").write_text(_PROJECT, encoding="utf-8")
     project = instep.load(folder)
     project.run()
-    owner = Workshop(project.project).owner
+    owner = Container(project.project).owner
     _fill(
         project,
         LanceTarget(str(folder / ".instep" / "index"), owner=owner),

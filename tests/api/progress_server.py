@@ -16,12 +16,12 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from websockets.sync.client import ClientConnection, connect
 
+from instep.answers.job_feed import JobWatch
 from instep.api.progress import Progress
 from instep.api.progress_connection import websocket_options
 from instep.domain.jobs import Job
 from instep.errors import Transient
-from instep.ledger.port import JobMark
-from instep.service.job_watch import JobWatch
+from instep.ledger.ledger import JobMark
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger
 from tests.waiting import until

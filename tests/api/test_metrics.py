@@ -12,11 +12,11 @@ from prometheus_client import generate_latest
 from instep.api import metrics
 from instep.api.application import create_app
 from instep.api.metrics import Kept, registry_of
+from instep.api.samples import LedgerSample
 from instep.app import Instep, load
 from instep.errors import Away, Transient
 from instep.ledger.open import open_ledger
 from instep.project import Project
-from instep.service.sampling import LedgerSample
 from instep.system import SystemClock
 from tests.api.conftest import PROJECT, TOKEN, served, write
 from tests.cli.queue_tables import sqlite_tables

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from instep.api.own_worker import OwnWorker
+from instep.api.worker_process import OwnWorker
 from tests.waiting import until
 
 #: Writes what it was called with into a folder, and stays until it may go.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from instep.answers.jobs import one_job_view
 from instep.api.progress_payload import status_data
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef
-from instep.ledger.port import Lease, NewPart
-from instep.service.jobs import one_job_view
+from instep.ledger.ledger import Lease, NewPart
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, JOB
 from tests.doubles.clock import VirtualClock

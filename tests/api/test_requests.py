@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from instep.app import Instep
+from instep.container import Container
 from instep.domain.settings import JobSettings, settings_in, together
-from instep.engine.inline import InlineEngine
-from instep.service.compose import Workshop
-from instep.service.settings import as_job_says
+from instep.pipeline.engine.inline import InlineEngine
+from instep.planning.job_settings import as_job_says
 from instep.targets.opensearch.target import OpenSearchTarget
 from tests.api.conftest import write
 
@@ -130,7 +130,7 @@ def test_stop_and_resume(client: httpx.Client, instep: Instep, folder: Path) -> 
 
 def planned(instep: Instep) -> str:
     """A job that has begun, and in which nobody has done anything: its worker was told to stop."""
-    from instep.service.progress import Silent
+    from instep.telemetry.progress import Silent
 
     class Impatient(Silent):
         def begin(self, entity: str, total: int | None, unit: str) -> None:
@@ -209,9 +209,9 @@ entities:
 
 def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> None:
     (folder / "instep.yaml").write_text(OPENSEARCH)
-    workshop = Workshop(load_again(folder))
-    (setup,) = workshop.setups()
-    ledger = workshop.ledger()
+    container = Container(load_again(folder))
+    (setup,) = container.setups()
+    ledger = container.ledger()
     ledger.register_worker("ann", kind="worker", host="here", pid=1)
     said = {"settings": {"Document@global": {"payload_bytes": 100 << 20, "requests": 100}}}
     ledger.begin_job("asked", "ann", said)
@@ -233,9 +233,9 @@ def test_bounds_of_requests_reach_the_target_of_the_job_alone(folder: Path) -> N
 def test_threads_of_a_worker_are_those_of_its_engines(folder: Path, declared: str, master: str) -> None:
     text = (folder / "instep.yaml").read_text()
     (folder / "instep.yaml").write_text(f"spark: {{master: '{declared}'}}\n{text}")
-    workshop = Workshop(load_again(folder), threads=3)
-    (setup,) = workshop.setups()
-    inline = workshop.engine(workshop.choose(setup, 1))
+    container = Container(load_again(folder), threads=3)
+    (setup,) = container.setups()
+    inline = container.engine(container.choose(setup, 1))
     assert isinstance(inline, InlineEngine)
     assert inline._threads == 3
-    assert workshop._spark_settings().master == master
+    assert container._spark_settings().master == master

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, delete, insert
 
+from instep.bus.bus import Bus
 from instep.bus.open import open_bus
-from instep.bus.port import Bus
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from instep.ledger.tables import bus_status
 from tests.contracts.bus import BusContract
 from tests.doubles.clock import VirtualClock

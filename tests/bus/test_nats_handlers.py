@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from instep.bus.nats.bus import open_nats
-from instep.domain.deliveries import Policy
-from instep.domain.nats_address import nats_address
+from instep.bus.nats.nats_bus import open_nats
+from instep.domain.request_rules import Policy
 from instep.domain.timing import Timing
-from instep.service.handlers import Indexed
+from instep.requests.handlers import Indexed
+from instep.servers.nats_address import nats_address
 from tests.contracts.bus.fixtures import ask
+from tests.jobs.handler_pools import DONE, QUICK, Told, Work, handler, pool
 from tests.servers.nats import NatsServer
-from tests.service.crews import DONE, QUICK, Told, Work, crew, handler
 from tests.waiting import until
 
 TIMES = Timing(poll=100, sweep=50)
@@ -41,7 +41,7 @@ def test_handlers_go_on_when_nats_is_restarted_in_mid_run(server: NatsServer) ->
     try:
         work.plan("Issue@42/9970", restart)
         office.publish(ask(1))
-        with crew(bus, work, handler("Issue"), handler("Note", policy), told=told, timing=TIMES):
+        with pool(bus, work, handler("Issue"), handler("Note", policy), told=told, timing=TIMES):
             until(lambda: {("Issue@42/9970", 1), ("Note@42/9970", 1)} <= set(work.done), work.done, told.lines)
             server.restart()
             office.publish(ask(2))

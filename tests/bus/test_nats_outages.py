@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from instep.bus.nats.bus import open_nats
+from instep.bus.bus import Bus
 from instep.bus.nats.consumer import NatsConsumer
+from instep.bus.nats.nats_bus import open_nats
 from instep.bus.open import open_bus
-from instep.bus.port import Bus
-from instep.domain.deliveries import Policy
-from instep.domain.nats_address import nats_address
 from instep.domain.refs import PartitionRef
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
+from instep.servers.nats_address import nats_address
 from tests.contracts.bus.fixtures import PATIENCE, PATIENT, ask, consumer, taken
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger

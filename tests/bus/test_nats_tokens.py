@@ -12,14 +12,14 @@ import nats.errors
 import pytest
 from nats.js.client import JetStreamContext
 
-from instep.bus.nats.bus import NatsBus, open_nats
+from instep.bus.nats.nats_bus import NatsBus, open_nats
 from instep.bus.nats.slots import Slots
-from instep.domain import deliveries
-from instep.domain.deliveries import Policy
-from instep.domain.nats_address import nats_address
+from instep.domain import request_rules
 from instep.domain.refs import PartitionRef
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind, NamespaceRequest, encode
 from instep.errors import Fenced
+from instep.servers.nats_address import nats_address
 from instep.telemetry.context import within
 from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, consumer, taken
 from tests.servers.nats import running_nats
@@ -205,7 +205,7 @@ def test_who_dies_while_asking_again_for_a_dead_letter_has_asked(bus: NatsBus) -
     mine = consumer(bus)
     bus.publish(ask(1))
     mine.dead(taken(mine), "bad")
-    bus._connection.run(bus._slots.change(REF, deliveries.requeue))
+    bus._connection.run(bus._slots.change(REF, request_rules.requeue))
     assert mine.next() is None
     assert bus.reconcile() == []
     assert taken(mine).request == ask(1)

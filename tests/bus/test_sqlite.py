@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from instep.bus.ledger import LedgerStore
-from instep.domain.deliveries import Policy
+from instep.bus.ledger_bus import LedgerStore
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from tests.bus.ledgers import LedgerBusContract
 from tests.contracts.bus.fixtures import ask
 from tests.doubles.clock import VirtualClock

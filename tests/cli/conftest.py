@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep import container
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
-from instep.service import compose
 from tests.doubles.clock import VirtualClock
 
 
@@ -19,7 +19,7 @@ from tests.doubles.clock import VirtualClock
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     """The clock of everybody, commands too: what they print of times is exact."""
     clock = VirtualClock()
-    monkeypatch.setattr(compose, "SystemClock", lambda: clock)
+    monkeypatch.setattr(container, "SystemClock", lambda: clock)
     return clock
 
 

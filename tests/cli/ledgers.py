@@ -10,7 +10,7 @@ from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 
 #: Documents in a slice.
 UNITS = 5

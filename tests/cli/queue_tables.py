@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from tests.servers.postgres import running_postgres
 
 PENDING = list(range(1000, 0, -100))
@@ -63,7 +63,7 @@ def chdb_tables(folder: Path) -> Tables:
     (folder / "store").mkdir()
 
     def run(statement: str) -> object:
-        with Place.of(str(folder / "store")).session() as session:
+        with Location.of(str(folder / "store")).session() as session:
             session.command(statement)
         return None
 

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 import instep
+from instep.bus.bus import Bus
 from instep.bus.open import open_bus
-from instep.bus.port import Bus
 from instep.cli import main
-from instep.domain.deliveries import Policy
+from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
 from instep.errors import Transient, UserError
-from instep.ledger.port import Ledger
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.handlers import Indexed
+from instep.ledger.ledger import Ledger
+from instep.planning.context import Context
+from instep.requests.handlers import Indexed
 from tests.cli.ledgers import begin, complete, finish
 from tests.cli.saying import answer, said, widest
 from tests.doubles.clock import VirtualClock
@@ -76,11 +76,11 @@ class Indexer:
 def indexer(monkeypatch: pytest.MonkeyPatch) -> Indexer:
     indexer = Indexer()
 
-    def stand_in(_workshop: Workshop, _context: Context, *, wait_seconds: float) -> Indexer:
+    def stand_in(_container: Container, _context: Context, *, wait_seconds: float) -> Indexer:
         assert wait_seconds == 0.0
         return indexer
 
-    monkeypatch.setattr(Workshop, "indexer", stand_in)
+    monkeypatch.setattr(Container, "indexer", stand_in)
     return indexer
 
 
@@ -289,7 +289,7 @@ def test_a_bus_that_cannot_be_read_is_unknown(
     def away(*_: object) -> Bus:
         raise Transient("the bus does not answer at nats://bot:hunter2@h")
 
-    monkeypatch.setattr(Workshop, "bus", away)
+    monkeypatch.setattr(Container, "bus", away)
     found = answer(capsys, "status", "--entity", "Issue")
     assert found["matrix"]["state"] == "Unknown"
     assert found["matrix"]["notes"] == ["the status keys cannot be read: the bus does not answer at nats://h"]

@@ -18,13 +18,13 @@ import typer
 from rich.console import Console
 
 from instep.cli import app, main
-from instep.cli.bars import Bars
-from instep.cli.exits import ExitCode
+from instep.cli.bar_progress import Bars
+from instep.cli.exit_codes import ExitCode
+from instep.cli.line_progress import Lines
 from instep.cli.options import JsonOption
 from instep.cli.output import Output, cell_text, seconds_text, visible
-from instep.cli.progress import Lines
+from instep.entities.partitions import QueuesAlone
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.service.partitions import QueuesAlone
 
 Act = Callable[[], None]
 Install = Callable[[Act], None]

@@ -11,7 +11,7 @@ from instep.app import Instep
 from instep.cli import main
 from instep.domain.jobs import JobState
 from instep.domain.timing import TIMING
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
 from tests.cli.saying import answer, said, widest

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from instep.answers import jobs
+from instep.answers.jobs import Pulse, find_job, job_views, one_job_view, worker_views
 from instep.cli.job import _units
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import UserError
-from instep.service import jobs
-from instep.service.jobs import Pulse, find_job, job_views, one_job_view, worker_views
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB
 from tests.doubles.clock import VirtualClock

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from instep.answers.lineage import Lineage
 from instep.cli import graphs, main
 from instep.cli.output import visible
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.lineage import Edge, Graph, Link, Node
-from instep.service.lineage import Lineage
-from tests.service.projects import Home, home
+from tests.jobs.projects import Home, home
 
 Say = Callable[..., str]
 

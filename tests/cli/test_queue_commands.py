@@ -15,11 +15,11 @@ import pytest
 import instep
 from instep.cli import main
 from instep.errors import UserError
-from instep.ledger.holds import KeyFailure
-from instep.pending.port import Comparison
-from instep.pending.sqlite import SqlitePending
-from instep.service.queues.opening import PARTS
-from instep.service.queues.strides import Parts
+from instep.ledger.key_leases import KeyFailure
+from instep.queues.engines.queue_engine import Comparison
+from instep.queues.engines.sqlite import SqlitePending
+from instep.queues.key_ranges import Parts
+from instep.queues.opening import PARTS
 from tests.cli.queue_tables import PENDING, Tables, chdb_tables, postgres_tables, sqlite_tables
 from tests.cli.saying import answer, said
 from tests.doubles.clock import VirtualClock

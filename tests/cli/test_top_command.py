@@ -17,13 +17,13 @@ import pytest
 from rich.console import Console
 
 import instep
+from instep.answers.overview import Overview, overview
 from instep.cli import main
 from instep.cli.top_view import screen
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
+from instep.ledger.ledger import FailureRecord, Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import FailureRecord, Ledger
-from instep.service.overview import Overview, overview
 from instep.system import SystemClock
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from instep.cli.bars import Bars
-from instep.cli.progress import Lines, pace_text
+from instep.cli.bar_progress import Bars
+from instep.cli.line_progress import Lines, pace_text
 from instep.domain.speed import seconds_left
 
 

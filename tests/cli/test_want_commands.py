@@ -14,7 +14,7 @@ from instep.domain.events import DependencyMissed
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.errors import UserError
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.cli import ledgers
 from tests.cli.ledgers import JOB
 from tests.cli.saying import answer, said, widest

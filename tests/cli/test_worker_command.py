@@ -18,12 +18,12 @@ import pytest
 
 import instep
 from instep.cli import main
-from instep.cli.diary import Diary
+from instep.cli.log_progress import LogProgress
+from instep.entities.setup import EntitySetup
 from instep.errors import UserError
+from instep.jobs import worker
 from instep.ledger.open import open_ledger
-from instep.service import worker
-from instep.service.context import Context
-from instep.service.setup import EntitySetup
+from instep.planning.context import Context
 from instep.system import SystemClock
 from tests.e2e import corpus
 
@@ -109,7 +109,7 @@ def test_with_json_each_line_is_a_record(serving: Callable[[Serve], None], capsy
 def test_a_long_wave_is_heard_of_every_ten_seconds() -> None:
     now = [0.0]
     stream = io.StringIO()
-    diary = Diary(stream, lambda: now[0], lambda: f"{now[0]:.0f}")
+    diary = LogProgress(stream, lambda: now[0], lambda: f"{now[0]:.0f}")
     for second in range(1, 25):
         now[0] = float(second)
         diary.advance("Document", 1_000)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from instep.domain.identity import canonical_uri, content_hash, document_id
-from instep.service.documents.deep import Looked
-from instep.service.documents.differences import Differences
+from instep.entities.documents.deep_comparison import Looked
+from instep.entities.documents.differences import Differences
 from tests.e2e import corpus
-from tests.service.projects import Home
-from tests.service.tampering import Tamperer, altered, stranger
+from tests.jobs.projects import Home
+from tests.jobs.tampering import Tamperer, altered, stranger
 
 CLEAN = {"missing": 0, "stale": 0, "orphan": 0, "duplicate": 0}
 

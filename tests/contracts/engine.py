@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.documents.rows import CHUNK_SCHEMA
 from instep.domain.counts import Counts
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave, WaveSlice
-from instep.engine.port import Batches, Engine
 from instep.errors import Away, Conflict, Fenced, Transient, UserError
-from instep.outcomes import encode_outcome, outcome_batch
+from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.pipeline.engine.engine import Batches, Engine
+from instep.pipeline.outcomes import encode_outcome, outcome_batch
 
 BUCKETS = 4
 

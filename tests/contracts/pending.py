@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import pytest
 
-from instep.domain.pending import KeyRange, QueueSource
+from instep.domain.pending_queue import KeyRange, QueueSource
 from instep.errors import UserError
-from instep.pending.port import Ask
+from instep.queues.engines.queue_engine import Ask
 from tests.contracts.pending_events import EventsContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, Names, UserTables, created, demand_equal, read
 

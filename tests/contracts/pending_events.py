@@ -1,4 +1,4 @@
-"""Whatever order events arrive in, a queue says what `domain.pending` says."""
+"""Whatever order events arrive in, a queue says what `domain.pending_queue` says."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from instep.domain.pending import KeyRange, pending, register
-from instep.pending.port import PendingStore
+from instep.domain.pending_queue import KeyRange, pending, register
+from instep.queues.engines.queue_engine import PendingStore
 from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
 
 #: Source, a cover and the other, each way, and the word of a consumer, each way.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from instep.domain.pending import KeyRange, QueueCover, QueueSource, QueueSpec
-from instep.pending.port import Ask, PendingStore
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.queues.engines.queue_engine import Ask, PendingStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = KeyRange(1, 1_000_000)

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.engine.port import Engine
 from instep.errors import UserError
+from instep.pipeline.engine.engine import Engine
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
 from tests.contracts.table_waves import TableWavesContract
 

@@ -24,7 +24,7 @@ from instep.domain.columns import (
     decimal_type,
 )
 from instep.domain.waves import Mark
-from instep.targets.tables import OWN, TableChange, TableSpec, TableTarget, arrow_schema, spec_of
+from instep.targets.table_target import OWN, TableChange, TableSpec, TableTarget, arrow_schema, spec_of
 
 #: A namespace's rows, by a key of which the namespace is no part.
 NODES = TableSpec(OWN, (Column("id", INT64), Column("path", STRING), Column("title", STRING)), ("id",), "path")

@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.tables import Held, TableTarget
+from instep.targets.table_target import Held, TableTarget
 from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, edges, nodes, put, staged
 
 HERE, THERE = "1/2/", "1/3/"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.errors import Conflict, Fenced
-from instep.targets.tables import TableTarget
+from instep.targets.table_target import TableTarget
 from tests.contracts.table_rows import NODES, SPECS, Node, OnTables, put
 
 

@@ -20,7 +20,7 @@ from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.windows import Window
 from instep.errors import UserError
-from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source_rows import (
     COLUMNS,
     INT64_MAX,

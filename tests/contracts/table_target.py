@@ -15,7 +15,7 @@ import pytest
 
 from instep.domain.columns import FLOAT64, INT64, STRING, Column
 from instep.errors import InstepError, UserError
-from instep.targets.tables import OWN, TableChange, TableSpec, TableTarget
+from instep.targets.table_target import OWN, TableChange, TableSpec, TableTarget
 from tests.contracts.streamed import as_streamed
 from tests.contracts.table_merging import MergingContract
 from tests.contracts.table_rows import (

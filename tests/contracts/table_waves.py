@@ -24,15 +24,15 @@ from instep.domain.keys import key_of
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave, WaveSlice
-from instep.engine.port import Batches, Engine
 from instep.errors import Conflict, Fenced, Transient, UserError
-from instep.outcomes import encode_outcome
-from instep.sources.tables.port import Sessions
-from instep.tables.program import TableWave
-from instep.tables.routing import WaveRows
-from instep.tables.writing import RowWriter, needed_columns
+from instep.pipeline.engine.engine import Batches, Engine
+from instep.pipeline.outcomes import encode_outcome
+from instep.pipeline.tables.program import TableWave
+from instep.pipeline.tables.routing import WaveRows
+from instep.pipeline.tables.writing import RowWriter, needed_columns
+from instep.sources.tables.table_source import Sessions
 from instep.targets.lance.tables import LanceTableTarget
-from instep.targets.tables import TableSpec, TableTarget
+from instep.targets.table_target import TableSpec, TableTarget
 from tests.waiting import until
 
 ENTITY = GraphEntity(

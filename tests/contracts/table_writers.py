@@ -10,7 +10,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced
-from instep.targets.tables import TableTarget
+from instep.targets.table_target import TableTarget
 from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, commit_rows, edges, nodes, put, staged
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import InstepError, Transient, UserError
-from instep.targets.port import (
+from instep.targets.document_target import (
     CONTENTS_ROWS,
     ChunkChanges,
     DocumentTarget,

@@ -10,7 +10,7 @@ import pytest
 
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
-from instep.targets.port import ChunkChanges, DocumentTarget, existing_schema, row_schema
+from instep.targets.document_target import ChunkChanges, DocumentTarget, existing_schema, row_schema
 
 DIMENSIONS = 4
 BUCKETS = 4

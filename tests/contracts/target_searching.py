@@ -9,7 +9,7 @@ import pytest
 
 from instep.domain.identity import content_hash
 from instep.errors import UserError
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from tests.contracts.target_rows import DIMENSIONS, OnOneIndex, put, rows_of, vector_of
 
 #: What somebody may type who means no harm, and who does.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from instep.errors import Conflict, Fenced
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, OnOneIndex, put
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from tests.contracts.target_rows import (
     BUCKETS,
     DIMENSIONS,

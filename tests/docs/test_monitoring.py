@@ -15,9 +15,9 @@ from sqlalchemy import Engine, create_engine, text
 
 from instep.api.metrics import registry_of
 from instep.app import load
+from instep.ledger.dialects.server import server_at
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
-from instep.ledger.server import server_at
 from instep.system import SystemClock
 from instep.telemetry.exposition import PrometheusCounters
 from tests.contracts.ledger.building import outcome, plans, running

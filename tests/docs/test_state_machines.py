@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from instep.domain.consuming import HOLD_MOVES, HoldState
 from instep.domain.instances import INSTANCE_MOVES
 from instep.domain.jobs import JOB_MOVES, SLICE_MOVES
+from instep.domain.key_leases import HOLD_MOVES, KeyLeaseState
 from instep.domain.wants import WANT_MOVES
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "state-machines.md").read_text()
 
 
-def _name(state: HoldState | None) -> str:
+def _name(state: KeyLeaseState | None) -> str:
     return str(state) if state is not None else "FREE"
 
 

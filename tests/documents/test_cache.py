@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from instep.documents.cache import EmbeddingCache
 from instep.domain.identity import content_hash
+from instep.pipeline.documents.cache import EmbeddingCache
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instep.documents.chunk import PIECE, Chunker
+from instep.pipeline.documents.chunk import PIECE, Chunker
 
 WORDS = st.text(alphabet="ab \n#-é漢`>", max_size=2_000)
 

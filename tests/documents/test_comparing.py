@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.documents.comparing import compare
-from instep.documents.digest import chunk_digests, document_digests
 from instep.domain.discrepancies import Held
 from instep.domain.manifest import ManifestEntry
-from instep.targets.port import contents_schema
+from instep.pipeline.documents.digest import chunk_digests, document_digests
+from instep.pipeline.documents.target_comparison import compare
+from instep.targets.document_target import contents_schema
 
 #: Document, chunk, text.
 Row = tuple[str, str, str]

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instep.documents.diff import chunk_difference
-from instep.targets.port import existing_schema
+from instep.pipeline.documents.diff import chunk_difference
+from instep.targets.document_target import existing_schema
 
 NEW = pa.schema({name: pa.string() for name in ("document_id", "chunk_id", "chunk_hash")})
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from instep.documents.chunk import Chunker
-from instep.documents.code import code_fingerprint, load_transform, loaded_fingerprint
-from instep.documents.embed.hashing import HashingEmbedder
-from instep.documents.embed.sentence_transformers import SentenceTransformersEmbedder
-from instep.documents.fingerprint import ROWS, fingerprint
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import chunk_id, document_id
 from instep.domain.reasons import cleaned
 from instep.errors import UserError
-from instep.targets.port import row_schema
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.code_fingerprint import code_fingerprint, load_transform, loaded_fingerprint
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
+from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
+from instep.pipeline.documents.fingerprint import ROWS, fingerprint
+from instep.targets.document_target import row_schema
 
 MAIN = '''
 import json

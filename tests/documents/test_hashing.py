@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instep.documents.embed.hashing import HashingEmbedder
-from instep.documents.embed.port import check_vectors, demand_length
 from instep.errors import UserError
+from instep.pipeline.documents.embed.embedder import check_vectors, demand_length
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
 
 
 def test_golden_vectors() -> None:
@@ -72,9 +72,9 @@ def test_texts_that_share_words_are_nearer() -> None:
 
 
 def test_a_text_of_one_strange_word_is_not_near_to_a_question() -> None:
-    question, right = HashingEmbedder().embed(["validate data with type hints", "type hints validate your data"])
+    request, right = HashingEmbedder().embed(["validate data with type hints", "type hints validate your data"])
     strange = HashingEmbedder().embed([f"c3RyYW5nZQ{number}" for number in range(5_000)])
-    assert (strange @ question).max() < 0.4 < question @ right
+    assert (strange @ request).max() < 0.4 < request @ right
 
 
 def test_travels_and_has_a_fingerprint_of_its_dimensions() -> None:

@@ -11,9 +11,9 @@ from email.utils import formatdate
 
 import pytest
 
-from instep.documents.embed.http import HttpEmbedder, close_connections
-from instep.documents.embed.port import EmbedRejected
 from instep.errors import Transient, UserError
+from instep.pipeline.documents.embed.embedder import EmbedRejected
+from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
 
 KEY = "sk-verysecretverysecret"

@@ -8,7 +8,7 @@ import io
 import pytest
 from pypdf import PdfWriter
 
-from instep.documents.parse import Parsed, ParseFailure, parse
+from instep.pipeline.documents.parse import Parsed, ParseFailure, parse
 
 URI = "file:///folder/"
 LINE = 1_000_000

@@ -16,15 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.documents.chunk import Chunker
-from instep.documents.embed.hashing import HashingEmbedder
-from instep.documents.embed.http import HttpEmbedder, close_connections
-from instep.documents.embed.port import PROBE, EmbedRejected, as_list
-from instep.documents.limits import Limits, Oversize
-from instep.documents.pipeline import DocumentProgram
-from instep.documents.reading import BATCH_BYTES, BATCH_ROWS
-from instep.documents.rows import CHUNK_SCHEMA, change_batch
-from instep.documents.writing import IncompleteDocument
 from instep.domain.counts import Counts
 from instep.domain.identity import content_hash
 from instep.domain.manifest import DocumentChange, ManifestEntry, difference
@@ -32,14 +23,23 @@ from instep.domain.planning import SliceSizing, cut_documents
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, Mark, SliceOutcome, Wave, WaveSlice
 from instep.errors import Transient, UserError
-from instep.outcomes import task_outcomes
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.embedder import PROBE, EmbedRejected, as_list
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
+from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
+from instep.pipeline.documents.limits import Limits, Oversize
+from instep.pipeline.documents.pipeline import DocumentProgram
+from instep.pipeline.documents.reading import BATCH_BYTES, BATCH_ROWS
+from instep.pipeline.documents.rows import CHUNK_SCHEMA, change_batch
+from instep.pipeline.documents.writing import IncompleteDocument
+from instep.pipeline.outcomes import task_outcomes
 from instep.sources.files import FilesSource
-from instep.targets.port import ChunkChanges, row_schema
+from instep.targets.document_target import ChunkChanges, row_schema
 from tests.documents.endpoint import Answer, Endpoint, good, serving
 from tests.doubles.memory_target import MemoryTarget, MemoryWriter
 
 if TYPE_CHECKING:
-    from instep.documents.embed.port import Vectors
+    from instep.pipeline.documents.embed.embedder import Vectors
 
 CHUNKER = Chunker(40)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from instep.documents import parse as parsing
-from instep.documents import reading
-from instep.documents.chunk import Chunker
-from instep.documents.limits import DEFAULT_LIMITS
-from instep.documents.parse import Parsed
-from instep.documents.rows import change_batch
 from instep.domain.manifest import Action, DocumentChange, SourceDocument
 from instep.domain.waves import WaveSlice
-from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
+from instep.pipeline.documents import parse as parsing
+from instep.pipeline.documents import reading
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.limits import DEFAULT_LIMITS
+from instep.pipeline.documents.parse import Parsed
+from instep.pipeline.documents.rows import change_batch
+from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 
 
 @dataclass(frozen=True)

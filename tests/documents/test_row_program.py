@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from instep.documents.chunk import Chunker
-from instep.documents.embed.hashing import HashingEmbedder
-from instep.documents.row_program import RowProgram
 from instep.domain.manifest import Action, DocumentChange, difference
 from instep.domain.refs import PartitionRef
 from instep.domain.row_documents import DocumentColumns
 from instep.domain.waves import Wave, WaveSlice
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.hashing import HashingEmbedder
+from instep.pipeline.documents.row_program import RowProgram
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.row_documents import RowDocuments

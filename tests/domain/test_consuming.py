@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.consuming import (
+from instep.domain.key_leases import (
     ATTEMPTS,
     HOLD_MOVES,
     LONGEST_PAUSE,
-    Hold,
-    HoldState,
+    KeyLease,
+    KeyLeaseState,
     Refusal,
     Terms,
     extend,
@@ -26,7 +26,7 @@ _NAMES = st.sampled_from(["lease", "retry", "extend", "fail", "fail unleased", "
 _STEPS = st.lists(st.tuples(_NAMES, st.integers(0, LONGEST_PAUSE), st.integers(0, 1)), max_size=60)
 
 
-def _step(hold: Hold | None, name: str, fence: int, shown: int, now: int) -> Hold | Refusal | None:
+def _step(hold: KeyLease | None, name: str, fence: int, shown: int, now: int) -> KeyLease | Refusal | None:
     match name:
         case "lease" | "retry":
             return lease(hold, Terms(fence, "ann", now, now + 60_000), retries=name == "retry") or hold
@@ -43,13 +43,13 @@ def _step(hold: Hold | None, name: str, fence: int, shown: int, now: int) -> Hol
     return hold and unpark(hold, now)
 
 
-def _state(hold: Hold | None) -> HoldState | None:
+def _state(hold: KeyLease | None) -> KeyLeaseState | None:
     return hold.state if hold is not None else None
 
 
 @given(_STEPS)
 def test_a_key_makes_only_the_moves_that_are_allowed(steps: list[tuple[str, int, int]]) -> None:
-    hold: Hold | None = None
+    hold: KeyLease | None = None
     now = 0
     for fence, (name, later, old) in enumerate(steps, 1):
         now += later
@@ -63,7 +63,7 @@ def test_a_key_makes_only_the_moves_that_are_allowed(steps: list[tuple[str, int,
         if hold is not None and hold.holder is not None and not hold.is_due(now):
             assert old == 0, "only its holder changes what is leased"
         if after is not None:
-            assert (after.state is HoldState.PARKED) <= (after.attempts > 0 and after.attempts % ATTEMPTS == 0)
+            assert (after.state is KeyLeaseState.PARKED) <= (after.attempts > 0 and after.attempts % ATTEMPTS == 0)
         hold = after
 
 
@@ -74,19 +74,19 @@ def test_a_tenth_of_all_that_is_given_may_be_retries(limit: int, draw: float) ->
 
 
 def test_a_key_that_a_person_lets_go_on_has_all_its_attempts_again() -> None:
-    hold: Hold | None = None
+    hold: KeyLease | None = None
     states = []
     for attempt in range(2 * ATTEMPTS):
         failed = fail(hold, None, "no luck", attempt * 2 * LONGEST_PAUSE)
-        assert isinstance(failed, Hold)
+        assert isinstance(failed, KeyLease)
         states.append(failed.state)
         hold = unpark(failed, failed.since)
-    assert states == 2 * ([HoldState.WAITING] * (ATTEMPTS - 1) + [HoldState.PARKED])
+    assert states == 2 * ([KeyLeaseState.WAITING] * (ATTEMPTS - 1) + [KeyLeaseState.PARKED])
 
 
 def test_a_lease_never_gets_shorter() -> None:
     leased = lease(None, Terms(1, "ann", 0, 60_000), retries=False)
     longer = extend(leased, 1, 90_000)
-    assert isinstance(longer, Hold)
+    assert isinstance(longer, KeyLease)
     assert longer.due == 90_000
     assert extend(longer, 1, 70_000) == longer

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain import deliveries
-from instep.domain.deliveries import Policy, Slot
+from instep.domain import request_rules
+from instep.domain.request_rules import Policy, Slot
 from instep.errors import Conflict, Fenced
 
 POLICY = Policy(max_attempts=3, backoff=(5, 50), ack_wait=20)
@@ -29,24 +29,24 @@ def _move(slot: Slot, name: str, number: int, now: int) -> Slot:
     fence = slot.fence
     match name:
         case "request":
-            return deliveries.request(slot, number, now)
+            return request_rules.request(slot, number, now)
         case "take":
-            return deliveries.take(slot, POLICY, now) or deliveries.reconcile(slot, now)
+            return request_rules.take(slot, POLICY, now) or request_rules.reconcile(slot, now)
         case "ack":
-            return deliveries.acknowledge(slot, fence, slot.working or 0, now)
+            return request_rules.acknowledge(slot, fence, slot.working or 0, now)
         case "retry":
-            return deliveries.retry(slot, fence, POLICY.pause(max(1, slot.attempts)), "bad", now)
+            return request_rules.retry(slot, fence, POLICY.pause(max(1, slot.attempts)), "bad", now)
         case "postpone":
-            return deliveries.postpone(slot, fence, number, now)
+            return request_rules.postpone(slot, fence, number, now)
         case "dead":
-            return deliveries.bury(slot, fence, slot.working or 0, "bad", now)
+            return request_rules.bury(slot, fence, slot.working or 0, "bad", now)
         case "extend":
-            return deliveries.extend(slot, fence, POLICY, now)
+            return request_rules.extend(slot, fence, POLICY, now)
         case "reconcile":
-            return deliveries.reconcile(slot, now)
+            return request_rules.reconcile(slot, now)
         case "requeue":
-            return deliveries.requeue(slot, now)
-    return deliveries.acknowledge(slot, fence - 1, number, now)
+            return request_rules.requeue(slot, now)
+    return request_rules.acknowledge(slot, fence - 1, number, now)
 
 
 @given(MOVES)
@@ -81,7 +81,7 @@ def test_it_always_comes_to_an_end(moves: list[tuple[str, int]]) -> None:
             continue
     for _ in range(2 * POLICY.max_attempts + 2):  # what is in work, and then what waits
         now = max(now, slot.due)
-        slot = deliveries.take(slot, POLICY, now) or deliveries.reconcile(slot, now)
+        slot = request_rules.take(slot, POLICY, now) or request_rules.reconcile(slot, now)
     assert slot.idle
 
 
@@ -94,25 +94,25 @@ def test_what_is_forgotten_is_over_for_everybody_and_what_is_newer_is_not(
         now += number
         with suppress(Fenced, Conflict):
             slot = _move(slot, name, number, now)
-    gone = deliveries.forget(slot, asked)
-    assert deliveries.forget(gone, asked) is gone
+    gone = request_rules.forget(slot, asked)
+    assert request_rules.forget(gone, asked) is gone
     assert gone.idle
     assert gone.buried is None
-    assert deliveries.request(gone, asked, now) is gone
+    assert request_rules.request(gone, asked, now) is gone
     if slot.working is not None:
         fence, watermark = slot.fence, slot.working
         answers: list[Callable[[], Slot]] = [
-            lambda: deliveries.acknowledge(gone, fence, watermark, now),
-            lambda: deliveries.retry(gone, fence, 1, "bad", now),
-            lambda: deliveries.postpone(gone, fence, 1, now),
-            lambda: deliveries.bury(gone, fence, watermark, "bad", now),
-            lambda: deliveries.extend(gone, fence, POLICY, now),
+            lambda: request_rules.acknowledge(gone, fence, watermark, now),
+            lambda: request_rules.retry(gone, fence, 1, "bad", now),
+            lambda: request_rules.postpone(gone, fence, 1, now),
+            lambda: request_rules.bury(gone, fence, watermark, "bad", now),
+            lambda: request_rules.extend(gone, fence, POLICY, now),
         ]
         for late in answers:
             with pytest.raises(Fenced):
                 late()
-    newer = deliveries.request(gone, gone.seen + 1, now)
-    taken = deliveries.take(newer, POLICY, now)
+    newer = request_rules.request(gone, gone.seen + 1, now)
+    taken = request_rules.take(newer, POLICY, now)
     assert taken is not None
     assert taken.fence > slot.fence
     assert (taken.working, taken.attempts) == (gone.seen + 1, 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.pending import covers, pending, register
+from instep.domain.pending_queue import covers, pending, register
 
 #: Cover (or None: the source), version, covered.
 Event = tuple[int | None, int, bool]

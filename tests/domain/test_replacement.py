@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.replacement import NEEDED, Judged, judged
+from instep.domain.promotion_rules import NEEDED, Judged, judged
 
 URIS = [f"u{number}" for number in range(40)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.server_address import ServerAddress, server_address
+from instep.servers.address import ServerAddress, server_address
 
 
 @pytest.mark.parametrize(

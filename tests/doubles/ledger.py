@@ -12,9 +12,9 @@ from sqlalchemy import Engine, update
 from instep.domain.clock import Clock
 from instep.domain.refs import Naming
 from instep.domain.timing import TIMING, Timing
+from instep.ledger.dialects.sqlite import SqliteDialect, memory_engine
 from instep.ledger.schema import bring_up
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, memory_engine
+from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import event_head
 
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.port import (
+from instep.targets.document_target import (
     CONTENTS_ROWS,
     ChunkChanges,
     Hit,
@@ -31,6 +30,7 @@ from instep.targets.port import (
     existing_schema,
     written_schema,
 )
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 
 Row = dict[str, Any]
 
@@ -82,7 +82,7 @@ _STORES: dict[str, _Store] = {}
 
 @dataclass(frozen=True)
 class MemoryTarget(OwnedIndexes):
-    """Implements `targets.port.DocumentTarget`."""
+    """Implements `targets.document_target.DocumentTarget`."""
 
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
     owner: Owner = field(default=NOBODY, kw_only=True)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from instep.targets.port import DocumentTarget
+from instep.targets.document_target import DocumentTarget
 from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import Content, commit_slices

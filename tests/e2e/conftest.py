@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import instep
-from instep.service.run import EntityResult
+from instep.jobs.run import EntityResult
 
 from . import corpus, truth
 
 
 @dataclass
-class Place:
+class Location:
     """A project on disk with its documents, and the independent truth about it."""
 
     root: Path
@@ -41,9 +41,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Location:
     """Sixty documents, not indexed yet."""
-    made = Place(tmp_path / "project", tmp_path / "docs")
+    made = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(made.docs, range(60))
     made.declare()
     return made

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import instep
-from instep.service import promotion
-from instep.targets.port import DocumentTarget
+from instep.jobs import finish
+from instep.targets.document_target import DocumentTarget
 from tests.e2e import truth
 
 #: Runs the project here, and dies at the first call of `owner.name`: before it does anything, or after. Nothing that
@@ -22,7 +22,7 @@ from tests.e2e import truth
 _RUN = """
 import functools, os, pkgutil, signal, sys
 import instep
-from instep.service import promotion
+from instep.jobs import finish as promotion
 owner, name, when = sys.argv[1:]
 promotion.SWEEP_SECONDS = 0.0
 place = pkgutil.resolve_name(owner)
@@ -36,7 +36,7 @@ setattr(place, name, last)
 instep.load(".").run()
 """
 
-LEDGER = "instep.ledger.sql.ledger:SqlLedger"
+LEDGER = "instep.ledger.sql_ledger:SqlLedger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def rebuild_killed(
     died = subprocess.run(line, cwd=root, check=False, capture_output=True, text=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert truth.difference(truth.expected(docs), content()) == "", "readers lack something"
-    monkeypatch.setattr(promotion, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(finish, "SWEEP_SECONDS", 0.0)
     project = instep.load(root)
     project.run()
     # The run above may have had nothing left to do; one that does something sweeps.

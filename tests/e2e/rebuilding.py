@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import instep
-from instep.ledger.sql.ledger import SqlLedger
-from instep.service import meanwhile
-from instep.service import setup as setups
+from instep.entities import setup as setups
+from instep.jobs import live_refresh
+from instep.ledger.sql_ledger import SqlLedger
 from tests.e2e import corpus, truth
 
 
@@ -20,7 +20,7 @@ def rebuilt_while_it_changes(
 ) -> None:
     """`target` is the class of the project's, `content` what readers of the alias find."""
     monkeypatch.setattr(setups, "MOST_CLAIMS", 1)
-    monkeypatch.setattr(meanwhile, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(live_refresh, "LOOK_SECONDS", 0.0)
     instep.load(root).run()
     claim, promote = SqlLedger.claim, target.promote
     left, found = [1], list[str]()

@@ -13,11 +13,11 @@ import pytest
 import instep
 from instep.domain.jobs import JobState
 from instep.domain.waves import TaskOutcome, Wave
-from instep.engine.inline import InlineEngine
-from instep.service.progress import Silent
+from instep.pipeline.engine.inline import InlineEngine
+from instep.telemetry.progress import Silent
 
 from . import corpus, truth
-from .conftest import Place
+from .conftest import Location
 
 
 def _broken(folder: Path) -> dict[str, str]:
@@ -30,12 +30,12 @@ def _broken(folder: Path) -> dict[str, str]:
     return {"latin.md": "UTF-8", "binary.md": "NUL", "line.md": "line", "cut.pdf": "PDF"}
 
 
-def _include_pdf(place: Place) -> None:
+def _include_pdf(place: Location) -> None:
     file = place.root / "instep.yaml"
     file.write_text(file.read_text().replace('"**/*.md"', '"**/*.md", "**/*.pdf"'))
 
 
-def test_broken_documents_are_listed_with_path_and_reason_and_their_neighbours_are_indexed(place: Place) -> None:
+def test_broken_documents_are_listed_with_path_and_reason_and_their_neighbours_are_indexed(place: Location) -> None:
     reasons = _broken(place.docs / "broken")
     _include_pdf(place)
     result = place.run()
@@ -51,7 +51,7 @@ def test_broken_documents_are_listed_with_path_and_reason_and_their_neighbours_a
 
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_document_that_breaks_every_wave_is_found_among_its_neighbours(
-    place: Place, monkeypatch: pytest.MonkeyPatch, at: int
+    place: Location, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """Wherever it is in its slice: what fails again and again is not taken for hopeless while others succeed."""
     place.declare(entity="buckets: 1")
@@ -74,7 +74,7 @@ def test_a_document_that_breaks_every_wave_is_found_among_its_neighbours(
     assert place.wrong(keep=lambda path: path.name != Path(failure.uri).name) == ""
 
 
-def test_a_build_says_how_many_documents_have_no_text(place: Place) -> None:
+def test_a_build_says_how_many_documents_have_no_text(place: Location) -> None:
     for name, text in {"empty": "", "blank": " \n\n", "front": "---\ntitle: No more than that\n---\n"}.items():
         (place.docs / f"{name}.md").write_text(text)
     result = place.run()
@@ -85,7 +85,7 @@ def test_a_build_says_how_many_documents_have_no_text(place: Place) -> None:
     assert place.run().notes == []
 
 
-def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Place) -> None:
+def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(place: Location) -> None:
     _broken(place.docs / "broken")
     _include_pdf(place)
     place.run()
@@ -103,7 +103,7 @@ def test_a_known_failure_is_not_tried_again_until_it_changes_or_is_asked_for(pla
     assert {Path(record.uri).name for record in place.open().failures()} == {"line.md", "cut.pdf"}
 
 
-def test_an_indexed_document_that_breaks_keeps_serving_its_last_good_version(place: Place) -> None:
+def test_an_indexed_document_that_breaks_keeps_serving_its_last_good_version(place: Location) -> None:
     place.run()
     before = truth.stored(place.index)
     corpus.path(place.docs, 9).write_bytes(b"broken \x80 bytes")
@@ -116,7 +116,7 @@ def test_an_indexed_document_that_breaks_keeps_serving_its_last_good_version(pla
     assert place.open().failures() == []
 
 
-def test_names_with_spaces_unicode_odd_bytes_and_255_bytes_are_documents_like_others(place: Place) -> None:
+def test_names_with_spaces_unicode_odd_bytes_and_255_bytes_are_documents_like_others(place: Location) -> None:
     names = [
         "with space.md",
         "query?and#fragment%20.md",
@@ -136,7 +136,7 @@ def test_names_with_spaces_unicode_odd_bytes_and_255_bytes_are_documents_like_ot
     assert place.run().state is None
 
 
-def test_symlink_loops_end_and_linked_files_are_read(place: Place) -> None:
+def test_symlink_loops_end_and_linked_files_are_read(place: Location) -> None:
     (place.docs / "loop").symlink_to(place.docs, target_is_directory=True)
     (place.docs / "linked.md").symlink_to(corpus.path(place.docs, 2))
     result = place.run()
@@ -144,7 +144,7 @@ def test_symlink_loops_end_and_linked_files_are_read(place: Place) -> None:
     assert place.run().state is None
 
 
-def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_run(place: Place) -> None:
+def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_run(place: Location) -> None:
     gone = corpus.path(place.docs, 11)
 
     class Remover(Silent):
@@ -158,7 +158,7 @@ def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_
     assert place.run().state is None
 
 
-def test_what_is_left_out_as_too_large_has_not_failed(place: Place) -> None:
+def test_what_is_left_out_as_too_large_has_not_failed(place: Location) -> None:
     corpus.path(place.docs, 11).write_text("# Long\n" + "words " * 10_000)
     place.declare(entity="limits: {max_document_bytes: 50000, on_oversize: skip}")
     assert place.run().state is JobState.COMPLETED
@@ -167,7 +167,7 @@ def test_what_is_left_out_as_too_large_has_not_failed(place: Place) -> None:
     assert status.notes == ["1 document skipped as too large; see `instep failures`"]
 
 
-def test_empty_files_and_an_empty_folder_are_fine(place: Place) -> None:
+def test_empty_files_and_an_empty_folder_are_fine(place: Location) -> None:
     (place.docs / "empty.md").write_bytes(b"")
     assert place.run().counts.failed == 0
     assert place.wrong() == ""
@@ -175,13 +175,13 @@ def test_empty_files_and_an_empty_folder_are_fine(place: Place) -> None:
 
 
 def test_a_folder_without_documents_is_nothing_to_do(tmp_path: Path) -> None:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     place.docs.mkdir()
     place.declare()
     assert place.run().state is None
 
 
-def test_ten_thousand_tiny_files(place: Place) -> None:
+def test_ten_thousand_tiny_files(place: Location) -> None:
     for number in range(10_000):
         folder = place.docs / f"tiny{number % 100}"
         folder.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def test_ten_thousand_tiny_files(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long  # Tests of the pipeline cut large documents, too.
-def test_one_file_of_a_hundred_megabytes(place: Place) -> None:
+def test_one_file_of_a_hundred_megabytes(place: Location) -> None:
     with (place.docs / "giant.md").open("w") as giant:
         for number in range(20_000):
             giant.write(corpus.text(number, paragraphs=12))

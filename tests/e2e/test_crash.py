@@ -15,13 +15,13 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import UserError
-from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sql_ledger import SqlLedger
 
 from . import corpus
-from .conftest import Place
+from .conftest import Location
 
 #: Small waves, so that there is something between two commits to be killed in.
-RUN = "import instep.service.setup as setup; setup.MOST_CLAIMS = 2; import instep; instep.load('.').run()"
+RUN = "import instep.entities.setup as setup; setup.MOST_CLAIMS = 2; import instep; instep.load('.').run()"
 
 
 #: The same, which stands still before it commits the wave of this number, until it may go on.
@@ -29,7 +29,7 @@ HELD = """
 import sys, time
 from pathlib import Path
 import instep
-import instep.service.setup as setup
+import instep.entities.setup as setup
 from instep.targets.lance import LanceTarget
 
 setup.MOST_CLAIMS = 2
@@ -49,12 +49,12 @@ instep.load(".").run()
 PATIENCE = 240.0
 
 
-def start(place: Place, code: str = RUN, *arguments: str) -> subprocess.Popen[bytes]:
+def start(place: Location, code: str = RUN, *arguments: str) -> subprocess.Popen[bytes]:
     with (place.root / "run.log").open("ab") as log:
         return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=place.root, stdout=log, stderr=log)
 
 
-def start_held(place: Place, waves: int = 1) -> subprocess.Popen[bytes]:
+def start_held(place: Location, waves: int = 1) -> subprocess.Popen[bytes]:
     """So many waves are done, and another is in work, until `release`."""
     (place.root / "hold").touch()
     process = start(place, HELD, str(waves))
@@ -62,27 +62,27 @@ def start_held(place: Place, waves: int = 1) -> subprocess.Popen[bytes]:
     return process
 
 
-def release(place: Place) -> None:
+def release(place: Location) -> None:
     (place.root / "hold").unlink(missing_ok=True)
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Place:
+def large(tmp_path: Path) -> Location:
     """Documents enough for dozens of small waves."""
-    made = Place(tmp_path / "project", tmp_path / "docs")
+    made = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(made.docs, range(1500))
     made.declare(entity="slice_rows: 1000\nbuckets: 32")
     return made
 
 
-def slices(place: Place) -> dict[str, tuple[str, int, int | None]]:
+def slices(place: Location) -> dict[str, tuple[str, int, int | None]]:
     """State, fence and end of every slice, read from the ledger's file."""
     with closing(sqlite3.connect(place.root / ".instep" / "ledger.db")) as connection:
         rows = connection.execute("SELECT id, state, fence, finished_at FROM slices").fetchall()
     return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
 
-def wait_for_completed_slices(place: Place, process: subprocess.Popen[bytes], number: int) -> None:
+def wait_for_completed_slices(place: Location, process: subprocess.Popen[bytes], number: int) -> None:
     ledger = place.root / ".instep" / "ledger.db"
     while process.poll() is None:
         try:
@@ -96,7 +96,7 @@ def wait_for_completed_slices(place: Place, process: subprocess.Popen[bytes], nu
 
 
 @pytest.mark.slow
-def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or_double(large: Place) -> None:
+def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or_double(large: Location) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -122,7 +122,7 @@ def test_killed_many_times_in_a_row_at_random_points_nothing_is_missing_stale_or
     assert large.wrong() == ""
 
 
-def test_finished_slices_are_not_redone_after_a_kill(large: Place) -> None:
+def test_finished_slices_are_not_redone_after_a_kill(large: Location) -> None:
     process = start_held(large, waves=2)
     process.kill()
     process.wait()
@@ -135,7 +135,7 @@ def test_finished_slices_are_not_redone_after_a_kill(large: Place) -> None:
     assert large.wrong() == ""
 
 
-def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Place) -> None:
+def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Location) -> None:
     process = start_held(large)
     process.send_signal(signal.SIGINT)
     release(large)
@@ -153,7 +153,7 @@ def test_ctrl_c_stops_the_job_and_the_next_run_resumes_it(large: Place) -> None:
 
 
 def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
-    large: Place, monkeypatch: pytest.MonkeyPatch
+    large: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join = SqlLedger.join_job
 
@@ -171,7 +171,7 @@ def test_the_second_of_two_runs_joins_the_first_and_both_report_the_whole_job(
     assert large.wrong() == ""
 
 
-def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Place) -> None:
+def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Location) -> None:
     first = start_held(large)
     with pytest.raises(UserError, match=f"process {first.pid}"):
         large.run(wait=0, full_refresh=True)
@@ -183,7 +183,7 @@ def test_a_run_that_cannot_join_says_who_holds_the_entity_or_waits(large: Place)
     assert large.wrong() == ""
 
 
-def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_anew(large: Place) -> None:
+def test_a_changed_transform_gives_up_the_interrupted_job_and_starts_anew(large: Location) -> None:
     process = start_held(large)
     process.kill()
     process.wait()

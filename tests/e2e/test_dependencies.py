@@ -14,25 +14,25 @@ from typing import Any
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.events import DependencyMissed, InstanceTainted, WantCanceled, WantCreated, read
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
+from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
-from instep.ledger.port import Lease, Ledger
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.fulfil import Fulfiller
-from instep.service.plan import plan_entity
-from instep.service.planner import Planner
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
-from instep.service.start import Start
-from instep.service.worker import Worker, serve
+from instep.jobs.acquisition import Acquisition
+from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.want_scheduler import WantScheduler
+from instep.jobs.worker import Worker, serve
+from instep.ledger.ledger import Lease, Ledger
+from instep.planning.context import Context
+from instep.planning.plan import plan_entity
+from instep.planning.planner import Planner
 from tests.doubles.clock import VirtualClock
+from tests.doubles.container import workshop_of
 from tests.doubles.ledger import MemoryLedger
-from tests.doubles.workshop import workshop_of
 
 from . import corpus
 from .test_faults import NoProof
@@ -76,11 +76,11 @@ class House:
         for file in self.docs(name).rglob("*.md"):
             file.unlink()
 
-    def context(self, workshop: Workshop, **changes: Any) -> Context:
-        context = replace(workshop.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
+    def context(self, container: Container, **changes: Any) -> Context:
+        context = replace(container.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
         return replace(context, **changes)
 
-    def workshop(self) -> Workshop:
+    def container(self) -> Container:
         return workshop_of(instep.load(self.root).project, self.ledger, clock=self.clock, engine="inline")
 
     def run(
@@ -91,23 +91,23 @@ class House:
         **changes: Any,
     ) -> list[EntityResult]:
         """`breaks`: partitions whose target does not hold what was recorded, so that their builds fail for good."""
-        workshop = self.workshop()
-        with closing(workshop):
+        container = self.container()
+        with closing(container):
             setups, upstream = (
                 [replace(each, target=_broken(each.target)) if each.ref in breaks else each for each in some]
-                for some in (workshop.setups(names), workshop.upstream(names))
+                for some in (container.setups(names), container.upstream(names))
             )
-            context = self.context(workshop, **changes)
+            context = self.context(container, **changes)
             return run_entities(setups, context, options or PlanOptions(), wait_seconds=0, upstream=upstream)
 
     def serve(self, *names: str, breaks: Collection[PartitionRef] = (), **changes: Any) -> None:
-        workshop = self.workshop()
-        with closing(workshop):
+        container = self.container()
+        with closing(container):
             setups = [
                 replace(each, target=_broken(each.target)) if each.ref in breaks else each
-                for each in workshop.setups(names)
+                for each in container.setups(names)
             ]
-            serve(setups, self.context(workshop, **changes), until_idle=True)
+            serve(setups, self.context(container, **changes), until_idle=True)
 
     def dies_waiting(self) -> None:
         """A run of Page that is gone as soon as its job waits for Site."""
@@ -220,15 +220,15 @@ def test_a_refresh_of_all_refreshes_what_others_are_made_from_first(house: House
 
 def test_plans_say_what_would_be_waited_for(house: House) -> None:
     house.declare(Site="", Page="Site", Top="Page, Site")
-    workshop = house.workshop()
+    container = house.container()
     plans = {
-        setup.ref: plan_entity(setup, house.ledger, PlanOptions(), "", choose=workshop.choose)
-        for setup in workshop.setups()
+        setup.ref: plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose)
+        for setup in container.setups()
     }
     assert [plans[ref].waits_for for ref in (SITE, PAGE, TOP)] == [(), (SITE,), (PAGE, SITE)]
     house.run("Site")
-    (setup,) = workshop.setups(["Top"])
-    assert plan_entity(setup, house.ledger, PlanOptions(), "", choose=workshop.choose).as_dict()["waits_for"] == [
+    (setup,) = container.setups(["Top"])
+    assert plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose).as_dict()["waits_for"] == [
         str(PAGE)
     ]
 
@@ -387,11 +387,11 @@ def test_a_part_whose_instance_has_failed_is_ended_and_its_partition_built_anew(
 
 def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for(house: House) -> None:
     """Until then it is STOPPED, and no part of it open: to join it again and again would be a loop without a pause."""
-    workshop = house.workshop()
-    setups = {each.ref: each for each in workshop.setups()}
-    planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+    container = house.container()
+    setups = {each.ref: each for each in container.setups()}
+    planner = Planner(setups, house.context(container), PlanOptions(), {})
     planning, resuming, idle = [Worker(setups, planner.context, "worker") for _ in range(3)]
-    first = Start({SITE: planner.plan(SITE)}, planner, planning, deadline=0.0)
+    first = Acquisition({SITE: planner.plan(SITE)}, planner, planning, deadline=0.0)
     first.get()
     job_id = first.taken[SITE]
     missed = DependencyMissed(job=job_id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
@@ -403,7 +403,7 @@ def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for
     house.ledger.adopt_part(lease)
     assert house.want("user", SITE).state is WantState.IDLE
     assert not house.ledger.open_parts({SITE})
-    fulfiller = Fulfiller(planner)
+    fulfiller = WantScheduler(planner)
     assert [fulfiller.begin(idle) for _ in range(3)] == [True, False, False]
 
 
@@ -416,11 +416,11 @@ def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_fa
         missed = DependencyMissed(job=job.id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
         house.ledger.append([missed, WantCanceled(want="up")])
         assert house.want("user", SITE).state is WantState.IDLE
-        workshop = house.workshop()
-        setups = {each.ref: each for each in workshop.setups()}
-        planner = Planner(setups, house.context(workshop), PlanOptions(), {})
+        container = house.container()
+        setups = {each.ref: each for each in container.setups()}
+        planner = Planner(setups, house.context(container), PlanOptions(), {})
         worker = Worker(setups, planner.context, "worker")
-        begun.append(Fulfiller(planner).begin(worker))
+        begun.append(WantScheduler(planner).begin(worker))
         worker.end()
 
     (site,) = house.run("Site", engine=pausing(meanwhile))

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from instep.documents.embed.http import close_connections
-from instep.documents.embed.port import PROBE
+from instep.container import Container
 from instep.domain.jobs import JobState
+from instep.entities.plan_request import Kind
 from instep.errors import UserError
-from instep.service.compose import Workshop
-from instep.service.question import Kind
+from instep.pipeline.documents.embed.embedder import PROBE
+from instep.pipeline.documents.embed.http import close_connections
 
 from . import corpus, truth
-from .conftest import Place
+from .conftest import Location
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -85,12 +85,12 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def embedded(place: Place, endpoint: Endpoint) -> Place:
+def embedded(place: Location, endpoint: Endpoint) -> Location:
     _declare(place, endpoint)
     return place
 
 
-def _declare(place: Place, endpoint: Endpoint, *, model: str = "m1") -> None:
+def _declare(place: Location, endpoint: Endpoint, *, model: str = "m1") -> None:
     place.declare()
     file = place.root / "instep.yaml"
     url = f"http://127.0.0.1:{endpoint.server_port}"
@@ -98,7 +98,7 @@ def _declare(place: Place, endpoint: Endpoint, *, model: str = "m1") -> None:
     file.write_text(file.read_text().replace("embed: {type: hashing, dimensions: 32}", declared))
 
 
-def test_a_rename_and_a_rebuild_cost_no_new_embedding(embedded: Place, endpoint: Endpoint) -> None:
+def test_a_rename_and_a_rebuild_cost_no_new_embedding(embedded: Location, endpoint: Endpoint) -> None:
     first = embedded.run()
     assert first.counts.embedded == len(endpoint.asked) > 60
     assert len(set(endpoint.asked)) == len(endpoint.asked)
@@ -110,7 +110,7 @@ def test_a_rename_and_a_rebuild_cost_no_new_embedding(embedded: Place, endpoint:
     assert embedded.wrong() == ""
 
 
-def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Place, endpoint: Endpoint) -> None:
+def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Location, endpoint: Endpoint) -> None:
     titled = embedded.docs / "titled.md"
     titled.write_text("---\ntitle: Zebras\n---\n\nHooves and manes.\n")
     embedded.run()
@@ -126,10 +126,10 @@ def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Pl
 
 
 def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_embedded(
-    embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr("instep.documents.fingerprint.RULES", "texts alone")
+        before.setattr("instep.pipeline.documents.fingerprint.RULES", "texts alone")
         embedded.run()
     endpoint.asked.clear()
     (plan,) = embedded.open().plan()
@@ -141,11 +141,11 @@ def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_emb
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
-    embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moved: bool
+    embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moved: bool
 ) -> None:
     """Its titles were not searched either: one rebuild does both. What is gone since is told as ever."""
     with monkeypatch.context() as before:
-        before.setattr("instep.documents.fingerprint.RULES", "texts alone")
+        before.setattr("instep.pipeline.documents.fingerprint.RULES", "texts alone")
         assert embedded.run().counts.embedded > 60
     chunks = len(truth.stored(embedded.index))
     endpoint.asked.clear()
@@ -176,7 +176,7 @@ def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
     assert (endpoint.asked, embedded.wrong()) == ([], "")
 
 
-def test_what_is_gone_when_names_change_is_not_left_out_unasked(embedded: Place, endpoint: Endpoint) -> None:
+def test_what_is_gone_when_names_change_is_not_left_out_unasked(embedded: Location, endpoint: Endpoint) -> None:
     embedded.run()
     for number in range(60):
         if number % 10:
@@ -196,15 +196,15 @@ def test_what_is_gone_when_names_change_is_not_left_out_unasked(embedded: Place,
     [(3072, 0, "3,072 dimensions; the project says 3"), (3, 400, "being loaded"), (3, 401, "401"), (3, 404, "404")],
 )
 def test_an_embedder_that_is_no_use_costs_one_request_and_fails_no_document(
-    embedded: Place, endpoint: Endpoint, dimensions: int, refusal: int, said: str
+    embedded: Location, endpoint: Endpoint, dimensions: int, refusal: int, said: str
 ) -> None:
     endpoint.dimensions, endpoint.refusal = dimensions, refusal
     with pytest.raises(UserError, match=said):
         embedded.run()
     assert endpoint.requests == 1
     assert embedded.open().failures() == []
-    with closing(Workshop(embedded.open().project)) as workshop, pytest.raises(UserError, match=said):
-        workshop.setups([])[0].checks()["embedder"]()
+    with closing(Container(embedded.open().project)) as container, pytest.raises(UserError, match=said):
+        container.setups([])[0].checks()["embedder"]()
     endpoint.dimensions, endpoint.refusal, endpoint.probes = 3, 0, 0
     assert embedded.run().state is JobState.COMPLETED
     assert endpoint.probes == 1
@@ -221,7 +221,7 @@ def test_an_embedder_that_is_no_use_costs_one_request_and_fails_no_document(
     assert embedded.wrong() == ""
 
 
-def test_a_changed_document_asks_for_its_changed_chunks_only(embedded: Place, endpoint: Endpoint) -> None:
+def test_a_changed_document_asks_for_its_changed_chunks_only(embedded: Location, endpoint: Endpoint) -> None:
     embedded.run()
     endpoint.asked.clear()
     path = corpus.path(embedded.docs, 7)
@@ -231,7 +231,7 @@ def test_a_changed_document_asks_for_its_changed_chunks_only(embedded: Place, en
     assert embedded.wrong() == ""
 
 
-def test_another_model_asks_for_everything_again(embedded: Place, endpoint: Endpoint) -> None:
+def test_another_model_asks_for_everything_again(embedded: Location, endpoint: Endpoint) -> None:
     embedded.run()
     asked = len(endpoint.asked)
     _declare(embedded, endpoint, model="m2")
@@ -239,7 +239,7 @@ def test_another_model_asks_for_everything_again(embedded: Place, endpoint: Endp
     assert len(endpoint.asked) == 2 * asked
 
 
-def test_a_document_that_is_refused_fails_alone(embedded: Place) -> None:
+def test_a_document_that_is_refused_fails_alone(embedded: Location) -> None:
     (embedded.docs / "rude.md").write_text("# Rude\n\nThis is refused.\n")
     result = embedded.run()
     assert result.state is JobState.COMPLETED_WITH_ERRORS
@@ -249,9 +249,9 @@ def test_a_document_that_is_refused_fails_alone(embedded: Place) -> None:
 
 
 def test_an_outage_of_the_endpoint_stops_the_job_and_the_next_run_resumes_it(
-    embedded: Place, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.service.wave.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("instep.jobs.wave.OUTAGE_SECONDS", 0.5)
     endpoint.away = True
     with pytest.raises(UserError, match="503") as away:
         embedded.run()

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.domain.timing import Timing
+from instep.entities.plan_request import PlanOptions
 from instep.errors import Unknown
-from instep.service.compose import Workshop
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
+from instep.jobs.run import EntityResult, run_entities
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 
 from . import corpus
-from .conftest import Place
+from .conftest import Location
 
 DOCUMENTS = 12
 
@@ -105,14 +105,14 @@ class NoProof:
 TIMING = Timing(poll=30_000)
 
 
-def run(place: Place, clock: VirtualClock, fault: Fault | LostReply | None = None) -> EntityResult:
-    workshop = Workshop(instep.load(place.root).project, clock=clock, timing=TIMING)
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        (setup,) = workshop.setups()
+def run(place: Location, clock: VirtualClock, fault: Fault | LostReply | None = None) -> EntityResult:
+    container = Container(instep.load(place.root).project, clock=clock, timing=TIMING)
+    with closing(container), closing(container.ledger()) as ledger:
+        (setup,) = container.setups()
         if fault:
             setup = replace(setup, target=Faulty(setup.target, fault))
         context = replace(
-            workshop.context(Faulty(ledger, fault) if fault else ledger, Silent()),
+            container.context(Faulty(ledger, fault) if fault else ledger, Silent()),
             liveness=NoProof(),
             background=clock,
         )
@@ -120,7 +120,7 @@ def run(place: Place, clock: VirtualClock, fault: Fault | LostReply | None = Non
         return result
 
 
-def edit(place: Place) -> None:
+def edit(place: Location) -> None:
     """Two changed, one deleted, one added."""
     for number in (1, 2):
         path = corpus.path(place.docs, number)
@@ -130,8 +130,8 @@ def edit(place: Place) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Place:
-    made = Place(tmp_path / "project", tmp_path / "docs")
+def small(tmp_path: Path) -> Location:
+    made = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(made.docs, range(DOCUMENTS))
     made.declare(entity="buckets: 3")
     return made
@@ -146,7 +146,7 @@ def small(tmp_path: Path) -> Place:
         pytest.param("refresh", True, id="refresh, after its effect"),
     ],
 )
-def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Place, tmp_path: Path, job: str, after: bool) -> None:
+def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Location, tmp_path: Path, job: str, after: bool) -> None:
     if job == "refresh":
         run(small, VirtualClock())
         edit(small)
@@ -173,7 +173,7 @@ def test_a_crash_at_any_call_loses_and_doubles_nothing(small: Place, tmp_path: P
     assert {"acquire_lease", "plan_job", "claim", "commit", "complete", "promote", "finish_part"} <= set(crashed)
 
 
-def _mend_and_check(place: Place, clock: VirtualClock, job: str, fault: Fault) -> None:
+def _mend_and_check(place: Location, clock: VirtualClock, job: str, fault: Fault) -> None:
     where = f"crash number {fault.at} in {fault.crashed_in} ({'after' if fault.after else 'before'} its effect)"
     result = run(place, clock)
     assert place.wrong() == "", where
@@ -192,7 +192,7 @@ def _mend_and_check(place: Place, clock: VirtualClock, job: str, fault: Fault) -
 
 
 @pytest.mark.parametrize("call", ["claim", "complete", "begin_finish", "transfer_lease", "adopt_part", "finish_part"])
-def test_a_reply_that_is_lost_is_looked_up_and_no_lease_is_waited_for(small: Place, call: str) -> None:
+def test_a_reply_that_is_lost_is_looked_up_and_no_lease_is_waited_for(small: Location, call: str) -> None:
     clock, fault = VirtualClock(), LostReply(call)
     began = clock.monotonic()
     result = run(small, clock, fault)

@@ -19,16 +19,16 @@ from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
+from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
-from instep.service import promotion
-from instep.service.question import PlanOptions
-from instep.service.serving import Promotion, promote
-from instep.service.start import Busy
+from instep.jobs import finish
+from instep.jobs.acquisition import Busy
+from instep.jobs.promote import Promotion, promote
 from instep.targets.lance.target import LanceTarget
-from tests.doubles.workshop import workshop_of
+from tests.doubles.container import workshop_of
 
 from . import corpus, truth
-from .conftest import Place
+from .conftest import Location
 from .test_many_workers import Gone, Site, Still, Through, _gone
 
 REF = PartitionRef("Document")
@@ -37,7 +37,7 @@ V2 = PlanOptions(generation="v2")
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(place.docs, range(12))
     place.declare(entity="buckets: 3")
     return Site(place)
@@ -48,10 +48,10 @@ def redeclare(site: Site, *, chunk: int = 300) -> None:
 
 
 def promoted(site: Site, generation: str, **changes: Any) -> Promotion:
-    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine="inline")
-    with closing(workshop):
-        (setup,) = workshop.setups()
-        return promote(setup, generation, site.context(workshop, **changes), by="ann")
+    container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine="inline")
+    with closing(container):
+        (setup,) = container.setups()
+        return promote(setup, generation, site.context(container, **changes), by="ann")
 
 
 def built(site: Site, generation: str) -> truth.Truth:
@@ -312,7 +312,7 @@ def test_a_job_of_one_generation_is_not_gone_on_with_for_another(site: Site) -> 
 
 
 def test_nothing_that_any_generation_needs_is_dropped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promotion, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(finish, "SWEEP_SECONDS", 0.0)
     site.run()
     first = physical(site, "")
     redeclare(site)
@@ -385,7 +385,9 @@ def test_an_alias_that_was_lost_is_made_anew_by_promoting_again(site: Site) -> N
 
 
 @pytest.fixture
-def commands(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def commands(
+    place: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Any]:
     monkeypatch.chdir(place.docs.parent)
 
     def command(*arguments: str, code: int = 0) -> Any:
@@ -398,7 +400,7 @@ def commands(place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_two_generations_by_commands(
-    place: Place, commands: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    place: Location, commands: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands("run")
     (first,) = commands("status")
@@ -456,7 +458,7 @@ def test_two_generations_by_commands(
 
 @pytest.mark.parametrize("then", ["run", "promote"])
 def test_a_promotion_that_was_killed_is_completed_at_once(
-    place: Place, commands: Callable[..., Any], then: str
+    place: Location, commands: Callable[..., Any], then: str
 ) -> None:
     """Its process held the lease, and is proved dead."""
     commands("run")
@@ -478,13 +480,13 @@ def test_a_promotion_that_was_killed_is_completed_at_once(
 #: Dies when it has moved the alias and not yet said so.
 _KILLED = """
 import os, sys, instep
-from instep.service import serving
+from instep.jobs import promote as serving
 serving._Promotion._record = lambda self: os._exit(9)
 instep.load(sys.argv[1]).promote("Document", "v2")
 """
 
 
-def test_errors_name_what_there_is(place: Place, commands: Callable[..., Any]) -> None:
+def test_errors_name_what_there_is(place: Location, commands: Callable[..., Any]) -> None:
     error = commands("promote", "Document", "--generation", "v2", code=1)["error"]
     assert "nothing is built" in json.dumps(error)
     assert not (place.root / ".instep").exists(), "no ledger is made just to find that it is empty"

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import instep
-from instep.service.compose import Workshop
-from instep.service.question import Kind
-from instep.service.run import EntityResult
-from instep.service.tables.setup import TableSetup
+from instep.container import Container
+from instep.entities.plan_request import Kind
+from instep.entities.tables.setup import TableSetup
+from instep.jobs.run import EntityResult
 from tests.sources.tables.sessions import session
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "git"
@@ -150,11 +150,11 @@ def run(work: Path) -> dict[str, EntityResult]:
 
 
 def stored(work: Path) -> dict[str, list[tuple[Any, ...]]]:
-    workshop = Workshop(instep.load(work).project, spark=session())
+    container = Container(instep.load(work).project, spark=session())
     found = {}
-    with closing(workshop):
+    with closing(container):
         for name, (entity, kind, columns) in _COLUMNS.items():
-            (setup,) = workshop.setups([entity])
+            (setup,) = container.setups([entity])
             assert isinstance(setup, TableSetup)
             served = setup.target.served(setup.alias)
             assert served is not None

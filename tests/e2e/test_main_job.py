@@ -11,14 +11,14 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.domain.status import IndexState
+from instep.entities.plan_request import Kind
 from instep.errors import UserError
-from instep.service.question import Kind
 
 from . import corpus, truth
-from .conftest import Place
+from .conftest import Location
 
 
-def test_the_first_run_indexes_every_document_exactly_once(place: Place) -> None:
+def test_the_first_run_indexes_every_document_exactly_once(place: Location) -> None:
     result = place.run()
     assert result.state is JobState.COMPLETED
     assert result.promoted
@@ -28,7 +28,7 @@ def test_the_first_run_indexes_every_document_exactly_once(place: Place) -> None
     assert result.counts.rows_written == sum(truth.stored(place.index).values())
 
 
-def test_a_second_run_finds_nothing_to_do_and_writes_nothing(place: Place) -> None:
+def test_a_second_run_finds_nothing_to_do_and_writes_nothing(place: Location) -> None:
     place.run()
     before = _files(place)
     result = place.run()
@@ -41,7 +41,7 @@ def test_a_second_run_finds_nothing_to_do_and_writes_nothing(place: Place) -> No
     }
 
 
-def test_plan_says_what_a_run_would_do_and_writes_no_state(place: Place) -> None:
+def test_plan_says_what_a_run_would_do_and_writes_no_state(place: Location) -> None:
     (plan,) = place.open().plan()
     assert plan.kind is Kind.FIRST_BUILD
     assert plan.found.counts["new"] == 60
@@ -50,7 +50,7 @@ def test_plan_says_what_a_run_would_do_and_writes_no_state(place: Place) -> None
     assert not (place.root / ".instep").exists()
 
 
-def test_edits_deletes_and_additions_reach_the_index_and_nothing_else_is_touched(place: Place) -> None:
+def test_edits_deletes_and_additions_reach_the_index_and_nothing_else_is_touched(place: Location) -> None:
     place.run()
     edited = corpus.path(place.docs, 3)
     edited.write_text(edited.read_text() + "\n## More\n\nA new ending that was not there before.\n")
@@ -66,7 +66,7 @@ def test_edits_deletes_and_additions_reach_the_index_and_nothing_else_is_touched
     assert result.counts.rows_kept > 0
 
 
-def test_only_the_changed_chunk_of_a_document_is_embedded_and_written(place: Place) -> None:
+def test_only_the_changed_chunk_of_a_document_is_embedded_and_written(place: Location) -> None:
     place.run()
     edited = corpus.path(place.docs, 7)
     lines = edited.read_text().splitlines()
@@ -81,7 +81,7 @@ def test_only_the_changed_chunk_of_a_document_is_embedded_and_written(place: Pla
     )
 
 
-def test_a_touched_file_with_equal_bytes_is_read_but_not_chunked(place: Place) -> None:
+def test_a_touched_file_with_equal_bytes_is_read_but_not_chunked(place: Location) -> None:
     place.run()
     os.utime(corpus.path(place.docs, 5))
     result = place.run()
@@ -89,7 +89,7 @@ def test_a_touched_file_with_equal_bytes_is_read_but_not_chunked(place: Place) -
     assert place.run().state is None
 
 
-def test_a_rename_is_a_delete_and_an_insert(place: Place) -> None:
+def test_a_rename_is_a_delete_and_an_insert(place: Location) -> None:
     place.run()
     corpus.path(place.docs, 8).rename(place.docs / "renamed.md")
     result = place.run()
@@ -97,7 +97,7 @@ def test_a_rename_is_a_delete_and_an_insert(place: Place) -> None:
     assert place.wrong() == ""
 
 
-def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_says_why(place: Place) -> None:
+def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_says_why(place: Location) -> None:
     place.run()
     old = truth.served(place.index)
     place.declare(chunk=300)
@@ -110,7 +110,7 @@ def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_says_why(p
     assert place.wrong() == ""
 
 
-def test_a_changed_embedder_rebuilds(place: Place) -> None:
+def test_a_changed_embedder_rebuilds(place: Location) -> None:
     place.run()
     file = place.root / "instep.yaml"
     file.write_text(file.read_text().replace("dimensions: 32", "dimensions: 48"))
@@ -121,7 +121,7 @@ def test_a_changed_embedder_rebuilds(place: Place) -> None:
     assert place.wrong() == ""
 
 
-def test_another_bucket_count_is_refused_and_a_full_refresh_accepts_it(place: Place) -> None:
+def test_another_bucket_count_is_refused_and_a_full_refresh_accepts_it(place: Location) -> None:
     place.run()
     place.declare(entity="buckets: 5")
     with pytest.raises(UserError, match="16 buckets"):
@@ -130,7 +130,7 @@ def test_another_bucket_count_is_refused_and_a_full_refresh_accepts_it(place: Pl
     assert place.wrong() == ""
 
 
-def test_mass_deletion_is_refused_until_it_is_allowed(place: Place) -> None:
+def test_mass_deletion_is_refused_until_it_is_allowed(place: Location) -> None:
     corpus.write(place.docs, range(60, 200))
     place.run()
     for number in range(120):
@@ -143,7 +143,7 @@ def test_mass_deletion_is_refused_until_it_is_allowed(place: Place) -> None:
     assert place.wrong() == ""
 
 
-def test_a_missing_source_folder_is_an_error_and_deletes_nothing(place: Place) -> None:
+def test_a_missing_source_folder_is_an_error_and_deletes_nothing(place: Location) -> None:
     place.run()
     before = truth.stored(place.index)
     shutil.move(place.docs, place.docs.with_name("elsewhere"))
@@ -152,7 +152,7 @@ def test_a_missing_source_folder_is_an_error_and_deletes_nothing(place: Place) -
     assert truth.stored(place.index) == before
 
 
-def test_a_saved_plan_runs_exactly_or_is_refused_when_the_world_moved(place: Place) -> None:
+def test_a_saved_plan_runs_exactly_or_is_refused_when_the_world_moved(place: Location) -> None:
     (plan,) = place.open().plan()
     digests = {str(plan.ref): plan.digest}
     corpus.write(place.docs, range(60, 61))
@@ -164,7 +164,7 @@ def test_a_saved_plan_runs_exactly_or_is_refused_when_the_world_moved(place: Pla
         place.run(expected=digests)
 
 
-def test_search_finds_words_meanings_and_both(place: Place) -> None:
+def test_search_finds_words_meanings_and_both(place: Location) -> None:
     (place.docs / "tides.md").write_text("# Tides\n\nThe moon pulls the sea twice a day.\n")
     place.run()
     project = place.open()
@@ -175,12 +175,12 @@ def test_search_finds_words_meanings_and_both(place: Place) -> None:
     assert found[0].snippet.text[start:end] == "moon"
 
 
-def test_search_before_the_first_run_says_what_to_do(place: Place) -> None:
+def test_search_before_the_first_run_says_what_to_do(place: Location) -> None:
     with pytest.raises(UserError, match="nothing is indexed yet"):
         place.open().search("anything")
 
 
-def test_status_tells_the_state_before_and_after(place: Place) -> None:
+def test_status_tells_the_state_before_and_after(place: Location) -> None:
     (before,) = place.open().status()
     assert before.state is IndexState.NOT_INDEXED
     place.run()
@@ -190,7 +190,7 @@ def test_status_tells_the_state_before_and_after(place: Place) -> None:
     assert after.rows == sum(truth.stored(place.index).values())
 
 
-def test_an_index_deleted_behind_our_back_is_unknown_and_a_run_says_how_to_mend_it(place: Place) -> None:
+def test_an_index_deleted_behind_our_back_is_unknown_and_a_run_says_how_to_mend_it(place: Location) -> None:
     place.run()
     shutil.rmtree(truth.served(place.index))
     (status,) = place.open().status()
@@ -203,7 +203,7 @@ def test_an_index_deleted_behind_our_back_is_unknown_and_a_run_says_how_to_mend_
     assert place.wrong() == ""
 
 
-def test_rows_removed_behind_our_back_are_noticed(place: Place) -> None:
+def test_rows_removed_behind_our_back_are_noticed(place: Location) -> None:
     import lance
 
     place.run()
@@ -212,7 +212,7 @@ def test_rows_removed_behind_our_back_are_noticed(place: Place) -> None:
     assert any("rows" in note for note in status.notes)
 
 
-def test_every_row_names_the_partition_instance_and_epoch_that_wrote_it(place: Place) -> None:
+def test_every_row_names_the_partition_instance_and_epoch_that_wrote_it(place: Location) -> None:
     import lance
 
     place.run()
@@ -223,7 +223,7 @@ def test_every_row_names_the_partition_instance_and_epoch_that_wrote_it(place: P
     assert all(version >= 1 for version in table["_version"].to_pylist())
 
 
-def test_a_run_with_nothing_to_do_starts_no_jvm_and_imports_no_spark(place: Place) -> None:
+def test_a_run_with_nothing_to_do_starts_no_jvm_and_imports_no_spark(place: Location) -> None:
     place.run()
     code = (
         "import sys, instep; instep.load('.').run();"
@@ -233,13 +233,13 @@ def test_a_run_with_nothing_to_do_starts_no_jvm_and_imports_no_spark(place: Plac
     assert done.stdout.strip() == "[]"
 
 
-def _identity(place: Place, number: int) -> str:
+def _identity(place: Location, number: int) -> str:
     import hashlib
 
     return "doc_" + hashlib.sha256(corpus.path(place.docs, number).as_uri().encode()).hexdigest()
 
 
-def _files(place: Place) -> dict[str, int]:
+def _files(place: Location) -> dict[str, int]:
     return {
         str(path.relative_to(place.root)): path.stat().st_size
         for path in place.root.rglob("*")

@@ -15,30 +15,30 @@ from typing import Any
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain import planning
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.waves import TaskOutcome, Wave
-from instep.engine.inline import InlineEngine
-from instep.engine.port import Engine, TableProgram, WaveProgram
+from instep.entities import setup
+from instep.entities.plan_request import PlanOptions
 from instep.errors import Transient, UserError
-from instep.service import setup
-from instep.service import wave as waves
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
-from instep.service.start import Busy
-from instep.service.worker import serve
+from instep.jobs import wave as waves
+from instep.jobs.acquisition import Busy
+from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.worker import serve
+from instep.pipeline.engine.engine import Engine, TableProgram, WaveProgram
+from instep.pipeline.engine.inline import InlineEngine
+from instep.planning.context import Context
 from instep.targets.lance import LanceTarget
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
+from tests.doubles.container import workshop_of
 from tests.doubles.ledger import MemoryLedger
-from tests.doubles.workshop import workshop_of
 
 from . import corpus
-from .conftest import Place
+from .conftest import Location
 from .test_faults import NoProof
 
 DOCUMENTS = 24
@@ -63,7 +63,7 @@ class Still:
         return lambda: None
 
 
-class Meanwhile(InlineEngine):
+class LiveRefresh(InlineEngine):
     """Runs a wave; then, before it is committed, something else happens, once."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
@@ -98,14 +98,14 @@ class Through:
 class Site:
     """One project, one ledger, one clock; any number of servers."""
 
-    def __init__(self, place: Place, clock: VirtualClock | None = None) -> None:
+    def __init__(self, place: Location, clock: VirtualClock | None = None) -> None:
         self.place = place
         self.clock = clock or VirtualClock()
         self.ledger = MemoryLedger(self.clock)
         self.told = Told()
 
-    def context(self, workshop: Workshop, **changes: Any) -> Context:
-        context = replace(workshop.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
+    def context(self, container: Container, **changes: Any) -> Context:
+        context = replace(container.context(self.ledger, self.told), liveness=NoProof(), background=self.clock)
         return replace(context, **changes)
 
     def run(
@@ -116,16 +116,16 @@ class Site:
         wait: float = 600.0,
         **changes: Any,
     ) -> list[EntityResult]:
-        workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
-        with closing(workshop):
-            setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
-            context = self.context(workshop, **changes)
+        container = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
+        with closing(container):
+            setups = [replace(each, target=target(each.target)) for each in container.setups()]
+            context = self.context(container, **changes)
             return run_entities(setups, context, options or PlanOptions(), wait_seconds=wait)
 
     def serve(self, **changes: Any) -> None:
-        workshop = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
-        with closing(workshop):
-            serve(workshop.setups(), self.context(workshop, **changes), until_idle=True)
+        container = workshop_of(instep.load(self.place.root).project, self.ledger, clock=self.clock, engine="inline")
+        with closing(container):
+            serve(container.setups(), self.context(container, **changes), until_idle=True)
 
     def leave_behind(self, target: Callable[[Any], Any] = lambda real: real) -> None:
         """A run that dies with its first wave staged and nothing committed."""
@@ -134,7 +134,7 @@ class Site:
             raise Gone
 
         def engine(_: object) -> Engine:
-            return Meanwhile(dies)
+            return LiveRefresh(dies)
 
         frozen = Through(self.ledger, leave_job=_gone, retire_worker=_gone)
         with pytest.raises(Gone):
@@ -150,13 +150,13 @@ def _gone(_: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def pausing(happens: Callable[[], None]) -> Callable[[object], Engine]:
-    engine = Meanwhile(happens)
+    engine = LiveRefresh(happens)
     return lambda _: engine
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(place.docs, range(DOCUMENTS))
     place.declare(entity="buckets: 6")
     return Site(place)
@@ -206,7 +206,7 @@ def test_a_worker_that_does_not_know_how_late_it_is_is_refused_by_ledger_and_tar
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own clock stood still with it (a suspended machine): only fences can stop it now."""
-    monkeypatch.setattr("instep.service.keeper.Keeper.require", lambda *_: None)
+    monkeypatch.setattr("instep.jobs.heartbeat.Keeper.require", lambda *_: None)
     refused: list[str] = []
 
     def committed(real: Callable[..., int], *args: Any, **kwargs: Any) -> int:
@@ -509,7 +509,7 @@ def test_slices_that_prove_too_long_are_split_and_the_split_is_recorded(
 
 
 def test_entities_of_one_run_are_one_job_and_each_is_served_when_it_is_done(tmp_path: Path) -> None:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(place.docs, range(DOCUMENTS))
     place.declare(entity="buckets: 6\npriority: 80")
     text = (place.root / "instep.yaml").read_text()

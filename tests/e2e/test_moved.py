@@ -9,7 +9,7 @@ import pytest
 
 import instep
 from instep.domain.refs import PartitionRef
-from instep.service.run import EntityResult
+from instep.jobs.run import EntityResult
 from tests.cli.saying import said
 
 from . import corpus

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import instep
 
-from .conftest import Place
+from .conftest import Location
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +48,7 @@ def silent() -> Iterator[socket.socket]:
         yield listening
 
 
-def called(place: Place, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def called(place: Location, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
     return subprocess.run(
         [*INSTEP, *command],
@@ -70,7 +70,7 @@ def demand_a_sentence(done: subprocess.CompletedProcess[str], said: str) -> None
     assert "a wave has failed" not in done.stderr
 
 
-def demand_nobody_blamed(place: Place) -> None:
+def demand_nobody_blamed(place: Location) -> None:
     """No document failed, and no attempt was spent."""
     assert list(instep.load(place.root).failures()) == []
     engine = sa.create_engine(f"sqlite:///{place.root / '.instep' / 'ledger.db'}")
@@ -81,7 +81,7 @@ def demand_nobody_blamed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_spark_that_is_away_is_said_to_be(place: Place, mute: int, remote: bool) -> None:
+def test_spark_that_is_away_is_said_to_be(place: Location, mute: int, remote: bool) -> None:
     where = f"{'sc' if remote else 'spark'}://127.0.0.1:{mute}"
     place.declare(extra=f"engine: spark\nspark: {{{'remote' if remote else 'master'}: '{where}'}}")
     done = called(place, "run")
@@ -97,7 +97,7 @@ def test_spark_that_is_away_is_said_to_be(place: Place, mute: int, remote: bool)
 
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_one_ctrl_c_ends_the_wait_for_a_server_that_says_nothing(
-    place: Place, silent: socket.socket, command: str
+    place: Location, silent: socket.socket, command: str
 ) -> None:
     place.declare(extra=f"engine: spark\nspark: {{remote: 'sc://127.0.0.1:{silent.getsockname()[1]}'}}")
     with subprocess.Popen([*INSTEP, command], cwd=place.root, stderr=subprocess.PIPE, text=True) as process:
@@ -110,7 +110,7 @@ def test_one_ctrl_c_ends_the_wait_for_a_server_that_says_nothing(
     assert "Traceback" not in stderr
 
 
-def test_workers_that_run_another_python_are_named(place: Place, tmp_path: Path) -> None:
+def test_workers_that_run_another_python_are_named(place: Location, tmp_path: Path) -> None:
     place.declare(extra="engine: spark\nspark: {master: 'local[1]'}")
     none = str(tmp_path / "no-python")
     done = called(place, "run", PYSPARK_PYTHON=none)
@@ -120,7 +120,7 @@ def test_workers_that_run_another_python_are_named(place: Place, tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["inline", "spark"])
-def test_an_extra_that_is_missing_is_named(place: Place, tmp_path: Path, mute: int, engine: str) -> None:
+def test_an_extra_that_is_missing_is_named(place: Location, tmp_path: Path, mute: int, engine: str) -> None:
     blocker = tmp_path / "blocker"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(BLOCKER)

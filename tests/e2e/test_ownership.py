@@ -15,9 +15,9 @@ import yaml
 import instep
 from instep.app import Instep
 from instep.cli import main
+from instep.container import Container
 from instep.errors import UserError
-from instep.service.compose import Workshop
-from instep.service.run import EntityResult
+from instep.jobs.run import EntityResult
 from instep.targets.lance import LanceTarget
 from instep.targets.ownership import NOBODY, NotOurs
 
@@ -25,7 +25,7 @@ from instep.targets.ownership import NOBODY, NotOurs
 NOTES = {f"n{number}.md": f"# N{number}\n\nsearchable alpha {number}\n" for number in range(12)}
 
 
-class Place:
+class Location:
     """Projects with ledgers of their own, whose target is one folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,8 +58,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> Location:
+    return Location(tmp_path)
 
 
 def run(project: Instep, **options: bool) -> EntityResult:
@@ -86,7 +86,7 @@ def refused(call: Callable[[], object]) -> str:
 # -- two projects ----------------------------------------------------------------------------------
 
 
-def test_a_second_project_is_refused_before_it_does_anything(place: Place) -> None:
+def test_a_second_project_is_refused_before_it_does_anything(place: Location) -> None:
     one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
     run(one)
     for call in (two.plan, two.run, lambda: two.run(full_refresh=True), lambda: two.search("searchable", mode="text")):
@@ -102,10 +102,12 @@ def test_a_second_project_is_refused_before_it_does_anything(place: Place) -> No
     assert two.jobs() == []
 
 
-def test_projects_with_entities_of_other_names_live_side_by_side(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projects_with_entities_of_other_names_live_side_by_side(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also when each of them drops what it needs no more."""
     one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"}, entity="Letter")
-    monkeypatch.setattr("instep.service.promotion.SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
     for _ in range(2):
         for each in (one, two):
             assert run(each, full_refresh=True).promoted
@@ -115,8 +117,8 @@ def test_projects_with_entities_of_other_names_live_side_by_side(place: Place, m
     assert [run(each).state for each in (one, two)] == [None, None]
 
 
-def test_what_another_ledger_left_is_not_swept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.service.promotion.SWEEP_SECONDS", 0.0)
+def test_what_another_ledger_left_is_not_swept(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
     one = place.project("one")
     run(one)
     theirs = LanceTarget(str(place.index)).owned_by(NOBODY)
@@ -129,7 +131,7 @@ def test_what_another_ledger_left_is_not_swept(place: Place, monkeypatch: pytest
 # -- a lost ledger ---------------------------------------------------------------------------------
 
 
-def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Place) -> None:
+def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Location) -> None:
     one = place.project("one")
     run(one)
     (before,) = place.indexes()
@@ -149,7 +151,7 @@ def test_a_lost_ledger_is_told_and_adoption_goes_on_with_what_is_there(place: Pl
     assert run(one, full_refresh=True).promoted, "its alias is this ledger's too"
 
 
-def test_what_changed_while_the_ledger_was_lost_is_brought_by_the_next_run(place: Place) -> None:
+def test_what_changed_while_the_ledger_was_lost_is_brought_by_the_next_run(place: Location) -> None:
     one = place.project("one")
     run(one)
     place.lose(one)
@@ -167,7 +169,7 @@ def test_what_changed_while_the_ledger_was_lost_is_brought_by_the_next_run(place
     assert run(one).state is None
 
 
-def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Place) -> None:
+def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Location) -> None:
     one = place.project("one")
     run(one)
     (physical,) = place.indexes()
@@ -181,7 +183,7 @@ def test_an_index_with_a_chunk_too_few_is_mended_after_its_adoption(place: Place
     assert not differs(one)
 
 
-def test_what_is_made_in_another_way_is_built_anew_beside_it(place: Place) -> None:
+def test_what_is_made_in_another_way_is_built_anew_beside_it(place: Location) -> None:
     one = place.project("one")
     run(one)
     (before,) = place.indexes()
@@ -197,7 +199,7 @@ def test_what_is_made_in_another_way_is_built_anew_beside_it(place: Place) -> No
     assert before != again.status()[0].physical
 
 
-def test_a_copy_of_the_source_has_other_times_and_is_adopted_all_the_same(place: Place) -> None:
+def test_a_copy_of_the_source_has_other_times_and_is_adopted_all_the_same(place: Location) -> None:
     """A project that was cloned elsewhere, say: nothing is embedded again, nor written."""
     one = place.project("one")
     run(one)
@@ -210,11 +212,11 @@ def test_a_copy_of_the_source_has_other_times_and_is_adopted_all_the_same(place:
     assert (counts.read, counts.written, counts.embedded) == (12, 0, 0)
 
 
-def test_another_embedder_is_noticed_by_its_vectors(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_embedder_is_noticed_by_its_vectors(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place.project("one")
     run(one)
     place.lose(one)
-    from instep.documents.embed.hashing import HashingEmbedder
+    from instep.pipeline.documents.embed.hashing import HashingEmbedder
 
     embed = HashingEmbedder.embed
     monkeypatch.setattr(HashingEmbedder, "embed", lambda self, texts: embed(self, texts)[:, ::-1].copy())
@@ -223,7 +225,7 @@ def test_another_embedder_is_noticed_by_its_vectors(place: Place, monkeypatch: p
     assert not found.done
 
 
-def test_an_index_of_another_source_is_not_adopted(place: Place) -> None:
+def test_an_index_of_another_source_is_not_adopted(place: Location) -> None:
     one, two = place.project("one"), place.project("two", {"b.md": "# B\n\nsearchable beta\n"})
     run(one)
     with pytest.raises(UserError, match="holds nothing that is in"):
@@ -233,7 +235,7 @@ def test_an_index_of_another_source_is_not_adopted(place: Place) -> None:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_an_index_of_absolute_names_is_adopted_to_be_built_anew(place: Place, moved: bool) -> None:
+def test_an_index_of_absolute_names_is_adopted_to_be_built_anew(place: Location, moved: bool) -> None:
     one = place.project("one")
     root = one.project.root
     relative = (root / "instep.yaml").read_text()
@@ -251,7 +253,7 @@ def test_an_index_of_absolute_names_is_adopted_to_be_built_anew(place: Place, mo
     assert not differs(instep.load(root))
 
 
-def test_whose_it_was_is_refused_from_then_on(place: Place) -> None:
+def test_whose_it_was_is_refused_from_then_on(place: Location) -> None:
     one = place.project("one")
     run(one)
     state = one.project.root / ".instep"
@@ -266,13 +268,13 @@ def test_whose_it_was_is_refused_from_then_on(place: Place) -> None:
 
 
 def test_an_adoption_that_died_between_ledger_and_target_harms_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = place.project("one")
     run(one)
     (before,) = place.indexes()
     place.lose(one)
-    for dies in ("instep.service.adoption._Registration._complete", "instep.service.adoption._claim"):
+    for dies in ("instep.jobs.adoption._Registration._complete", "instep.jobs.adoption._claim"):
         with monkeypatch.context() as patched:
             patched.setattr(dies, _die)
             with pytest.raises(ZeroDivisionError):
@@ -293,7 +295,7 @@ def _die(*_: object) -> None:
 # -- an older ledger -------------------------------------------------------------------------------
 
 
-def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_go_on(place: Place) -> None:
+def test_a_ledger_of_yesterday_ends_with_a_reason_and_can_go_on(place: Location) -> None:
     """A backup: the target has seen epochs that this ledger has never given."""
     one = place.project("one")
     run(one)
@@ -325,7 +327,7 @@ def restore(project: Instep) -> None:
     shutil.copytree(project.project.root / "kept", project.project.root / ".instep")
 
 
-def test_a_ledger_of_yesterday_builds_upon_nothing_that_it_will_build_tomorrow(place: Place) -> None:
+def test_a_ledger_of_yesterday_builds_upon_nothing_that_it_will_build_tomorrow(place: Location) -> None:
     """It gives ids again: an index of that name may hold what has been deleted since."""
     project = place.project("one")
     later = project.project.root / "docs" / "later.md"
@@ -345,7 +347,7 @@ def test_a_ledger_of_yesterday_builds_upon_nothing_that_it_will_build_tomorrow(p
     assert len(texts(project)) == len(NOTES)
 
 
-def test_a_ledger_from_before_the_first_build_takes_nothing_away_that_is_served(place: Place) -> None:
+def test_a_ledger_from_before_the_first_build_takes_nothing_away_that_is_served(place: Location) -> None:
     """Though it builds under the same name."""
     project = place.project("one")
     assert project.adopt() == []  # The ledger is made.
@@ -363,7 +365,7 @@ def test_a_ledger_from_before_the_first_build_takes_nothing_away_that_is_served(
     assert served[0] in place.indexes()
 
 
-def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Place) -> None:
+def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Location) -> None:
     """The one that it knows has been replaced and dropped since."""
     project = place.project("one")
     run(project)
@@ -380,10 +382,10 @@ def test_an_index_that_a_ledger_of_yesterday_has_not_seen_is_adopted(place: Plac
     assert len(texts(project)) == len(NOTES)
 
 
-def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     one = place.project("one")
     with monkeypatch.context() as patched:
-        patched.setattr("instep.service.compose.owner_in", lambda _: NOBODY)
+        patched.setattr("instep.container.owner_in", lambda _: NOBODY)
         run(one)
     (before,) = place.indexes()
     stranger = LanceTarget(str(place.index))
@@ -394,15 +396,15 @@ def test_what_a_ledger_made_before_it_had_an_id_stays_its_own(place: Place, monk
     (one.project.root / "docs" / "n1.md").write_text("# N1\n\nsearchable delta\n")
     assert run(one).counts.written == 1
     assert place.indexes() == [before]
-    workshop = Workshop(one.project)
-    assert [stranger.owner_of(name) for name in (before, "Document")] == [workshop.owner.id] * 2
+    container = Container(one.project)
+    assert [stranger.owner_of(name) for name in (before, "Document")] == [container.owner.id] * 2
 
 
 # -- the command -----------------------------------------------------------------------------------
 
 
 def test_the_command_shows_what_it_found_and_asks(
-    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Location, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = place.project("one")
     run(one)
@@ -421,14 +423,14 @@ def test_the_command_shows_what_it_found_and_asks(
 
 
 def test_nothing_to_adopt_is_said(
-    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Location, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place.project("one").project.root)
     assert main(["adopt", "--yes"]) == 0
     assert "Nothing to adopt" in capsys.readouterr().out
 
 
-def test_whoever_does_not_agree_changes_nothing(place: Place) -> None:
+def test_whoever_does_not_agree_changes_nothing(place: Location) -> None:
     one = place.project("one")
     run(one)
     place.lose(one)

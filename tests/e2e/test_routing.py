@@ -19,12 +19,12 @@ from instep.domain.identity import bucket_of, document_id
 from instep.domain.jobs import JobState
 from instep.domain.manifest import Action
 from instep.domain.waves import TaskOutcome, Wave
-from instep.engine.inline import InlineEngine
-from instep.engine.port import TableProgram, WaveProgram
-from instep.service import setup
+from instep.entities import setup
+from instep.pipeline.engine.engine import TableProgram, WaveProgram
+from instep.pipeline.engine.inline import InlineEngine
 
 from . import truth
-from .conftest import Place
+from .conftest import Location
 from .test_many_workers import Gone, Site, Still, Through
 
 BUCKETS = 8
@@ -110,7 +110,7 @@ def test_a_restart_assigns_the_same_documents_and_delete_markers_to_the_same_buc
 ) -> None:
     """What was assigned and not confirmed, and what was pending: exactly that, from the ledger, and nothing is lost."""
     monkeypatch.setattr(setup, "MOST_CLAIMS", 2)
-    site = Site(Place(feed.root, feed.root))
+    site = Site(Location(feed.root, feed.root))
     changed, deleted = range(20), range(20, 40)
     feed.put(range(50), "first")
     built = Recording()
@@ -148,7 +148,7 @@ def test_different_documents_have_different_writers_and_each_document_one(feed: 
     """In one wave, slices of a bucket go to one task: `tests/contracts/engine.py`. Here, each document is in one slice
     of its bucket, and there are many.
     """
-    site = Site(Place(feed.root, feed.root))
+    site = Site(Location(feed.root, feed.root))
     feed.put(range(50), "first")
     engine = Recording()
     site.run(engine=lambda _: engine)
@@ -157,7 +157,7 @@ def test_different_documents_have_different_writers_and_each_document_one(feed: 
 
 
 def test_lines_that_are_delivered_again_change_nothing(feed: Feed) -> None:
-    site = Site(Place(feed.root, feed.root))
+    site = Site(Location(feed.root, feed.root))
     feed.put(range(10), "first")
     feed.delete(range(5))
     site.run()

@@ -7,12 +7,12 @@ import pytest
 from instep.domain.jobs import JobState
 from instep.targets.lance.target import LanceTarget
 from tests.e2e import corpus, truth
-from tests.e2e.conftest import Place
+from tests.e2e.conftest import Location
 
 
 @pytest.mark.parametrize(("documents", "wrong"), [(5, 1), (60, 60)], ids=["of few one", "of more than are read all"])
 def test_a_build_whose_rows_are_not_those_that_were_recorded_is_not_served(
-    place: Place, monkeypatch: pytest.MonkeyPatch, documents: int, wrong: int
+    place: Location, monkeypatch: pytest.MonkeyPatch, documents: int, wrong: int
 ) -> None:
     for number in range(documents, 60):
         corpus.path(place.docs, number).unlink()

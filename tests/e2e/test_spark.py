@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from . import corpus, truth
-from .conftest import Place
+from .conftest import Location
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def sorts(rows):
 SCRIPT = """
 import json, sys, instep
 from instep.errors import UserError
-from instep.service.compose import Workshop
+from instep.container import Workshop
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -59,8 +59,12 @@ def in_a_notebook(folder: Path, body: str) -> list[dict[str, object]]:
     return found
 
 
-def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Place, tmp_path: Path) -> None:
-    plain, shouted, sorting = place, Place(tmp_path / "shouted", place.docs), Place(tmp_path / "sorting", place.docs)
+def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Location, tmp_path: Path) -> None:
+    plain, shouted, sorting = (
+        place,
+        Location(tmp_path / "shouted", place.docs),
+        Location(tmp_path / "sorting", place.docs),
+    )
     for each, name in ((shouted, "shout"), (sorting, "sorts")):
         each.declare(entity=f"transform: shouting:{name}")
         (each.root / "shouting.py").write_text(TRANSFORM)
@@ -96,7 +100,7 @@ def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Place, tm
     assert fifth["found"] == "shouting:shout adds origin"
 
 
-def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Place) -> None:
+def test_the_command_line_starts_spark_and_says_nothing_of_it(place: Location) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "instep", "run", "--engine", "spark", "--json"],
         cwd=place.root,

@@ -11,10 +11,10 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
-from instep.service.question import PlanOptions
+from instep.entities.plan_request import PlanOptions
 
 from . import corpus
-from .conftest import Place
+from .conftest import Location
 from .test_many_workers import Gone, Site, Still, Through, _gone
 
 REF = PartitionRef("Document")
@@ -22,7 +22,7 @@ REF = PartitionRef("Document")
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(place.docs, range(12))
     place.declare(entity="buckets: 3")
     return Site(place)

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 import instep
+from instep.answers.jobs import stop_job
+from instep.answers.status import EntityStatus, entity_status
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
-from instep.engine.spark import SparkEngine
-from instep.service.documents.setup import DocumentSetup
-from instep.service.jobs import stop_job
-from instep.service.status import EntityStatus, entity_status
-from instep.service.watch import REST
-from instep.service.worker import serve
-from instep.sources.port import DocumentSource, Listing
+from instep.entities.documents.setup import DocumentSetup
+from instep.jobs.source_poller import REST
+from instep.jobs.worker import serve
+from instep.pipeline.engine.spark_engine import SparkEngine
+from instep.sources.document_source import DocumentSource, Listing
 from tests.doubles.clock import VirtualClock
-from tests.doubles.workshop import workshop_of
+from tests.doubles.container import workshop_of
 
 from . import corpus
-from .conftest import Place
-from .test_many_workers import Meanwhile, Site, Through
+from .conftest import Location
+from .test_many_workers import LiveRefresh, Site, Through
 
 EVERY = 2.0
 REF = PartitionRef("Document")
@@ -71,7 +71,7 @@ def clock() -> Steps:
 
 @pytest.fixture
 def site(tmp_path: Path, clock: Steps) -> Site:
-    place = Place(tmp_path / "project", tmp_path / "docs")
+    place = Location(tmp_path / "project", tmp_path / "docs")
     corpus.write(place.docs, range(12))
     place.declare(entity="buckets: 3\ndeletes: {share: 0.2, floor: 2}")
     return Site(place, clock)
@@ -80,16 +80,16 @@ def site(tmp_path: Path, clock: Steps) -> Site:
 def watch(
     site: Site, slow: Slow | None = None, engine: str = "inline", target: Callable[[Any], Any] = lambda real: real
 ) -> None:
-    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine=engine)
-    with closing(workshop):
-        setups = [replace(each, target=target(each.target)) for each in workshop.setups()]
+    container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock, engine=engine)
+    with closing(container):
+        setups = [replace(each, target=target(each.target)) for each in container.setups()]
         if slow:
             (setup,) = setups
             assert isinstance(setup, DocumentSetup)
             slow.inner = setup.source
             setups = [replace(setup, source=slow)]  # type: ignore[arg-type]  # nothing is read of it
         with pytest.raises(KeyboardInterrupt):
-            serve(setups, site.context(workshop), watch=EVERY)
+            serve(setups, site.context(container), watch=EVERY)
 
 
 def test_what_changes_lands_and_what_does_not_makes_no_job(site: Site, clock: Steps) -> None:
@@ -223,7 +223,7 @@ def interrupted(site: Site) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        site.run(engine=lambda _: Meanwhile(interrupt))
+        site.run(engine=lambda _: LiveRefresh(interrupt))
     assert site.only_job().state is JobState.STOPPED
 
 
@@ -286,6 +286,6 @@ def test_what_cannot_be_had_of_one_entity_stops_no_other(site: Site, clock: Step
 
 
 def status(site: Site) -> EntityStatus:
-    workshop = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock)
-    with closing(workshop):
-        return entity_status(workshop.setups(["Document"])[0], site.ledger)
+    container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock)
+    with closing(container):
+        return entity_status(container.setups(["Document"])[0], site.ledger)

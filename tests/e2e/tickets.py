@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from semantic_text_splitter import TextSplitter
 
 import instep
-from instep.service.run import EntityResult
+from instep.jobs.run import EntityResult
 from tests.servers.jars import jar
 from tests.servers.postgres import running_postgres
 from tests.sources.tables import clickhouse_tables, databases
@@ -51,7 +51,7 @@ class Ticket:
 
 
 @dataclass
-class Desk:
+class PartContext:
     """`kind` is where the tickets are kept: `parquet`, `clickhouse` or `postgres`. With `version` their time tells that
     they have changed, else their content does. `unit` is that of this time in Parquet.
     """

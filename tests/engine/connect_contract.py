@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from instep.engine.port import Engine
-from instep.engine.session import LazySpark
-from instep.engine.spark import SparkEngine
+from instep.pipeline.engine.engine import Engine
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.spark_engine import SparkEngine
 from tests.contracts.spark_engine import SparkEngineContract
 
 

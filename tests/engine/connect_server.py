@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from instep.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark, SparkSettings
 
 
 def main(port: str, log: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
-from instep.engine.deal import buckets, deal
+from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
+from instep.pipeline.engine.task_assignment import assign, buckets
 from tests.contracts.engine import BUCKETS, a_wave
 
 
@@ -74,7 +74,7 @@ def test_paces_are_positive() -> None:
 @pytest.mark.parametrize("tasks", range(1, 7))
 def test_slices_are_dealt_whole_and_a_bucket_stays_together(tasks: int) -> None:
     wave = a_wave(97, slices_per_bucket=3)
-    hands = deal(wave, tasks)
+    hands = assign(wave, tasks)
     assert len(hands) == min(tasks, BUCKETS)
     assert sorted(each.slice_id for hand in hands for each in hand) == sorted(each.slice_id for each in wave.slices)
     owners = [{each.bucket for each in hand} for hand in hands]
@@ -83,6 +83,6 @@ def test_slices_are_dealt_whole_and_a_bucket_stays_together(tasks: int) -> None:
 
 def test_shares_differ_by_no_more_than_the_largest_bucket() -> None:
     wave = a_wave(97)
-    loads = [sum(each.work for each in hand) for hand in deal(wave, 2)]
+    loads = [sum(each.work for each in hand) for hand in assign(wave, 2)]
     largest = max(sum(each.work for each in group) for group in buckets(wave))
     assert max(loads) - min(loads) <= largest

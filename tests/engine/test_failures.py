@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from instep.error_transport import TaskFailed, pack, unpacked
 from instep.errors import Fenced, Transient, Unknown, UserError
-from instep.failures import TaskFailed, pack, unpacked
 
 
 class Throttled(Transient):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from instep.engine.home import SparkHome, spark_home
+from instep.pipeline.engine.class_cache import SparkHome, spark_home
 
 
 def test_the_home_is_the_same_every_time_and_has_what_spark_needs(

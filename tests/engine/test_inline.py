@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from instep.engine.inline import InlineEngine
-from instep.engine.port import Batches, Engine
 from instep.errors import UserError
-from instep.sources.tables.port import Sessions
+from instep.pipeline.engine.engine import Batches, Engine
+from instep.pipeline.engine.inline import InlineEngine
+from instep.sources.tables.table_source import Sessions
 from tests.contracts.engine import EngineContract, RowFiles, a_wave, written
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from instep.engine.java import java_problem, java_version
-from instep.engine.session import LazySpark, SparkSettings
 from instep.errors import UserError
+from instep.pipeline.engine.java import java_problem, java_version
+from instep.pipeline.engine.session import LazySpark, SparkSettings
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -53,7 +53,7 @@ def test_a_start_in_the_background_tells_its_error_when_the_session_is_asked_for
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     # Another test of this process may have left a session that would be taken.
-    monkeypatch.setattr("instep.engine.session._active", lambda: None)
+    monkeypatch.setattr("instep.pipeline.engine.session._active", lambda: None)
     spark = LazySpark(SparkSettings(master="local[1]"))
     spark.begin()
     with pytest.raises(UserError, match="no Java was found"):

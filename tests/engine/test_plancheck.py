@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.engine.plancheck import check_plan, check_rows
 from instep.errors import UserError
+from instep.pipeline.engine.plancheck import check_plan, check_rows
 
 SOURCE = "instep_wave"
 

@@ -9,7 +9,7 @@ from instep.domain.counts import Counts
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
-from instep.outcomes import OUTCOME_SCHEMA, encode_outcome, outcome_batch, row_outcomes
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, encode_outcome, outcome_batch, row_outcomes
 
 
 def change(number: int) -> DocumentChange:

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from instep.engine import sparkapi
-from instep.engine.port import Batches, Engine
-from instep.engine.session import LazySpark, SparkSettings, local_options
-from instep.engine.spark import SparkEngine
-from instep.tables.writing import RowWriter
+from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.engine import Batches, Engine
+from instep.pipeline.engine.session import LazySpark, SparkSettings, local_options
+from instep.pipeline.engine.spark_engine import SparkEngine
+from instep.pipeline.tables.writing import RowWriter
 from tests.contracts.engine import RowFiles, a_wave
 from tests.contracts.spark_engine import SparkEngineContract
 from tests.contracts.table_waves import Changed, a_program, a_target, table_wave
@@ -57,7 +57,7 @@ class TestSparkEngineOnClassic(SparkEngineContract):
     def test_small_waves_go_before_large_ones(
         self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, pool: str
     ) -> None:
-        monkeypatch.setattr("instep.engine.spark.SHORT_WORK", most)
+        monkeypatch.setattr("instep.pipeline.engine.spark_engine.SHORT_WORK", most)
         program = a_program(a_target(tmp_path / "target"))
         engine.run(table_wave("Number@42/7"), Changed(program, Pooled(tmp_path, program.writer)))
         assert (tmp_path / "pool").read_text() == pool

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from instep.engine import sparkapi
-from instep.engine.session import LazySpark, SparkSettings
-from instep.engine.spark import SparkEngine
 from instep.errors import Away, Transient, UserError
+from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.spark_engine import SparkEngine
 from tests.contracts.engine import RowFiles, a_wave, written
 
 pytestmark = pytest.mark.spark

@@ -7,8 +7,8 @@ from multiprocessing import get_context
 
 from instep.domain.events import Event, InstanceCreated, WantCreated, read
 from instep.domain.instances import Reason
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
 from instep.system import SystemClock
 
 #: A partition that everybody wants. (What the contract has is not imported here: every process would have to.)

@@ -19,7 +19,7 @@ from instep.domain.events import (
 )
 from instep.domain.instances import Reason
 from instep.domain.refs import Naming, PartitionRef, event_instance_id
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger import START
 from tests.contracts.ledger.building import canonical_of
 

@@ -11,7 +11,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.manifest import encode_changes
 from instep.domain.refs import event_instance_id, instance_id
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from instep.ledger.schema import upgrade
 from tests.contracts.ledger.building import (
     OTHER,

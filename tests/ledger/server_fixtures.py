@@ -9,10 +9,10 @@ from typing import ClassVar
 import pytest
 from sqlalchemy import Engine
 
-from instep.ledger.port import Ledger
-from instep.ledger.server import Server as LedgerServer
-from instep.ledger.server import server_at
-from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.dialects.server import Server as LedgerServer
+from instep.ledger.dialects.server import server_at
+from instep.ledger.ledger import Ledger
+from instep.ledger.sql_ledger import SqlLedger
 from tests.servers.ledgers import LedgerDatabase
 from tests.servers.process import Server
 

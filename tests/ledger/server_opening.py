@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, Text, TypeDecorator, inspect, text
 
-from instep.domain.server_address import server_address
 from instep.errors import InstepError, UserError
+from instep.ledger.dialects.server import server_at
 from instep.ledger.open import open_ledger
 from instep.ledger.schema import upgrade, version_of
-from instep.ledger.server import server_at
-from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import HEAD, metadata
+from instep.servers.address import server_address
 from instep.system import SystemClock
 from tests.contracts.ledger import (
     START,

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, event
 
 from instep.domain.jobs import SliceState
 from instep.errors import Transient, Unknown
-from instep.ledger.port import Ledger
-from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.ledger import Ledger
+from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger import (
     claim_all,
     complete_all,

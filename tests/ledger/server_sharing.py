@@ -22,13 +22,13 @@ from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.domain.wants import WantState
 from instep.errors import Fenced, Transient
+from instep.ledger import job_moves, workers
+from instep.ledger.dialects.dialect import ClaimRequest, Collision
+from instep.ledger.dialects.server import server_at
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Lease, Ledger, NewPart
-from instep.ledger.server import server_at
-from instep.ledger.sql import moves, workers
-from instep.ledger.sql.dialect import ClaimRequest, Collision
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sql.transaction import IN_TRANSACTION, Transaction
+from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.transaction import IN_TRANSACTION, Transaction
 from instep.system import SystemClock
 from tests.contracts.ledger import (
     OTHER,
@@ -87,7 +87,7 @@ class ServerSharing(ServerFixtures):
         register(ledger, "bob", "zed")
         ledger.join_job("job", "bob")
         other = database.open()
-        asked = moves.demand
+        asked = job_moves.demand
 
         def waits(tx: Transaction, job_id: str) -> JobState:
             """For the job's row, that somebody else has; meanwhile others find that it is silent."""
@@ -99,7 +99,7 @@ class ServerSharing(ServerFixtures):
             "acquire": partial(ledger.acquire_lease, OTHER, "job", "zed"),
         }
         with monkeypatch.context() as patch:
-            patch.setattr(moves, "demand", waits)
+            patch.setattr(job_moves, "demand", waits)
             with pytest.raises(Fenced, match="not registered"):
                 calls[how]()
         other.close()

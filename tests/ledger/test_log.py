@@ -19,10 +19,10 @@ from instep.domain.events import (
     WantCreated,
 )
 from instep.errors import Conflict, UserError
+from instep.ledger import snapshots as snapshotting
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.schema import bring_up
-from instep.ledger.sql import snapshots as snapshotting
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import events, instances, snapshots, wants
 from tests.contracts.ledger import REF, START, VirtualClock
 from tests.contracts.ledger.building import imported

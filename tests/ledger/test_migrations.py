@@ -10,9 +10,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.schema import bring_up, upgrade
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from instep.ledger.tables import HEAD, metadata
 from tests.contracts.ledger.building import START, VirtualClock
 from tests.ledger.old_ledger import check_migrated, make_old_ledger

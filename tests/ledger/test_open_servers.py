@@ -55,7 +55,7 @@ import sys
 from instep.ledger.open import open_ledger
 from instep.system import SystemClock
 open_ledger("sqlite:///{tmp_path}/ledger.db", clock=SystemClock()).close()
-servers = {{"psycopg", "pymysql", "instep.ledger.server", "sqlalchemy.dialects.postgresql"}} & set(sys.modules)
+servers = {{"psycopg", "pymysql", "instep.ledger.dialects.server", "sqlalchemy.dialects.postgresql"}} & set(sys.modules)
 assert not servers, servers
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, inspect
 
-from instep.domain.server_address import server_address
 from instep.errors import UserError
+from instep.ledger.dialects.postgres import Postgres
+from instep.ledger.dialects.server import server_at
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
-from instep.ledger.postgres import Postgres
-from instep.ledger.server import server_at
-from instep.ledger.sql.ledger import SqlLedger
+from instep.ledger.sql_ledger import SqlLedger
+from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from instep.domain.jobs import SliceState
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
 from instep.system import SystemClock
 from tests.contracts.ledger import REF, claim_all, job_of, joined, outcome, plans, running
 from tests.ledger.appenders import check_appenders

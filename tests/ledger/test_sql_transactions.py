@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine, Row, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from instep.errors import InstepError, Transient, Unknown
+from instep.ledger.dialects.dialect import ClaimRequest, Collision
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
 from instep.ledger.schema import bring_up
-from instep.ledger.sql.dialect import ClaimRequest, Collision
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger.building import VirtualClock, claim_all, job_of, plans, running
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from instep.ledger.dialects.sqlite import sqlite_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger
-from instep.ledger.sqlite import sqlite_engine
 from tests.contracts.ledger import LedgerContract, VirtualClock
 from tests.ledger.intruders import SqlIntruder
 

@@ -12,11 +12,11 @@ from sqlalchemy import event, literal, select
 
 from instep.domain.jobs import MAX_ATTEMPTS, SliceState
 from instep.errors import Transient, UserError
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.ledger import Ledger, Swept
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Ledger, Swept
 from instep.ledger.schema import bring_up
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger import (
     REF,
     VirtualClock,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from instep.ledger.port import Ledger
+from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import bring_up
-from instep.ledger.sql.ledger import SqlLedger
-from instep.ledger.sqlite import SqliteDialect, sqlite_engine
+from instep.ledger.sql_ledger import SqlLedger
 from tests.contracts.ledger.building import REF, VirtualClock, claim_all, job_of, plan, running
 
 _SLICES = 50_000

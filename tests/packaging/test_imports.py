@@ -23,7 +23,12 @@ def test_light_commands_import_no_heavy_library(args: list[str], tmp_path: Path)
 IDLE = frozenset(
     (HEAVY - {"sqlalchemy"})
     | {"psycopg", "grpc", "pymilvus", "qdrant_client", "qdrant_edge", "pathspec", "rich.progress", "instep.bus.open"}
-    | {"instep.engine.inline", "instep.service.worker", "instep.documents.reading", "instep.documents.writing"}
+    | {
+        "instep.pipeline.engine.inline",
+        "instep.jobs.worker",
+        "instep.pipeline.documents.reading",
+        "instep.pipeline.documents.writing",
+    }
 )
 
 
@@ -60,7 +65,7 @@ def test_a_run_that_finds_nothing_to_do_imports_no_target(target: str, indexed: 
     """Nor does it ask one: at these addresses there is none."""
     (indexed / "instep.yaml").write_text(_PROJECT % target)
     modules = _run(["run"], indexed)
-    assert "instep.service.run" in modules
+    assert "instep.jobs.run" in modules
     assert modules & IDLE == set()
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from instep.project import Project, Target
-from instep.project.places import place_of
+from instep.project.locations import location_of
 from instep.project.targets import DeclaredTarget
 
 from .conftest import Load, Reject
@@ -87,7 +87,7 @@ SAME_SERVERS = [
 def test_spellings_of_one_place(kind: str, uris: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for each in ("PGHOST", "PGHOSTADDR", "PGPORT"):
         monkeypatch.delenv(each, raising=False)
-    assert {place_of(target(kind, uri)) for uri in uris} == {place_of(target(kind, uris[0]))}
+    assert {location_of(target(kind, uri)) for uri in uris} == {location_of(target(kind, uris[0]))}
 
 
 @pytest.mark.parametrize(
@@ -102,29 +102,29 @@ def test_spellings_of_one_place(kind: str, uris: list[str], monkeypatch: pytest.
     ],
 )
 def test_places_that_are_apart(kind: str, uris: list[str]) -> None:
-    assert len({place_of(target(kind, uri)) for uri in uris}) == len(uris)
+    assert len({location_of(target(kind, uri)) for uri in uris}) == len(uris)
 
 
 def test_what_else_tells_places_apart() -> None:
     database = "postgresql://h/db"
-    assert place_of(target("postgres", database, schema="a")) != place_of(target("postgres", database))
-    assert place_of(target("postgres", database, schema="public")) == place_of(target("postgres", database))
+    assert location_of(target("postgres", database, schema="a")) != location_of(target("postgres", database))
+    assert location_of(target("postgres", database, schema="public")) == location_of(target("postgres", database))
     stores = [{}, {"aws_endpoint": "http://one:9000"}, {"aws_endpoint": "http://two:9000"}]
-    assert len({place_of(target("lance", "s3://b/a", storage_options=each)) for each in stores}) == 3
+    assert len({location_of(target("lance", "s3://b/a", storage_options=each)) for each in stores}) == 3
     ways_in = [{"aws_endpoint": "http://one:9000/", "aws_access_key_id": "a"}, {"AWS_ENDPOINT": "http://ONE:9000"}]
-    assert len({place_of(target("lance", "s3://b/a", storage_options=each)) for each in ways_in}) == 1
+    assert len({location_of(target("lance", "s3://b/a", storage_options=each)) for each in ways_in}) == 1
     # Of a server it does not matter how one gets in, or what is sent at once.
-    assert place_of(target("milvus", "http://h", token="x", partition_prefix="p")) == place_of(
+    assert location_of(target("milvus", "http://h", token="x", partition_prefix="p")) == location_of(
         target("milvus", "http://h")
     )
-    assert place_of(target("opensearch", "http://h", api_key="x")) == place_of(target("opensearch", "http://h"))
-    assert place_of(target("qdrant", "http://h:6333")) != place_of(target("milvus", "http://h:6333"))
+    assert location_of(target("opensearch", "http://h", api_key="x")) == location_of(target("opensearch", "http://h"))
+    assert location_of(target("qdrant", "http://h:6333")) != location_of(target("milvus", "http://h:6333"))
 
 
 def test_the_environment_says_where_postgres_is_if_the_address_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "db.example.org")
     monkeypatch.setenv("PGPORT", "6000")
-    assert place_of(target("postgres", "postgresql:///db")) == place_of(
+    assert location_of(target("postgres", "postgresql:///db")) == location_of(
         target("postgres", "postgresql://db.example.org:6000/db")
     )
 

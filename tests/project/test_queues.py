@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from instep.domain.pending import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.project import Project, json_schema
 
 from .conftest import BASE, Load, Reject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.deliveries import Policy
 from instep.domain.refs import Scope
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.project.graph import policy_of
 

@@ -45,7 +45,7 @@ def running(folder: Path) -> Iterator[str]:
 def serve(folder: str) -> None:
     from chdb.state.sqlitelike import connect
 
-    keeper = connect(folder)
+    heartbeat = connect(folder)
 
     class Handler(_Handler):
         def engine(self) -> Any:
@@ -54,7 +54,7 @@ def serve(folder: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         print(http.server_port, flush=True)
         http.serve_forever()
-    keeper.close()
+    heartbeat.close()
 
 
 class _Handler(BaseHTTPRequestHandler):

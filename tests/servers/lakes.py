@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.engine.java import find_java
+from instep.pipeline.engine.java import find_java
 from tests.servers.jars import LAKES, jars
 from tests.servers.process import Server
 

@@ -7,13 +7,13 @@ import functools
 from sqlalchemy import Engine, text
 
 from instep.domain.clock import Clock
-from instep.domain.server_address import ServerAddress, server_address
 from instep.domain.timing import TIMING, Timing
-from instep.ledger.port import Ledger
+from instep.ledger.dialects.server import Server as LedgerServer
+from instep.ledger.dialects.server import open_server, server_at
+from instep.ledger.ledger import Ledger
 from instep.ledger.schema import begin
-from instep.ledger.server import Server as LedgerServer
-from instep.ledger.server import open_server, server_at
 from instep.ledger.tables import metadata
+from instep.servers.address import ServerAddress, server_address
 from tests.servers.mariadb import running_mariadb
 from tests.servers.mysql import running_mysql
 from tests.servers.postgres import running_postgres

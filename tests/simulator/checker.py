@@ -14,9 +14,9 @@ from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError, UserError
-from instep.ledger.port import Checkpoint, FailureRecord, Ledger
-from instep.ledger.retries import SUSPECT_ATTEMPTS
-from instep.outcomes import decode_outcome
+from instep.ledger.ledger import Checkpoint, FailureRecord, Ledger
+from instep.ledger.slice_retries import SUSPECT_ATTEMPTS
+from instep.pipeline.outcomes import decode_outcome
 
 from .documents import WRONG, Document, Poison, Rows, Source, id_of, rows_of
 from .faults import Event, World

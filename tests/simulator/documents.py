@@ -10,7 +10,7 @@ from random import Random
 
 from instep.domain.identity import document_id
 from instep.domain.manifest import SourceDocument
-from instep.sources.port import Listing
+from instep.sources.document_source import Listing
 
 #: What an index holds: (document id, place of the chunk, its text), each so many times.
 Rows = Counter[tuple[str, int, str]]
@@ -47,7 +47,9 @@ class Document:
 
 
 class Source:
-    """All documents of one entity. Implements the listing of `sources.port.DocumentSource` and keeps old versions."""
+    """All documents of one entity. Implements the listing of `sources.document_source.DocumentSource` and keeps old
+    versions.
+    """
 
     def __init__(self, entity: str, random: Random, *, most: int, poison: float) -> None:
         self._entity = entity

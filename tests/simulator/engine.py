@@ -44,7 +44,9 @@ class _Effects:
 
 
 class SimEngine:
-    """Implements `engine.port.Engine`. `speed` is work per second; `name` decides which pace is believed first."""
+    """Implements `pipeline.engine.engine.Engine`. `speed` is work per second; `name` decides which pace is believed
+    first.
+    """
 
     name = "inline"
 

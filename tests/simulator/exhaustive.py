@@ -15,8 +15,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from instep.domain.timing import TIMING
-from instep.service.question import PlanOptions
-from instep.service.worker import serve
+from instep.entities.plan_request import PlanOptions
+from instep.jobs.worker import serve
 from tests.simulator.model import ModelLedger
 from tests.simulator.model.tables import Tables
 

@@ -7,7 +7,7 @@ from random import Random
 
 from instep.domain.clock import Clock
 from instep.domain.timing import TIMING, Timing
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.doubles.ledger import MemoryLedger
 
 from .scheduler import LedgerClock, Scheduler

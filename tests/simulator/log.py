@@ -19,8 +19,8 @@ from instep.domain.instances import Instance, InstanceState
 from instep.domain.refs import PartitionRef, generation_text
 from instep.domain.state import State
 from instep.domain.wants import WantState
-from instep.ledger.log import LogRow
-from instep.ledger.port import Ledger
+from instep.ledger.event_log import LogRow
+from instep.ledger.ledger import Ledger
 
 #: What says how a job's work on an instance has ended.
 _ENDS = (InstanceLive, InstanceFailed, InstanceRefreshed, RefreshFailed)

@@ -1,7 +1,7 @@
 """Seeded bugs: the product with one thing taken out of it. The simulator must notice each of them.
 
 The bugs of ledgers are put into its model. Not among them: a keeper that never gives up. What it
-keeps a worker from, claims and fences refuse as well; `tests/service/test_keeper.py` looks after it.
+keeps a worker from, claims and fences refuse as well; `tests/jobs/test_keeper.py` looks after it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import pytest
 from instep.domain.jobs import JobState, SliceState, end_of_part
 from instep.domain.manifest import decode_changes, encode_changes
 from instep.errors import Conflict, Fenced, Transient, Unknown
-from instep.ledger.port import Swept
-from instep.ledger.retries import halves as halves_of
-from instep.service import promotion, wave, worker
-from instep.service.wave import WaveRunner
-from instep.service.worker import Worker
+from instep.jobs import finish as promotion
+from instep.jobs import wave, worker
+from instep.jobs.wave import WaveRunner
+from instep.jobs.worker import Worker
+from instep.ledger.ledger import Swept
+from instep.ledger.slice_retries import halves as halves_of
 from tests.simulator.model import leases, moves, parts, recovery, slices
 from tests.simulator.model.tables import Tables
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from instep.domain.replacement import Judged
-from instep.service import promotion
-from instep.service.documents import changes, judgement
+from instep.domain.promotion_rules import Judged
+from instep.entities.documents import changes, promotion_checks
+from instep.jobs import finish
 
 from .mutations import ALL, Patch, seeded_bug
 
@@ -13,7 +13,7 @@ __all__ = ["ALL"]
 
 @seeded_bug
 def a_rebuild_without_what_is_served_is_served(patch: Patch) -> None:
-    patch.setattr(judgement, "_judged", lambda part, checkpoint, ledger, status: Judged(0, 0))
+    patch.setattr(promotion_checks, "_judged", lambda part, checkpoint, ledger, status: Judged(0, 0))
 
 
 @seeded_bug
@@ -24,10 +24,10 @@ def what_was_refused_is_built_again_and_again(patch: Patch) -> None:
 @seeded_bug
 def what_is_served_is_not_put_back(patch: Patch) -> None:
     """The alias was moved, and then the ledger did not take it."""
-    patch.setattr(promotion, "_serve_as_recorded", lambda setup, part, ledger: None)
+    patch.setattr(finish, "_serve_as_recorded", lambda setup, part, ledger: None)
 
 
 @seeded_bug
 def what_is_promoted_is_not_looked_at_again(patch: Patch) -> None:
     """A bug that was there: nobody asks whether the instance is still in work by the job."""
-    patch.setattr(promotion, "_left", lambda ledger, part, job_id: None)
+    patch.setattr(finish, "_left", lambda ledger, part, job_id: None)

@@ -8,13 +8,13 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from instep.domain.consuming import ATTEMPTS, LONGEST_PAUSE, HoldState
-from instep.domain.pending import KeyRange, QueueSource, QueueSpec
+from instep.domain.key_leases import ATTEMPTS, LONGEST_PAUSE, KeyLeaseState
+from instep.domain.pending_queue import KeyRange, QueueSource, QueueSpec
 from instep.domain.refs import Naming
 from instep.errors import InstepError
-from instep.ledger.holds import KeyFailure
-from instep.pending.port import Ask, Offer
-from instep.service.queues.consuming import Ack, Given, Wanted, acknowledge, fail, next_keys, parked, unpark
+from instep.ledger.key_leases import KeyFailure
+from instep.queues.consumers import Ack, Given, Wanted, acknowledge, fail, next_keys, parked, unpark
+from instep.queues.engines.queue_engine import Ask, Offer
 from tests.simulator.model import ModelLedger
 
 from .faults import Chaos, Port, World
@@ -252,10 +252,10 @@ class QueueSimulation:
             unpark(queue, self.ledger, parked(queue, self.ledger).keys() - self._poison)
             if not given:
                 self._scheduler.now += 2 * HOUR
-                if not self.ledger.count_holds(SPEC.name).keys() - {HoldState.PARKED}:
+                if not self.ledger.count_key_leases(SPEC.name).keys() - {KeyLeaseState.PARKED}:
                     break
         else:
-            self.broken.append(f"there is no end: {self.ledger.count_holds(SPEC.name)}")
+            self.broken.append(f"there is no end: {self.ledger.count_key_leases(SPEC.name)}")
         pending = {key for key in range(60) if self.queue.pending(key)}
         kept = self.ledger.parked_keys(SPEC.name).keys()
         if lost := pending - kept:

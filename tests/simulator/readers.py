@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from instep.domain.refs import PartitionRef, generation_text
-from instep.ledger.port import Checkpoint, Ledger
+from instep.ledger.ledger import Checkpoint, Ledger
 
 from .target import SimTarget
 

@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from instep.domain.fold.step import Step
-from instep.service import fulfil, plan, prerequisites, promotion, serving
-from instep.service.upstream import Upstream, Waiting
+from instep.jobs import finish, prerequisites, promote, want_scheduler
+from instep.planning import plan
+from instep.planning.upstream import Upstream, Waiting
 
 from .log_mutations import ALL
 from .mutations import Patch, seeded_bug
@@ -35,7 +36,7 @@ def nobody_begins_what_is_waited_for(patch: Patch) -> None:
 @seeded_bug
 def who_waits_for_nothing_waits_for_ever(patch: Patch) -> None:
     patch.setattr(prerequisites, "cancel_waits", lambda *args: False)
-    patch.setattr(fulfil, "cancel_waits", lambda *args: False)
+    patch.setattr(want_scheduler, "cancel_waits", lambda *args: False)
 
 
 @seeded_bug
@@ -61,16 +62,16 @@ def what_was_refused_is_built_again_for_what_is_made_from_it(patch: Patch) -> No
 @seeded_bug
 def a_promotion_is_not_recorded(patch: Patch) -> None:
     """The alias is moved, and no event says so."""
-    patch.setattr(serving._Promotion, "_record", lambda self: None)
+    patch.setattr(promote._Promotion, "_record", lambda self: None)
 
 
 @seeded_bug
 def what_is_built_of_other_generations_is_swept(patch: Patch) -> None:
     def sweep(setup: Any, ledger: Any) -> None:
-        for physical in setup.target.leftovers(setup.alias, idle_seconds=promotion.SWEEP_SECONDS):
+        for physical in setup.target.leftovers(setup.alias, idle_seconds=finish.SWEEP_SECONDS):
             setup.target.drop(physical)
 
-    patch.setattr(promotion, "_sweep", sweep)
+    patch.setattr(finish, "_sweep", sweep)
 
 
 @seeded_bug
@@ -79,4 +80,4 @@ def each_build_is_served_whatever_generation_is_promoted(patch: Patch) -> None:
         own = setup.alias_of(part.generation)
         return [*([own] if own else []), setup.alias]
 
-    patch.setattr(promotion, "_aliases", aliases)
+    patch.setattr(finish, "_aliases", aliases)

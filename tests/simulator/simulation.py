@@ -9,24 +9,24 @@ from functools import partial
 from random import Random
 from typing import Any, Literal
 
+from instep.bus.status_reporter import StatusReporter
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
+from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import Naming, PartitionRef
-from instep.domain.replacement import NEEDED
 from instep.domain.timing import TIMING, Timing
-from instep.engine.choice import EngineChoice
+from instep.entities.documents.setup import DocumentSetup
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
 from instep.errors import InstepError
-from instep.ledger.port import Ledger
-from instep.service.context import Context
-from instep.service.documents.setup import DocumentSetup
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
-from instep.service.serving import promote
-from instep.service.setup import EntitySetup
-from instep.service.standing import Standing
-from instep.service.worker import serve
+from instep.jobs.promote import promote
+from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.worker import serve
+from instep.ledger.ledger import Ledger
+from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.context import Context
+from instep.telemetry.progress import Silent
 from tests.simulator.model import ModelLedger
 
 from .checker import Checker
@@ -95,7 +95,7 @@ class Chance:
 
 
 class Host:
-    """Implements `service.liveness.Liveness` for the processes of one host."""
+    """Implements `ledger.liveness.Liveness` for the processes of one host."""
 
     def __init__(self) -> None:
         self.owners: dict[str, Process] = {}
@@ -219,7 +219,7 @@ class Simulation:
             timing=self._timing,
             liveness=self._hosts[process.host].of(process),
             progress=Silent(),
-            standing=Standing(lambda: self._status, Silent()),
+            status_reporter=StatusReporter(lambda: self._status, Silent()),
             choose=lambda _, work: EngineChoice("inline", "simulated", work, 0.0, 0.0),
             engine=lambda _: engine,
             prepare=lambda _: None,

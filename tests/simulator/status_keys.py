@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from instep.bus.port import StatusEntry
-from instep.bus.stored import demand_revision, entry_of
+from instep.bus.bus import StatusEntry
+from instep.bus.slot_bus import demand_revision, entry_of
 from instep.domain import status_keys
 
 

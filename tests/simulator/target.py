@@ -68,7 +68,8 @@ class Index:
 
 
 class SimTarget(OwnedIndexes):
-    """Implements what the service uses of `targets.port.DocumentTarget`, without Arrow. Each method is one step.
+    """Implements what the service uses of `targets.document_target.DocumentTarget`, without Arrow. Each method is one
+    step.
 
     `served_by` are all promotions that took effect, as (alias, physical, epoch); `dropped` all drops.
     """

@@ -18,7 +18,7 @@ from instep.domain.rows import decode_row_slice
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger import OTHER, REF, VirtualClock, outcome, part_of, plan
 from tests.contracts.ledger.row_slices import row_plan, written
 from tests.doubles.ledger import MemoryLedger

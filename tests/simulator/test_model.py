@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from instep.domain.instances import Instance
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger import LedgerContract, VirtualClock
 from tests.simulator.model import ModelLedger
 

@@ -18,7 +18,7 @@ from instep.domain.events import (
 from instep.domain.instances import Instance, Reason
 from instep.domain.refs import PartitionRef
 from instep.errors import InstepError
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 
 #: Nobody builds it.
 UPSTREAM = "Upstream@global"

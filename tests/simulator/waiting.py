@@ -10,7 +10,7 @@ from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.wants import Want, WantState
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 
 #: In words, how a job has ended that something could not be had for.
 IN_VAIN = " waits for "

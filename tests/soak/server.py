@@ -21,24 +21,24 @@ from typing import Any, cast
 
 import instep
 from instep.cli.signals import terminate_like_ctrl_c
+from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING, Timing
-from instep.engine.choice import EngineChoice
-from instep.engine.port import Engine
+from instep.entities import setup
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, InstepError, UserError
-from instep.ledger.port import Ledger
-from instep.service import setup
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.keeper import Keeper
-from instep.service.liveness import LockFiles
-from instep.service.question import PlanOptions
-from instep.service.run import run_entities
-from instep.service.setup import EntitySetup
-from instep.service.worker import serve
+from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.run import run_entities
+from instep.jobs.worker import serve
+from instep.ledger.ledger import Ledger
+from instep.ledger.liveness import LockFiles
+from instep.pipeline.engine.choice import EngineChoice
+from instep.pipeline.engine.engine import Engine
+from instep.planning.context import Context
 from instep.system import Threads
-from instep.targets.port import DocumentTarget
-from tests.soak.witness import Ambush, Diary, watched_engine, watched_ledger, watched_target
+from instep.targets.document_target import DocumentTarget
+from tests.soak.witness import Ambush, LogProgress, watched_engine, watched_ledger, watched_target
 
 #: Looking for work does not get faster with the rest: it would keep the processors busy.
 POLL_MS = 50
@@ -68,7 +68,7 @@ class Uninterrupted(Threads):
 class Server:
     setups: Sequence[EntitySetup]
     context: Context
-    diary: Diary
+    diary: LogProgress
 
     def run(self) -> None:
         results = run_entities(self.setups, self.context, PlanOptions(), wait_seconds=600)
@@ -78,16 +78,16 @@ class Server:
         serve(self.setups, self.context)
 
 
-def open_server(project: Path, home: Path, ledger: Ledger, workshop: Workshop, diary: Diary) -> Server:
+def open_server(project: Path, home: Path, ledger: Ledger, container: Container, diary: LogProgress) -> Server:
     ambush = Ambush(home / AMBUSH, diary)
     _note_own_refusals(diary)
 
     def engine(choice: EngineChoice) -> Engine:
-        return cast("Engine", watched_engine(workshop.engine(choice), diary, ambush))
+        return cast("Engine", watched_engine(container.engine(choice), diary, ambush))
 
     seen = cast("Ledger", watched_ledger(ledger, diary, ambush))
     context = replace(
-        workshop.context(seen, diary),
+        container.context(seen, diary),
         # Nobody else has these files: who dies is found out by its silence, as on another host.
         liveness=LockFiles(home / "workers"),
         background=Uninterrupted(ambush),
@@ -95,23 +95,23 @@ def open_server(project: Path, home: Path, ledger: Ledger, workshop: Workshop, d
     )
     setups = [
         replace(each, target=cast("DocumentTarget", watched_target(each.target, diary, ambush)))
-        for each in workshop.setups()
+        for each in container.setups()
     ]
     return Server(setups, context, diary)
 
 
-def _note_own_refusals(diary: Diary) -> None:
+def _note_own_refusals(diary: LogProgress) -> None:
     """A worker that cannot prove its heartbeat or lease refuses itself."""
-    real = Keeper.require
+    real = Heartbeat.require
 
-    def require(keeper: Keeper, ref: PartitionRef) -> None:
+    def require(heartbeat: Heartbeat, ref: PartitionRef) -> None:
         try:
-            real(keeper, ref)
+            real(heartbeat, ref)
         except Fenced as error:
             diary.note("refused", by="itself", call="require", why=str(error))
             raise
 
-    Keeper.require = require  # type: ignore[method-assign, assignment]  # to be told of it, for all keepers
+    Heartbeat.require = require  # type: ignore[method-assign, assignment]  # to be told of it, for all keepers
 
 
 def _lines() -> queue.SimpleQueue[str]:
@@ -149,12 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--claim", type=int, required=True, help="slices in one wave")
     options: Any = parser.parse_args(arguments)
     options.home.mkdir(parents=True, exist_ok=True)
-    diary, lines = Diary(options.home / "diary"), _lines()
+    diary, lines = LogProgress(options.home / "diary"), _lines()
     setup.MOST_CLAIMS = options.claim
     try:
-        workshop = Workshop(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
-        with closing(workshop), closing(workshop.ledger()) as ledger, terminate_like_ctrl_c():
-            _serve(open_server(options.project, options.home, ledger, workshop, diary), options.role, lines)
+        container = Container(instep.load(options.project).project, engine="inline", timing=timing_of(options.faster))
+        with closing(container), closing(container.ledger()) as ledger, terminate_like_ctrl_c():
+            _serve(open_server(options.project, options.home, ledger, container, diary), options.role, lines)
     except KeyboardInterrupt:
         diary.note("ended", kind="KeyboardInterrupt", why="interrupted")
     except InstepError as error:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from instep.domain.server_address import server_address
-from instep.ledger.server import server_at
-from instep.ledger.sqlite import sqlite_engine
+from instep.ledger.dialects.server import server_at
+from instep.ledger.dialects.sqlite import sqlite_engine
+from instep.servers.address import server_address
 from tests.e2e import corpus, truth
 
 _PARAGRAPHS = 400

@@ -16,7 +16,7 @@ DOCUMENTS = 3_000
 
 #: Small waves and a real `instep run`.
 RUN = (
-    "import sys; import instep.service.setup as setup; setup.MOST_CLAIMS = 1; "
+    "import sys; import instep.entities.setup as setup; setup.MOST_CLAIMS = 1; "
     "from instep.cli import main; sys.exit(main(['run', '--engine', 'inline', '--quiet']))"
 )
 #: The same on a file that may not grow: SQLite itself says then that the disk is full.

@@ -25,7 +25,7 @@ COMPLETE: Final = "complete"
 POINTS: Final = (STAGED, COMMIT, COMPLETE)
 
 
-class Diary:
+class LogProgress:
     """Each line is written at once and whole: SIGKILL takes none of them back."""
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class Diary:
     def say(self, entity: str, message: str) -> None:
         self.note("said", entity=entity, message=message)
 
-    # The rest of `service.progress.Progress`.
+    # The rest of `telemetry.progress.Progress`.
 
     def listing(self, entity: str, found: int) -> None: ...
 
@@ -53,7 +53,7 @@ class Diary:
 class Ambush:
     """Stops this process by SIGSTOP at a point that the harness wrote into a file; it alone continues it."""
 
-    def __init__(self, file: Path, diary: Diary) -> None:
+    def __init__(self, file: Path, diary: LogProgress) -> None:
         self._file = file
         self._diary = diary
         #: Held during heartbeats: SQLite is locked for all while a transaction of a stopped process is open.
@@ -80,7 +80,7 @@ class Watched:
 
     inner: Any
     name: str
-    diary: Diary
+    diary: LogProgress
     before: Mapping[str, Callable[..., None]]
     after: Mapping[str, Callable[..., None]]
 
@@ -107,7 +107,7 @@ class Watched:
         return call
 
 
-def watched_ledger(ledger: Any, diary: Diary, ambush: Ambush) -> Watched:
+def watched_ledger(ledger: Any, diary: LogProgress, ambush: Ambush) -> Watched:
     def claimed(claims: Any, *_: Any, **__: Any) -> None:
         if claims:
             diary.note("claimed", slices=_held(claims))
@@ -134,7 +134,7 @@ def watched_ledger(ledger: Any, diary: Diary, ambush: Ambush) -> Watched:
     )
 
 
-def watched_target(target: Any, diary: Diary, ambush: Ambush) -> Watched:
+def watched_target(target: Any, diary: LogProgress, ambush: Ambush) -> Watched:
     def committing(*_: Any, marks: Any, **__: Any) -> None:
         diary.note("commit", slices=_held(marks))
         ambush.passes(COMMIT, _held(marks))
@@ -146,7 +146,7 @@ def watched_target(target: Any, diary: Diary, ambush: Ambush) -> Watched:
     return Watched(target, "target", diary, {"commit": committing}, {"fence": fenced})
 
 
-def watched_engine(engine: Any, diary: Diary, ambush: Ambush) -> Watched:
+def watched_engine(engine: Any, diary: LogProgress, ambush: Ambush) -> Watched:
     def staged(_: Any, wave: Any, *__: Any, **___: Any) -> None:
         ambush.passes(STAGED, _held(wave.slices))
 

@@ -15,9 +15,9 @@ from instep.domain.identity import document_id
 from instep.domain.manifest import Action, ManifestEntry, SourceDocument, difference
 from instep.domain.storable import storable_version
 from instep.errors import UserError
+from instep.sources.document_source import Content, TooLarge, Unreadable, Vanished
 from instep.sources.feed import FeedSource, feed_source
 from instep.sources.files import FilesSource
-from instep.sources.port import Content, TooLarge, Unreadable, Vanished
 
 BIG = 1 << 20
 

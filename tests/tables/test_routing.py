@@ -18,7 +18,7 @@ from instep.domain.columns import BOOL, BYTES, DATE, INT32, INT64, STRING, TIMES
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key, key_of
 from instep.errors import UserError
-from instep.tables.routing import NOWHERE, router
+from instep.pipeline.tables.routing import NOWHERE, router
 
 _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))
 

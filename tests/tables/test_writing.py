@@ -22,11 +22,11 @@ from instep.domain.keys import key_of
 from instep.domain.rows import RowColumns
 from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
-from instep.outcomes import OUTCOME_SCHEMA, decode_outcome
-from instep.tables import tally
-from instep.tables.routing import WaveRows
-from instep.tables.writing import RowWriter, deleted_rows, needed_columns
-from instep.targets.tables import TableChange, TableSpec, Unfit
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, decode_outcome
+from instep.pipeline.tables import tally
+from instep.pipeline.tables.routing import WaveRows
+from instep.pipeline.tables.writing import RowWriter, deleted_rows, needed_columns
+from instep.targets.table_target import TableChange, TableSpec, Unfit
 
 USER = (Column("user_id", INT64),)
 ENTITY = GraphEntity(

@@ -21,7 +21,7 @@ from instep.errors import Away, Fenced, Transient, UserError
 from instep.targets.clickhouse import ClickHouseTarget, layout, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard_values
 from instep.targets.ownership import NotOurs, Owner
-from instep.targets.tables import TableChange, TableSpec
+from instep.targets.table_target import TableChange, TableSpec
 from tests.contracts.ownership import OURS, THEIRS, TableOwnership
 from tests.contracts.table_rows import NODES, SPECS, Edge, Node, batch, change, nodes, put, staged
 from tests.contracts.table_target import TableTargetContract

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, Transient, Unknown, UserError
+from instep.targets.document_target import DocumentTarget
 from instep.targets.lance import LanceTarget, upkeep
 from instep.targets.lance.upkeep import TAIL_FRAGMENTS, trailing_merge
-from instep.targets.port import DocumentTarget
 from tests.contracts.ownership import DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, Content, expected, put, replaced, vector_of

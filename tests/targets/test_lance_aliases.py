@@ -13,7 +13,7 @@ import pytest
 
 from instep.errors import Conflict, Fenced, InstepError, Transient, UserError
 from instep.targets.lance import LanceTarget
-from instep.targets.lance.place import Place
+from instep.targets.lance.location import Location
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS
 
 #: More calls of the place than any promotion makes.
@@ -51,7 +51,7 @@ class Interposed:
 
     def __enter__(self) -> Interposed:
         for name in ("files", "create", "read", "remove"):
-            self._patch.setattr(Place, name, self._wrapped(getattr(Place, name)))
+            self._patch.setattr(Location, name, self._wrapped(getattr(Location, name)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,14 +168,14 @@ def test_a_listing_that_missed_both_files_of_a_promotion_is_made_again(
 ) -> None:
     target.promote("Document", "A", 1)
     listings = iter([[], ["Document.alias-0000000001.json"]])
-    monkeypatch.setattr(Place, "files", lambda _: next(listings))
+    monkeypatch.setattr(Location, "files", lambda _: next(listings))
     assert target.served("Document") == "A"
 
 
 def test_a_listing_that_never_agrees_with_the_files_is_not_taken_for_nothing_served(
     target: LanceTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "files", lambda _: ["Document.alias-0000000001.json"])
+    monkeypatch.setattr(Location, "files", lambda _: ["Document.alias-0000000001.json"])
     with pytest.raises(Transient):
         target.served("Document")
 

@@ -10,7 +10,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.lance import LanceTableTarget
-from instep.targets.tables import encode_specs
+from instep.targets.table_target import encode_specs
 from tests.contracts.ownership import TableOwnership
 from tests.contracts.table_rows import NODES, Node, nodes, put
 from tests.contracts.table_target import TableTargetContract

@@ -18,8 +18,8 @@ import qdrant_edge
 
 from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
+from instep.targets.document_target import DocumentTarget
 from instep.targets.ownership import NotOurs
-from instep.targets.port import DocumentTarget
 from instep.targets.qdrant import edge, points, writing
 from instep.targets.qdrant import target as module
 from instep.targets.qdrant.edge import EdgeCollections

@@ -19,8 +19,8 @@ from qdrant_client import QdrantClient
 
 from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
-from instep.targets import patience
-from instep.targets.port import ChunkChanges, DocumentTarget
+from instep.targets import server_retry
+from instep.targets.document_target import ChunkChanges, DocumentTarget
 from instep.targets.qdrant import points, writing
 from instep.targets.qdrant import server as module
 from instep.targets.qdrant.collections import TooLarge
@@ -234,8 +234,8 @@ def test_a_zombie_between_its_check_and_its_write(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT", 0.001)
-    monkeypatch.setattr(patience, "_LONGEST_WAIT", 0.001)
+    monkeypatch.setattr(server_retry, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(server_retry, "_LONGEST_WAIT", 0.001)
 
 
 @pytest.mark.usefixtures("quick")

@@ -13,10 +13,10 @@ import pytest
 import instep
 from instep.domain.counts import Counts
 from instep.errors import Conflict, UserError
-from instep.service.progress import Silent
 from instep.targets.lance.target import LanceTarget
 from instep.telemetry import exposition
 from instep.telemetry.exposition import counted
+from instep.telemetry.progress import Silent
 from tests.e2e import corpus
 from tests.telemetry.scrape import values_of
 

@@ -29,7 +29,7 @@ from tests.telemetry.collector import Collector, collecting
 PLANNER = """
 import sys
 from instep.cli import main
-from instep.service.wave import WaveRunner
+from instep.jobs.wave import WaveRunner
 
 def stop(*_):
     raise KeyboardInterrupt
@@ -162,7 +162,7 @@ def test_what_cannot_be_sent_is_one_clear_sentence(folder: Path) -> None:
 
 def test_without_a_collector_nothing_of_opentelemetry_is_imported(folder: Path) -> None:
     code = (
-        "import instep.service.worker, sys; instep.load('.').want(['Document'])"
+        "import instep.jobs.worker, sys; instep.load('.').want(['Document'])"
         "; print([each for each in sys.modules if each.startswith(('opentelemetry', 'prometheus'))])"
     )
     done = python("-c", code, folder=folder, OTEL_SDK_DISABLED="true", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")

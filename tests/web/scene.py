@@ -21,8 +21,8 @@ from instep.domain.manifest import Action, DocumentChange, decode_changes, encod
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.status import IndexState, status_key
 from instep.domain.waves import Failure, SliceOutcome
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from instep.ledger.open import open_ledger
-from instep.ledger.port import Lease, Ledger, NewPart
 from instep.system import SystemClock
 
 PROJECT: Final = """\

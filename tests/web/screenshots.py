@@ -19,7 +19,7 @@ from unittest.mock import patch
 from playwright.sync_api import Browser, Page
 
 import instep
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from instep.system import SystemClock
 from tests.web import scene
 from tests.web.browsing import running_browser
@@ -70,7 +70,7 @@ class Past(SystemClock):
 
 def _earlier(seconds: float) -> AbstractContextManager[object]:
     """Whatever is done meanwhile was done then."""
-    return patch("instep.service.compose.SystemClock", lambda: Past(seconds))
+    return patch("instep.container.SystemClock", lambda: Past(seconds))
 
 
 def main(images: Path) -> None:

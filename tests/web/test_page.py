@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import instep
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.web import scene
 from tests.web.conftest import Watched
 from tests.web.serving import TOKEN, Site

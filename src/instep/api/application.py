@@ -13,7 +13,6 @@ from instep import __version__
 from instep.api import document, metrics, page, problems, progress, tracing
 from instep.api.access import Access
 from instep.api.guard import Guard
-from instep.api.own_worker import OwnWorker
 from instep.api.routes import (
     buckets,
     failures,
@@ -29,6 +28,7 @@ from instep.api.routes import (
     workers,
 )
 from instep.api.server import Server
+from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 
 #: Requests that wait for ledger, sources and targets at once; others queue for them.

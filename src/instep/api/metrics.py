@@ -20,15 +20,15 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from instep import __version__
+from instep.answers.jobs import Pulse
+from instep.api.samples import LedgerSample, sample_bus, sample_ledger
 from instep.api.server import Server
 from instep.app import Instep
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import WantState
 from instep.errors import InstepError
-from instep.ledger.figures import EntityFigures
-from instep.service.jobs import Pulse
-from instep.service.queues.status import QueueStatus
-from instep.service.sampling import LedgerSample, sample_bus, sample_ledger
+from instep.ledger.totals import EntityFigures
+from instep.queues.status import QueueStatus
 from instep.telemetry.exposition import new_registry
 
 #: For how long what was read is shown again. Queues are counted in databases that have other things to do.

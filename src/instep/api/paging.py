@@ -28,7 +28,7 @@ def page(items: Sequence[Item], limit: int, place: Callable[[int], tuple[Any, ..
     return Page(items=list(items[:limit]), next=_text(place(limit - 1)) if more else None)
 
 
-def place_of(kind: type[Place], after: str | None) -> Place | None:
+def location_of(kind: type[Place], after: str | None) -> Place | None:
     """Where the page before ended. Raises `Missing` for what no page has said."""
     if after is None:
         return None

@@ -16,12 +16,12 @@ import msgspec
 from fastapi import FastAPI
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from instep.answers.job_feed import JobWatch
 from instep.api.progress_connection import MAX_MESSAGE_BYTES
 from instep.api.progress_feed import Feed, Listener, Message
 from instep.api.progress_payload import message_text
 from instep.api.progress_poller import AWAY, Poller, now_ms
 from instep.api.server import Server
-from instep.service.job_watch import JobWatch
 
 #: Clients at once; more are told to come back later.
 MAX_CLIENTS: Final = 500

@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from instep.answers.job_feed import NEWEST, Look
+from instep.answers.jobs import JobView
 from instep.api.progress_payload import message_text, status_data
-from instep.service.job_watch import NEWEST, Look
-from instep.service.jobs import JobView
 
 #: Messages that are kept: for who comes back, and as far as anybody may lag behind. A look brings far fewer.
 KEPT: Final = 1_024

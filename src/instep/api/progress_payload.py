@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from instep.answers.jobs import JobView
 from instep.domain.counts import Counts
 from instep.domain.jobs import SliceState
-from instep.service.jobs import JobView
 
 CHANNEL: Final = "searchIndexJobStatus"
 

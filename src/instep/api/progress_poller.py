@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from instep.answers.job_feed import JobWatch
 from instep.api.progress_feed import Feed
 from instep.errors import InstepError
-from instep.service.job_watch import JobWatch
 
 #: How often it is said how far jobs are that run.
 PROGRESS_SECONDS: Final = 2.0

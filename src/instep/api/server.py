@@ -11,7 +11,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from instep.api.access import Access
-from instep.api.own_worker import OwnWorker
+from instep.api.worker_process import OwnWorker
 from instep.app import Instep
 
 #: Who changes something through the API, as the ledger has it.

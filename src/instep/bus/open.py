@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from instep.bus.port import Bus
-from instep.bus.stored import Store, StoredBus
+from instep.bus.bus import Bus
+from instep.bus.slot_bus import Store, StoredBus
 from instep.domain.clock import Clock
-from instep.domain.nats_address import nats_address
 from instep.domain.timing import TIMING, Timing
 from instep.errors import UserError
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
+from instep.servers.nats_address import nats_address
 
 
 def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = TIMING) -> Bus:
@@ -26,7 +26,7 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
         raise UserError(f"the bus's URL {error}") from error
 
     try:
-        from instep.bus.nats.bus import open_nats
+        from instep.bus.nats.nats_bus import open_nats
     except ImportError as error:
         raise UserError(
             "the client for NATS is not installed",
@@ -37,8 +37,8 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
 
 
 def _store(ledger: Ledger) -> Store:
-    from instep.bus.ledger import LedgerStore
-    from instep.ledger.sql.ledger import SqlLedger
+    from instep.bus.ledger_bus import LedgerStore
+    from instep.ledger.sql_ledger import SqlLedger
 
     # Or something that stands in front of one.
     return LedgerStore(cast(SqlLedger, ledger))

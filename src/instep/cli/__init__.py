@@ -24,6 +24,7 @@ from instep.cli import (
     cancel,
     check,
     checkpoints,
+    dead_letters,
     diff,
     dispatch,
     expire,
@@ -35,7 +36,6 @@ from instep.cli import (
     job,
     jobs,
     ledger,
-    letters,
     lineage,
     namespace,
     plan,
@@ -56,7 +56,7 @@ from instep.cli import (
     worker,
     workers,
 )
-from instep.cli.exits import ExitCode, report, report_usage
+from instep.cli.exit_codes import ExitCode, report, report_usage
 from instep.system import collect_garbage_seldom
 
 app = typer.Typer(
@@ -140,7 +140,7 @@ app.command("wants")(wants.wants)
 app.command("cancel")(cancel.cancel)
 app.command("dispatch")(dispatch.dispatch)
 app.command("serve-handlers")(handlers.serve_handlers)
-app.add_typer(letters.app)
+app.add_typer(dead_letters.app)
 app.command("checkpoints")(checkpoints.checkpoints)
 app.add_typer(namespace.app)
 app.add_typer(queue.app)

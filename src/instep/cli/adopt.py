@@ -10,11 +10,11 @@ import typer
 
 from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ref_text
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.service.adoption import Adoption
+    from instep.jobs.adoption import Adoption
 
 
 def adopt(
@@ -41,7 +41,7 @@ def adopt(
       instep adopt Document --yes
     """
     from instep.app import load
-    from instep.service.adoption import verdict
+    from instep.jobs.adoption import verdict
 
     out = Output(as_json=as_json, quiet=quiet)
 

@@ -11,8 +11,8 @@ from instep.cli.output import Output, bytes_text, ref_text, seconds_text, span_t
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from instep.answers.buckets import BucketView
     from instep.domain.buckets import BucketLoad
-    from instep.service.buckets import BucketView
 
 #: Columns of a full bar, and what fills it.
 _BAR = 20

@@ -8,7 +8,7 @@ import typer
 
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output, id_text
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 
 
 def cancel(

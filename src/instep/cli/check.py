@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 

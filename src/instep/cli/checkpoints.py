@@ -10,7 +10,7 @@ from instep.cli.output import Output, id_text
 from instep.cli.times import moment_text
 
 if TYPE_CHECKING:
-    from instep.service.checkpoints import CheckpointView
+    from instep.answers.checkpoints import CheckpointView
 
 
 def checkpoints(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode, report
+from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     EntitiesArgument,
@@ -22,8 +22,8 @@ from instep.domain.amounts import amount
 from instep.domain.discrepancies import Differing, Discrepancy
 
 if TYPE_CHECKING:
-    from instep.service.comparing import Comparison
-    from instep.service.documents.differences import Differences
+    from instep.answers.differences import Comparison
+    from instep.entities.documents.differences import Differences
 
 #: So many documents are named for people; JSON has them all.
 _NAMED = 20

@@ -17,7 +17,7 @@ from instep.cli.times import duration_value, moment_text, time_value
 from instep.errors import InstepError, UserError
 
 if TYPE_CHECKING:
-    from instep.service.dispatch import Dispatched
+    from instep.requests.dispatch import Dispatched
 
 
 def dispatch(

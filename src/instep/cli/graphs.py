@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
 
+from instep.answers.lineage import Lineage
 from instep.cli.output import id_text, visible
 from instep.cli.times import moment_text
 from instep.domain.lineage import Edge, Graph, Link, Node
-from instep.service.lineage import Lineage
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 290, 64, 350, 88
 

@@ -33,7 +33,7 @@ def history(
       instep history Document@global --limit 5 --json
     """
     from instep.app import load
-    from instep.service.instances import instance_dict
+    from instep.entities.instances import instance_dict
 
     found = load(project).history(ref, limit=limit)
     out = Output(as_json=as_json)
@@ -64,7 +64,7 @@ def _show(out: Output, found: Sequence[Instance]) -> None:
 
 
 def _details(each: Instance, previous: Instance | None) -> list[str]:
-    from instep.service.instances import ending
+    from instep.entities.instances import ending
 
     how = ending(each)
     ended = f"ended {moment_text(each.ended_at)}: {how}" if how and each.ended_at is not None else None

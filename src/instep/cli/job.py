@@ -10,13 +10,13 @@ from instep.cli.jobs import percent_text, rate_text
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, ago_text, id_text, ref_text, seconds_text, state_text
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 from instep.cli.workers import late_text, place_text
 from instep.domain.amounts import amount
 from instep.domain.jobs import SliceState
 
 if TYPE_CHECKING:
-    from instep.service.jobs import JobView
+    from instep.answers.jobs import JobView
 
 _SLICES = {
     SliceState.PENDING: "waiting",

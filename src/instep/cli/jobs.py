@@ -11,7 +11,7 @@ from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output, ago_text, id_text, refs_text, span_text, state_text
 
 if TYPE_CHECKING:
-    from instep.service.jobs import JobView
+    from instep.answers.jobs import JobView
 
 
 def jobs(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output, visible
 from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
-    from instep.ledger.log import Verified
+    from instep.ledger.event_log import Verified
 
 app = typer.Typer(name="ledger")
 

@@ -9,12 +9,12 @@ import typer
 
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 from instep.domain.amounts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.service.namespaces import Deletion
+    from instep.jobs.namespaces import Deletion
 
 app = typer.Typer(name="namespace")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from instep.domain.refs import PartitionRef
-    from instep.service.progress import Progress
+    from instep.telemetry.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Progress]:
         """Bars on a terminal, now and then a line elsewhere, nothing with --json or --quiet."""
-        from instep.service.progress import Silent
+        from instep.telemetry.progress import Silent
 
         if self.as_json or self.quiet:
             yield Silent()
         elif sys.stderr.isatty():
-            from instep.cli.bars import Bars
+            from instep.cli.bar_progress import Bars
 
             with Bars() as bars:
                 yield bars
         else:
-            from instep.cli.progress import Lines
+            from instep.cli.line_progress import Lines
 
             yield Lines(sys.stderr)
 

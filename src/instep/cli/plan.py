@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode, report
+from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
@@ -24,7 +24,7 @@ from instep.cli.output import Output, ref_text
 from instep.domain.refs import generation_text
 
 if TYPE_CHECKING:
-    from instep.service.plan import EntityPlan
+    from instep.planning.plan import EntityPlan
 
 
 def plan(
@@ -53,7 +53,7 @@ def plan(
       instep plan -o plan.json && instep run plan.json
     """
     from instep.app import load
-    from instep.cli.planfile import write_plan
+    from instep.cli.plan_file import write_plan
 
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)

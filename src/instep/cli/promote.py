@@ -8,7 +8,7 @@ import typer
 
 from instep.cli.options import JsonOption, ProjectOption, RefArgument
 from instep.cli.output import Output, id_text, ref_text
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 
 
 def promote(

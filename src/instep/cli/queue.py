@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli import queue_keys
-from instep.cli.exits import ExitCode
+from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, QuietOption
 from instep.cli.output import Output, seconds_text
 from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
@@ -20,8 +20,8 @@ from instep.domain.amounts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.pending.port import Observation
-    from instep.service.queues.backfill import Backfill
+    from instep.queues.backfill import Backfill
+    from instep.queues.engines.queue_engine import Observation
 
 app = typer.Typer(name="queue")
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.exits import ExitCode
+from instep.cli.exit_codes import ExitCode
 from instep.cli.key_lines import BadLine, KeyLine, line_batches, standard_input
 from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output
 from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
 from instep.cli.times import duration_value
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 from instep.domain.amounts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.service.queues.consuming import Answer, Given
+    from instep.queues.consumers import Answer, Given
 
 #: So many of the lines that are refused are named.
 _MOST_NAMED = 1_000
@@ -103,7 +103,7 @@ def ack(name: QueueArgument, project: ProjectOption = None, as_json: JsonOption 
       echo '{"key": 88123456, "fence": 17}' | instep queue ack salts
     """
     from instep.app import load
-    from instep.service.queues.consuming import Ack
+    from instep.queues.consumers import Ack
 
     with load(project).queue(name) as found:
         _tell(name, lambda lines: found.ack(Ack(each.key, each.fence) for each in lines), as_json=as_json)
@@ -128,7 +128,7 @@ def fail(
       echo '{"key": 88123456, "fence": 17, "error": "HTTP 500"}' | instep queue fail salts
     """
     from instep.app import load
-    from instep.ledger.holds import KeyFailure
+    from instep.ledger.key_leases import KeyFailure
 
     def told(lines: Iterable[KeyLine]) -> Sequence[Answer]:
         return found.fail(KeyFailure(each.key, each.fence, each.error or error) for each in lines)

@@ -10,10 +10,10 @@ from instep.cli.times import moment_text
 from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
-    from instep.domain.consuming import Hold
-    from instep.ledger.holds import HoldCount
-    from instep.service.queues.status import QueueStatus
-    from instep.service.queues.words import Filling, Verdict
+    from instep.domain.key_leases import KeyLease
+    from instep.ledger.key_leases import KeyLeaseCount
+    from instep.queues.states import Filling, Verdict
+    from instep.queues.status import QueueStatus
 
 _NEXT = {
     "declared": "create",
@@ -82,18 +82,18 @@ def _oldest(seen: QueueStatus) -> str:
     return f"key {seen.oldest_key}{when}"
 
 
-def _held(count: HoldCount, now: int, due: str) -> str:
+def _held(count: KeyLeaseCount, now: int, due: str) -> str:
     if not count.keys:
         return "0"
     more = f"{count.due:,} of them {due}, " if count.due else ""
     return f"{count.keys:,} ({more}the oldest for {span_text(now - count.since)})"
 
 
-def parked_dict(key: int, hold: Hold) -> dict[str, Any]:
+def parked_dict(key: int, hold: KeyLease) -> dict[str, Any]:
     return {"key": key, "attempts": hold.attempts, "since": hold.since, "error": hold.error}
 
 
-def show_parked(out: Output, holds: Mapping[int, Hold]) -> None:
+def show_parked(out: Output, holds: Mapping[int, KeyLease]) -> None:
     if not holds:
         out.line("No key is parked.")
         return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from instep.cli.left import show_left
+from instep.cli.invalidation_output import show_left
 from instep.cli.options import AllowEmptyOption, GenerationOption, JsonOption, ProjectOption, RefArgument
 from instep.cli.output import Output
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 
 
 def rebuild(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.exits import ExitCode, report
+from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
     AllowEmptyOption,
@@ -29,7 +29,7 @@ from instep.domain.refs import generation_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.service.run import EntityResult
+    from instep.jobs.run import EntityResult
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
       instep run --watch
     """
     from instep.app import load
-    from instep.cli.planfile import read_plan
+    from instep.cli.plan_file import read_plan
 
     if watch:
         if (

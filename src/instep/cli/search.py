@@ -12,8 +12,8 @@ from instep.cli.options import GenerationOption, JsonOption, ProjectOption
 from instep.cli.output import Output, visible
 
 if TYPE_CHECKING:
-    from instep.service.search import Found
-    from instep.targets.port import Hit, SearchMode
+    from instep.answers.search import Found
+    from instep.targets.document_target import Hit, SearchMode
 
 
 def search(

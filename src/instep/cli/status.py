@@ -23,9 +23,9 @@ from instep.domain.refs import PartitionRef, generation_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
+    from instep.answers.lineage import Moment
+    from instep.answers.status import EntityStatus
     from instep.app import Instep
-    from instep.service.lineage import Moment
-    from instep.service.status import EntityStatus
 
 
 def status(
@@ -96,7 +96,7 @@ def _show_now(
             _show(out, found)
         show_matrix(out, matrix)
 
-    from instep.service.matrix import matrix_dict
+    from instep.answers.matrix import matrix_dict
 
     out.result({"entities": [each.as_dict() for each in found], "matrix": matrix_dict(matrix)}, show)
 

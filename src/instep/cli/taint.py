@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from instep.cli.left import show_left
+from instep.cli.invalidation_output import show_left
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption, RefArgument
 from instep.cli.output import Output
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 
 
 def taint(

@@ -17,8 +17,8 @@ from instep.errors import InstepError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from instep.answers.overview import Overview
     from instep.app import Instep
-    from instep.service.overview import Overview
 
 #: From one look to the next.
 _SECONDS = 2.0

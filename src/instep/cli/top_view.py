@@ -18,9 +18,9 @@ from instep.domain.amounts import amount
 from instep.domain.jobs import JobState, SliceState
 
 if TYPE_CHECKING:
-    from instep.ledger.port import FailureRecord
-    from instep.service.jobs import JobView, WorkerView
-    from instep.service.overview import Overview
+    from instep.answers.jobs import JobView, WorkerView
+    from instep.answers.overview import Overview
+    from instep.ledger.ledger import FailureRecord
 
 _STYLES = {
     JobState.RUNNING: "cyan",

@@ -10,12 +10,12 @@ import typer
 from instep.cli.options import GenerationOption, JsonOption, ProjectOption, RefsArgument
 from instep.cli.output import Output, id_text, ref_text
 from instep.cli.times import duration_value, moment_text, time_value
-from instep.cli.who import user_text
+from instep.cli.user import user_text
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:
     from instep.domain.instances import Instance
-    from instep.service.wants import WantView
+    from instep.requests.wants import WantView
 
 
 def want(

@@ -13,7 +13,7 @@ from instep.cli.times import when_text
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:
-    from instep.service.wants import WantView
+    from instep.requests.wants import WantView
 
 
 def wants(

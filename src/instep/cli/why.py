@@ -13,9 +13,9 @@ from instep.cli.times import moment_text
 
 if TYPE_CHECKING:
     from instep.domain.instances import Instance
-    from instep.service.documents.provenance import DocumentProvenance
-    from instep.service.provenance import Provenance
-    from instep.service.tables.provenance import RowProvenance
+    from instep.entities.documents.provenance import DocumentProvenance
+    from instep.entities.provenance import Provenance
+    from instep.entities.tables.provenance import RowProvenance
 
 
 #: More of them are only in the JSON.
@@ -61,8 +61,8 @@ def why(
 
 
 def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
-    from instep.service.documents.provenance import DocumentProvenance
-    from instep.service.tables.provenance import RowProvenance
+    from instep.entities.documents.provenance import DocumentProvenance
+    from instep.entities.tables.provenance import RowProvenance
 
     match found:
         case DocumentProvenance():

@@ -22,7 +22,7 @@ from instep.cli.signals import terminate_like_ctrl_c
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.service.progress import Progress
+    from instep.telemetry.progress import Progress
 
 
 def worker(
@@ -113,9 +113,9 @@ def serve(
 
 
 def watching(*, as_json: bool, quiet: bool) -> Progress:
-    from instep.cli.diary import Diary, Records
-    from instep.service.progress import Silent
+    from instep.cli.log_progress import JsonLogProgress, LogProgress
+    from instep.telemetry.progress import Silent
 
     if as_json:
-        return Records(sys.stdout)
-    return Silent() if quiet else Diary(sys.stderr)
+        return JsonLogProgress(sys.stdout)
+    return Silent() if quiet else LogProgress(sys.stderr)

@@ -9,7 +9,7 @@ from instep.cli.options import JsonOption, ProjectOption
 from instep.cli.output import Output, ago_text, id_text, refs_text
 
 if TYPE_CHECKING:
-    from instep.service.jobs import WorkerView
+    from instep.answers.jobs import WorkerView
 
 
 def workers(project: ProjectOption = None, as_json: JsonOption = False) -> None:

@@ -47,7 +47,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "
 
 @dataclass
 class _Engine:
-    """The one of this process: `folder` is open, and `users` work with it. `keeper` is the connection that keeps it
+    """The one of this process: `folder` is open, and `users` work with it. `heartbeat` is the connection that keeps it
     open between them.
     """
 
@@ -55,7 +55,7 @@ class _Engine:
     folder: Path | None = None
     users: int = 0
     lock: IO[bytes] | None = None
-    keeper: Any = None
+    heartbeat: Any = None
     #: Connections that nobody uses just now, by what was SET: to open one takes as long as a short answer.
     idle: dict[str, list[Any]] = field(default_factory=dict)
     since: float = 0.0
@@ -65,7 +65,7 @@ class _Engine:
     def open(self, folder: Path, deadline: float) -> None:
         self.lock = _locked(folder, deadline)
         try:
-            self.keeper = _connect(folder)
+            self.heartbeat = _connect(folder)
         except BaseException:
             self.lock.close()
             raise
@@ -77,9 +77,9 @@ class _Engine:
             for connection in chain.from_iterable(self.idle.values()):
                 connection.close()
             self.idle.clear()
-            self.keeper.close()
+            self.heartbeat.close()
             self.lock.close()
-            self.lock = self.folder = self.keeper = None
+            self.lock = self.folder = self.heartbeat = None
             self.turn.notify_all()
 
     def watch(self) -> None:

@@ -26,8 +26,8 @@ class SourceDocument(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """What is indexed of one document. `digest` says which `chunks` these are (`documents.digest`); None where that is
-    not known, because it was indexed by an Instep that kept none.
+    """What is indexed of one document. `digest` says which `chunks` these are (`pipeline.documents.digest`); None where
+    that is not known, because it was indexed by an Instep that kept none.
     """
 
     document_id: str

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from instep.domain.clock import Clock
-from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.domain.timing import TIMING, Timing
 from instep.errors import Transient, UserError
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
+from instep.servers.address import SERVER_SCHEMES, server_address
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -45,7 +45,7 @@ def _open_server(url: str, clock: Clock, read_only: bool, timing: Timing) -> Led
     except ValueError as error:
         raise UserError(f"the ledger's URL {error}") from error
 
-    from instep.ledger.server import open_server
+    from instep.ledger.dialects.server import open_server
 
     return open_server(address, read_only=read_only, timing=timing) or _nothing(clock, timing)
 
@@ -67,9 +67,9 @@ def _sqlite_path(rest: str) -> tuple[Path, float]:
 
 def _nothing(clock: Clock, timing: Timing) -> Ledger:
     """An empty ledger in memory, in place of one that is not there yet."""
+    from instep.ledger.dialects.sqlite import SqliteDialect, memory_engine
     from instep.ledger.schema import bring_up
-    from instep.ledger.sql.ledger import SqlLedger
-    from instep.ledger.sqlite import SqliteDialect, memory_engine
+    from instep.ledger.sql_ledger import SqlLedger
 
     engine = memory_engine()
     bring_up(engine, _IN_MEMORY)
@@ -82,9 +82,9 @@ def _open_sqlite(path: Path, clock: Clock, read_only: bool, busy_seconds: float,
 
     from sqlalchemy.exc import DBAPIError
 
+    from instep.ledger.dialects.sqlite import SqliteDialect, explain, sqlite_engine
     from instep.ledger.schema import bring_up
-    from instep.ledger.sql.ledger import SqlLedger
-    from instep.ledger.sqlite import SqliteDialect, explain, sqlite_engine
+    from instep.ledger.sql_ledger import SqlLedger
 
     if not read_only:
         _make_folder(path)

@@ -78,8 +78,8 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     from alembic import command
     from alembic.config import Config
 
-    from instep.ledger import collations
-    from instep.ledger.sql import verification
+    from instep.ledger import verification
+    from instep.ledger.dialects import collations
 
     config = Config()
     config.set_main_option("script_location", "instep.ledger:migrations")

@@ -423,7 +423,7 @@ bus_consumers = Table(
 #: A row is locked by who looks whether its group has room.
 bus_groups = Table("bus_groups", metadata, Column("name", _NAME, primary_key=True))
 
-#: `domain.deliveries.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
+#: `domain.request_rules.Slot` of each consumer and scope. `due_at` is NULL when there is nothing to do; `working_group`
 #: is the group of the request that is in work.
 bus_slots = Table(
     "bus_slots",
@@ -471,7 +471,7 @@ queue_fences = Table(
     Column("fence", BigInteger, nullable=False),
 )
 
-#: `domain.consuming.Hold` of each key that is leased or has failed. `due_at` is NULL for a parked key.
+#: `domain.key_leases.KeyLease` of each key that is leased or has failed. `due_at` is NULL for a parked key.
 queue_holds = Table(
     "queue_holds",
     metadata,

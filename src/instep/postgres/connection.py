@@ -10,10 +10,10 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from instep.domain.server_trouble import Trouble, postgres_reason, postgres_trouble
 from instep.errors import InstepError, Transient, Unknown, UserError
-from instep.postgres.place import Place
+from instep.postgres.location import Location
 from instep.postgres.pool import Connection, borrowed
+from instep.servers.errors import Trouble, postgres_reason, postgres_trouble
 
 #: Older ones are not maintained any more, and give moments as floating-point numbers.
 _VERSION: Final = 140_000
@@ -65,13 +65,13 @@ def names(each: Iterator[str] | list[str] | tuple[str, ...]) -> sql.Composed:
 
 
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[Session]:
-    """See `Place.session`."""
+def opened(place: Location) -> Iterator[Session]:
+    """See `Location.session`."""
     with borrowed(place.uri, partial(_connect, place)) as connection:
         yield Session(connection, place)
 
 
-def _connect(place: Place) -> Connection:
+def _connect(place: Location) -> Connection:
     address = place.address
     ours: dict[str, Any] = {
         "host": address.host or None,
@@ -103,7 +103,7 @@ def _connect(place: Place) -> Connection:
 class Session:
     """Values travel as parameters, never in the text; names are quoted. Without `transaction` each statement is one."""
 
-    def __init__(self, connection: Connection, place: Place) -> None:
+    def __init__(self, connection: Connection, place: Location) -> None:
         self._connection = connection
         self.place = place
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.fields import problem
+from instep.servers.address import SERVER_SCHEMES, server_address
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
-#: User and password end at the first @: see `instep.domain.server_address`.
+#: User and password end at the first @: see `instep.servers.address`.
 _CLICKHOUSE = re.compile(
     r"""
     https? ://

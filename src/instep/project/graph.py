@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.domain import graph
-from instep.domain.deliveries import Policy
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.rows import RowColumns
 from instep.project.models import Project

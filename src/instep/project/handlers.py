@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from instep.domain.deliveries import Policy
 from instep.domain.durations import duration_text
 from instep.domain.refs import is_entity_name
+from instep.domain.request_rules import Policy
 from instep.project.base import Model
 from instep.project.fields import Duration, Pause, Whole, problem
 

@@ -14,10 +14,8 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from instep.domain.nats_address import nats_address
+from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import Scope, own_name
-from instep.domain.replacement import NEEDED
-from instep.domain.server_address import SERVER_SCHEMES, server_address
 from instep.project.addresses import is_relative, is_url
 from instep.project.base import Model
 from instep.project.changes import check_changes
@@ -34,11 +32,13 @@ from instep.project.entities import (
 from instep.project.expansion import expanded
 from instep.project.fields import Namespaces, Real, Text, problem
 from instep.project.handlers import Handler
-from instep.project.places import check_places
+from instep.project.locations import check_places
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
 from instep.project.spark import Spark
 from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
+from instep.servers.address import SERVER_SCHEMES, server_address
+from instep.servers.nats_address import nats_address
 
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")

@@ -9,13 +9,13 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from instep.domain.pending import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
+from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.domain.refs import is_entity_name
-from instep.domain.server_address import server_address
 from instep.project.addresses import clickhouse_uri, postgres_uri
 from instep.project.base import Model
 from instep.project.fields import Pause, Text, Whole, problem
 from instep.project.targets import is_schema
+from instep.servers.address import server_address
 
 #: Tables, triggers and views are called after the queue, and PostgreSQL's names have 63 bytes.
 MAX_NAME: Final = 30

@@ -1,1 +1,1 @@
-"""Sources: where documents come from. Each implements `sources.port.DocumentSource`."""
+"""Sources: where documents come from. Each implements `sources.document_source.DocumentSource`."""

@@ -13,10 +13,10 @@ from typing import IO, Any, NamedTuple
 from instep.domain.identity import file_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
+from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.feed_lines import Event, Malformed, event_of, text_of, unmarked, whole
 from instep.sources.files import FilesSource
 from instep.sources.local import check_size, reason
-from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.urls import is_url
 
 #: Of more lines that are malformed only the number is said.
@@ -55,8 +55,8 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class FeedSource:
-    """Implements `sources.port.DocumentSource`. `entity` goes into the URIs of documents that have an id only; a line
-    of more than `max_line` bytes is not read.
+    """Implements `sources.document_source.DocumentSource`. `entity` goes into the URIs of documents that have an id
+    only; a line of more than `max_line` bytes is not read.
     """
 
     entity: str

@@ -14,8 +14,8 @@ from instep.domain.identity import file_uri, project_uri
 from instep.domain.manifest import SourceDocument
 from instep.errors import UserError
 from instep.sources import local
+from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.patterns import Globs
-from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.urls import UrlRoot, is_url
 
 _PROGRESS_EVERY = 1_000
@@ -28,7 +28,7 @@ class FilesSource:
     """Files under `roots` (folders, single files or URLs) that match `include` and not `exclude`.
 
     Globs are those of .gitignore, relative to each root, but that `*.md` includes files only; no `include` means
-    everything. A root that is a file is taken as it is. Implements `sources.port.DocumentSource`.
+    everything. A root that is a file is taken as it is. Implements `sources.document_source.DocumentSource`.
 
     A relative root is one in the folder `project`, and its files are named by their path from there: they keep their
     names wherever that folder is. Without `project` it is relative to the current folder, and named as absolute ones.

@@ -13,8 +13,8 @@ from typing import IO
 
 from instep.domain.identity import plain, quoted
 from instep.domain.manifest import SourceDocument
+from instep.sources.document_source import Content, TooLarge, Unread, Vanished
 from instep.sources.patterns import Globs
-from instep.sources.port import Content, TooLarge, Unread, Vanished
 
 #: A file that changes while it is read is read again this often in all.
 READS = 3

@@ -9,12 +9,12 @@ from typing import Literal
 from instep.domain.refs import Scope
 from instep.domain.waves import Mark
 from instep.targets.ownership import Owner
-from instep.targets.tables import TableTarget
+from instep.targets.table_target import TableTarget
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTarget:
-    """Implements `targets.port.IndexTarget` on a target for tables."""
+    """Implements `targets.document_target.IndexTarget` on a target for tables."""
 
     tables: TableTarget
     scope: Scope

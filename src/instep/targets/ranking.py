@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
-from instep.targets.port import Hit, SearchMode
+from instep.targets.document_target import Hit, SearchMode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +63,7 @@ def ranked(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
 
-def fused(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
+def pipelined(lists: Iterable[Sequence[Hit]]) -> list[Hit]:
     """Reciprocal rank fusion: the score of a row is the sum over the lists of 1 / (60 + rank)."""
     found: dict[str, Hit] = {}
     for hits in lists:

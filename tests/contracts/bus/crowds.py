@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from instep.bus.port import Bus
+from instep.bus.bus import Bus
 from instep.domain.refs import PartitionRef
 from tests.contracts.bus.fixtures import PATIENCE, Fixtures, ask, consumer
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from instep.bus.port import Bus, Consumer, Delivery
-from instep.domain.deliveries import Policy
+from instep.bus.bus import Bus, Consumer, Delivery
 from instep.domain.refs import GLOBAL, Scope
+from instep.domain.request_rules import Policy
 from instep.domain.requests import GlobalRequest, Kind, NamespaceRequest
 
 #: What takes its time takes this long at most (in seconds), or something is broken.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from instep.bus.port import Bus
-from instep.domain.deliveries import Policy
+from instep.bus.bus import Bus
 from instep.domain.refs import PartitionRef
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.errors import Fenced
 from tests.contracts.bus.fixtures import NAMESPACE, ONCE, OTHER, PATIENT, Fixtures, ask, ask_global, consumer, taken

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from instep.bus.port import Bus
-from instep.domain.deliveries import MAX_REASON, Policy
+from instep.bus.bus import Bus
+from instep.domain.request_rules import MAX_REASON, Policy
 from instep.domain.requests import Kind
 from instep.domain.storable import storable
 from instep.errors import Conflict, Fenced
@@ -226,7 +226,7 @@ class Retries(Fixtures):
     def test_reconciling_buries_what_crashed_for_the_last_time_though_nobody_asks(
         self, buses: Callable[[], Bus]
     ) -> None:
-        bus, keeper = buses(), buses()
+        bus, heartbeat = buses(), buses()
         mine = consumer(bus, policy=SILENT_ONCE)
         patient = consumer(bus, "Note", Policy(max_attempts=1))
         bus.publish(ask(1))
@@ -234,13 +234,13 @@ class Retries(Fixtures):
         alive = taken(patient)
         # It takes the ack wait: by the bus's own clock, which this lets go on.
         witness = consumer(bus, "Witness", kind=Kind.GLOBAL)
-        buried = keeper.reconcile()
+        buried = heartbeat.reconcile()
         while not buried:
             witness.next(0.1)
-            buried = keeper.reconcile()
+            buried = heartbeat.reconcile()
         assert [(each.entity, each.request) for each in buried] == [("Issue", ask(1))]
-        assert keeper.dead_letters() == buried
-        assert keeper.reconcile() == []
+        assert heartbeat.dead_letters() == buried
+        assert heartbeat.reconcile() == []
         patient.ack(alive)
         assert consumer(bus).next() is None
         bus.publish(ask(2))

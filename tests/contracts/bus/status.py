@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from instep.bus.port import Bus
+from instep.bus.bus import Bus
 from instep.domain.status_keys import StatusKeyError
 from instep.errors import Conflict
 from tests.contracts.bus.fixtures import Fixtures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.bus.port import Bus
+from instep.bus.bus import Bus
 from instep.telemetry.context import within
 from tests.contracts.bus.fixtures import OTHER, Fixtures, ask, consumer, taken
 

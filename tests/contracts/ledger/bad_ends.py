@@ -21,7 +21,7 @@ from instep.domain.jobs import (
 )
 from instep.domain.manifest import decode_changes
 from instep.domain.timing import TIMING
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,
     VirtualClock,

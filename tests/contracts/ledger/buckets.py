@@ -7,7 +7,7 @@ from dataclasses import replace
 from instep.domain.buckets import BucketLoad
 from instep.domain.jobs import SlicePlan
 from instep.domain.manifest import decode_changes, encode_changes
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

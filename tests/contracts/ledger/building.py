@@ -11,7 +11,7 @@ from instep.domain.jobs import Claim, Job, JobPart, JobState, PartStatus, SliceP
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, decode_changes, encode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import Failure, SliceOutcome
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 
 REF = PartitionRef.parse("Document@global")
 OTHER = PartitionRef.parse("Ticket@42/9970")

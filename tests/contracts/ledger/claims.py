@@ -13,7 +13,7 @@ from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import Fenced
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.consuming import LONGEST_PAUSE
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
+from instep.domain.key_leases import LONGEST_PAUSE
 from instep.domain.timing import TIMING
 from instep.domain.wants import WantState
-from instep.ledger.holds import KeyFailure
-from instep.ledger.port import Ledger, NewPart
-from instep.ledger.retries import LONGEST_DELAY
+from instep.ledger.key_leases import KeyFailure
+from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.slice_retries import LONGEST_DELAY
 from tests.contracts.ledger.building import (
     REF,
     VirtualClock,

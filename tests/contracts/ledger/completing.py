@@ -10,7 +10,7 @@ from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
 from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

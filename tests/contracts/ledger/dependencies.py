@@ -12,7 +12,7 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import Conflict
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -11,7 +11,7 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart
 from instep.domain.manifest import ManifestEntry
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

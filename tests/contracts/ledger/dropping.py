@@ -13,7 +13,7 @@ from instep.domain.lineage import collectable
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import WantState
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

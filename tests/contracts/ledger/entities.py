@@ -7,7 +7,7 @@ from dataclasses import replace
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, SliceState
 from instep.domain.refs import PartitionRef
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -25,7 +25,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.refs import event_instance_id
 from instep.domain.state import State
 from instep.errors import Conflict
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -10,7 +10,7 @@ from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.waves import SliceOutcome
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (
     REF,
     change,

@@ -6,7 +6,7 @@ from instep.domain.counts import Counts
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import WantState
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,
     START,

@@ -13,7 +13,7 @@ from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Holder, Lease, Ledger
+from instep.ledger.ledger import Holder, Lease, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

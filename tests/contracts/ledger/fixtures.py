@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from instep.domain.instances import Instance
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import VirtualClock
 
 

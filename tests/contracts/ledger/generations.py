@@ -11,7 +11,7 @@ from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState, tries_of
 from instep.domain.refs import event_instance_id
 from instep.errors import Conflict
-from instep.ledger.port import Holder, Ledger, NewPart
+from instep.ledger.ledger import Holder, Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

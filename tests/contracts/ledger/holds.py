@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from instep.domain.consuming import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, Hold, HoldState, Refusal
-from instep.domain.pending import LARGEST_KEY, KeyRange
-from instep.ledger.holds import HoldCount, KeyFailure, Leased
-from instep.ledger.port import Ledger
+from instep.domain.key_leases import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, RAN_OUT, KeyLease, KeyLeaseState, Refusal
+from instep.domain.pending_queue import LARGEST_KEY, KeyRange
+from instep.ledger.key_leases import KeyFailure, KeyLeaseCount, Leased
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import START, VirtualClock
 from tests.contracts.ledger.fixtures import Fixtures
 
@@ -21,17 +21,17 @@ def _lease(ledger: Ledger, keys: list[int], holder: str = "ann", *, retries: boo
     return ledger.lease_keys(QUEUE, keys, holder, lasting=MINUTE, retries=retries)
 
 
-def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, Hold]:
+def _due(ledger: Ledger, limit: int = 10, holder: str = "bob") -> dict[int, KeyLease]:
     return dict(_lease(ledger, list(ledger.due_keys(QUEUE, limit)), holder, retries=True).leased)
 
 
-def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> Hold | Refusal:
+def _fail(ledger: Ledger, key: int, fence: int | None, error: str = "no luck") -> KeyLease | Refusal:
     return ledger.fail_keys(QUEUE, [KeyFailure(key, fence, error)])[key]
 
 
 def _park(ledger: Ledger, clock: VirtualClock, key: int) -> None:
     for _ in range(ATTEMPTS):
-        assert isinstance(_fail(ledger, key, None), Hold)
+        assert isinstance(_fail(ledger, key, None), KeyLease)
         clock.advance(LONGEST_PAUSE)
 
 
@@ -39,11 +39,11 @@ class HeldKeys(Fixtures):
     # Leases.
 
     def test_a_lease_keeps_keys_from_others_and_says_who_has_them(self, ledger: Ledger, clock: VirtualClock) -> None:
-        mine = Hold(1, "ann", START + MINUTE, 0, START)
+        mine = KeyLease(1, "ann", START + MINUTE, 0, START)
         assert _lease(ledger, [7, 5, LARGEST_KEY]) == Leased({7: mine, 5: mine, LARGEST_KEY: mine}, {})
         assert list(_lease(ledger, [9, 1], "cid").leased) == [9, 1], "in the order in which they were asked for"
         clock.advance(1)
-        theirs = Hold(3, "bob", START + 1 + MINUTE, 0, START + 1)
+        theirs = KeyLease(3, "bob", START + 1 + MINUTE, 0, START + 1)
         assert _lease(ledger, [5, 6], "bob") == Leased({6: theirs}, {5: mine})
         assert _lease(ledger, [5], "ann").leased == {}, "its holder has it already"
         assert ledger.held_keys(QUEUE, [4, 5, 6]) == {5: mine, 6: theirs}
@@ -82,7 +82,7 @@ class HeldKeys(Fixtures):
         assert _lease(ledger, [5], "bob").leased == {}
         clock.advance(1)
         taken = _lease(ledger, [5], "bob").leased[5]
-        assert taken == Hold(2, "bob", START + 2 * MINUTE, 1, START + MINUTE, RAN_OUT)
+        assert taken == KeyLease(2, "bob", START + 2 * MINUTE, 1, START + MINUTE, RAN_OUT)
         assert ledger.extend_keys(QUEUE, {5: 1, 6: 1}, lasting=MINUTE) == {5: Refusal.OVERTAKEN}, "6 was not taken"
         assert _fail(ledger, 5, 1) is Refusal.OVERTAKEN
         assert ledger.forget_keys(QUEUE, {5: 1, 6: 1}) == {5: Refusal.OVERTAKEN}
@@ -105,7 +105,7 @@ class HeldKeys(Fixtures):
         assert ledger.held_keys(QUEUE, [5]) == {}
         assert _lease(ledger, [5]).leased[5].fence == 2
         assert ledger.forget_keys(QUEUE, {5: 1}) == {5: Refusal.OVERTAKEN}
-        ledger.drop_holds(QUEUE)
+        ledger.drop_key_leases(QUEUE)
         assert ledger.forget_keys(QUEUE, {5: 2}) == {5: Refusal.UNKNOWN}
         assert _lease(ledger, [5]).leased[5].fence == 3
 
@@ -124,7 +124,7 @@ class HeldKeys(Fixtures):
         fence, pauses = _lease(ledger, [5]).leased[5].fence, []
         for attempt in range(1, ATTEMPTS):
             failed = _fail(ledger, 5, fence, f"error {attempt}")
-            assert isinstance(failed, Hold)
+            assert isinstance(failed, KeyLease)
             assert failed.due is not None
             pauses.append(failed.due - ledger.now())
             clock.advance(pauses[-1] - 1)
@@ -135,7 +135,7 @@ class HeldKeys(Fixtures):
             fence = _due(ledger)[5].fence
         assert [each // MINUTE for each in pauses] == [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]
         parked = _fail(ledger, 5, fence, "x" * 5_000)
-        assert parked == Hold(fence, None, None, ATTEMPTS, ledger.now(), "x" * 2_000)
+        assert parked == KeyLease(fence, None, None, ATTEMPTS, ledger.now(), "x" * 2_000)
         clock.advance(10 * LONGEST_PAUSE)
         assert _due(ledger) == {}
         assert ledger.parked_keys(QUEUE) == {5: parked}
@@ -143,12 +143,12 @@ class HeldKeys(Fixtures):
     def test_a_failure_counts_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         fence = _lease(ledger, [5, 6]).leased[5].fence
         assert _fail(ledger, 5, None) is Refusal.LEASED
-        assert isinstance(_fail(ledger, 5, fence), Hold)
+        assert isinstance(_fail(ledger, 5, fence), KeyLease)
         assert _fail(ledger, 5, fence) is Refusal.COUNTED
         assert _fail(ledger, 5, None) is Refusal.COUNTED
         assert _fail(ledger, 7, fence) is Refusal.UNKNOWN
         clock.advance(FIRST_PAUSE)
-        assert isinstance(_fail(ledger, 5, None), Hold), "tried again by one who reads without leases"
+        assert isinstance(_fail(ledger, 5, None), KeyLease), "tried again by one who reads without leases"
         assert ledger.held_keys(QUEUE, [5])[5].attempts == 2
 
     def test_a_lease_that_runs_out_for_the_last_time_parks(self, ledger: Ledger, clock: VirtualClock) -> None:
@@ -178,11 +178,11 @@ class HeldKeys(Fixtures):
         assert ledger.unpark_keys(QUEUE, [5, 6]) == {5}
         fence = _due(ledger)[5].fence
         failed = _fail(ledger, 5, fence)
-        assert isinstance(failed, Hold)
+        assert isinstance(failed, KeyLease)
         assert (failed.attempts, failed.due) == (ATTEMPTS + 1, ledger.now() + FIRST_PAUSE)
 
     def test_keys_are_counted_by_state(self, ledger: Ledger, clock: VirtualClock) -> None:
-        assert ledger.count_holds(QUEUE) == {}
+        assert ledger.count_key_leases(QUEUE) == {}
         _park(ledger, clock, 1)
         parked = ledger.parked_keys(QUEUE)[1].since
         _fail(ledger, 2, None)
@@ -190,13 +190,13 @@ class HeldKeys(Fixtures):
         clock.advance(FIRST_PAUSE)
         _fail(ledger, 3, None)
         _lease(ledger, [4, 5])
-        assert ledger.count_holds(QUEUE) == {
-            HoldState.PARKED: HoldCount(1, 0, parked),
-            HoldState.WAITING: HoldCount(2, 1, begun),
-            HoldState.LEASED: HoldCount(2, 0, begun + FIRST_PAUSE),
+        assert ledger.count_key_leases(QUEUE) == {
+            KeyLeaseState.PARKED: KeyLeaseCount(1, 0, parked),
+            KeyLeaseState.WAITING: KeyLeaseCount(2, 1, begun),
+            KeyLeaseState.LEASED: KeyLeaseCount(2, 0, begun + FIRST_PAUSE),
         }
         clock.advance(MINUTE)
-        assert ledger.count_holds(QUEUE)[HoldState.LEASED].due == 2
+        assert ledger.count_key_leases(QUEUE)[KeyLeaseState.LEASED].due == 2
 
     # A job's.
 

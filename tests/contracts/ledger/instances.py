@@ -26,7 +26,7 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import event_instance_id
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Lease, Ledger, NewPart
+from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -9,7 +9,7 @@ from instep.domain.jobs import Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Holder, Lease, Ledger, NewPart
+from instep.ledger.ledger import Holder, Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

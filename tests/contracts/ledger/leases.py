@@ -11,7 +11,7 @@ import pytest
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Holder, Lease, Ledger, NewPart, WorkerInfo
+from instep.ledger.ledger import Holder, Lease, Ledger, NewPart, WorkerInfo
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -7,7 +7,7 @@ import pytest
 from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -11,8 +11,8 @@ import pytest
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import Want
-from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace
-from instep.ledger.port import FailureRecord, Ledger
+from instep.ledger.ledger import FailureRecord, Ledger
+from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace
 from tests.contracts.ledger.building import (
     OTHER,
     REF,
@@ -47,7 +47,7 @@ def _two(read: Callable[..., list[Want]], after: str | None) -> list[Want]:
     return read(after=after, limit=2)
 
 
-def place_of(failure: FailureRecord) -> FailurePlace:
+def location_of(failure: FailureRecord) -> FailurePlace:
     return FailurePlace(failure.failed_at, str(failure.ref), failure.generation, failure.document_id)
 
 
@@ -106,7 +106,7 @@ class Paging(Fixtures):
         ledger.complete(part, "ann", [outcome(each, fail=range(8)) for each in claims[:2]], job_id="job")
         clock.advance(1)
         ledger.complete(part, "ann", [outcome(each, fail=[4, 6]) for each in claims[2:]], job_id="job")
-        seen = walked(lambda at: ledger.failure_page(after=at, limit=2), place_of)
+        seen = walked(lambda at: ledger.failure_page(after=at, limit=2), location_of)
         assert seen == ledger.failures()
         assert len(seen) == 6
         assert ledger.failure_page(refs=[REF]) == seen

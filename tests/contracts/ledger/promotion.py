@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.jobs import JobPart, JobState
 from instep.errors import Conflict
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

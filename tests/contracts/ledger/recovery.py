@@ -11,7 +11,7 @@ import pytest
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Lease, Ledger, NewPart, Swept
+from instep.ledger.ledger import Lease, Ledger, NewPart, Swept
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

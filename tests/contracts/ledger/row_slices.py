@@ -12,7 +12,7 @@ from instep.domain.rows import RowSlice, decode_row_slice, encode_row_slice
 from instep.domain.timing import TIMING
 from instep.domain.waves import Failure, SliceOutcome
 from instep.domain.windows import Window
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,
     VirtualClock,

@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.jobs import JobState, OpenPart
 from instep.domain.timing import TIMING
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -7,7 +7,7 @@ import pytest
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.jobs import JobState, SliceState
 from instep.errors import Conflict
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -9,7 +9,7 @@ import pytest
 from instep.domain.jobs import JobPart, JobState, SliceState
 from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Lease, Ledger
+from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

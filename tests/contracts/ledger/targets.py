@@ -9,7 +9,7 @@ import pytest
 from instep.domain.events import InstanceBuilding, InstanceLive, InstanceRefreshed, InstanceRefreshing, WantCreated
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.wants import WantState
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     REF,
     START,

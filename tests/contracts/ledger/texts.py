@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.consuming import Hold
 from instep.domain.counts import Counts
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobPart, JobState
+from instep.domain.key_leases import KeyLease
 from instep.domain.manifest import ManifestEntry
 from instep.domain.refs import PartitionRef
 from instep.domain.storable import storable, storable_key
 from instep.domain.waves import Failure, SliceOutcome
 from instep.errors import Conflict
-from instep.ledger.holds import KeyFailure
-from instep.ledger.pages import SlicePlace
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.key_leases import KeyFailure
+from instep.ledger.ledger import Ledger, NewPart
+from instep.ledger.paging import SlicePlace
 from tests.contracts.ledger.building import (
     REF,
     claim_all,
@@ -187,7 +187,7 @@ class Texts(Fixtures):
         for number, each in enumerate(HOSTILE):
             [hold] = ledger.lease_keys("queue", [number], each, lasting=60_000).leased.values()
             failed = ledger.fail_keys("queue", [KeyFailure(number, hold.fence, each)])
-            assert isinstance(failed[number], Hold)
+            assert isinstance(failed[number], KeyLease)
         errors = [each.error for _, each in sorted(ledger.held_keys("queue", range(len(HOSTILE))).items())]
         assert errors == list(map(storable, HOSTILE))
 

@@ -6,7 +6,7 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.errors import Conflict, Fenced
-from instep.ledger.port import Ledger, NewPart
+from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import REF, job_of, lease_of, new_part, plans, register
 from tests.contracts.ledger.fixtures import Fixtures
 

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from instep.domain.events import InstanceTainted, WantCreated, encode
 from instep.domain.instances import InstanceState
-from instep.ledger.log import Verified
-from instep.ledger.port import Ledger
+from instep.ledger.event_log import Verified
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -19,7 +19,7 @@ from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want, WantState
 from instep.errors import Conflict
-from instep.ledger.port import Ledger
+from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -7,7 +7,7 @@ import pytest
 from instep.domain.jobs import SliceState
 from instep.domain.timing import TIMING
 from instep.errors import Fenced
-from instep.ledger.port import Lease, Ledger, WorkerInfo
+from instep.ledger.ledger import Lease, Ledger, WorkerInfo
 from tests.contracts.ledger.building import (
     OTHER,
     REF,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.domain.refs import PartitionRef
-from instep.service import promotion
+from instep.jobs import finish
 from tests.e2e.promotions.sites import Site
 
 
@@ -79,7 +79,7 @@ def act(site: Site, *todo: tuple[Any, ...]) -> list[list[Serving]] | None:
 
 def main() -> None:
     # Nothing that was replaced is kept for readers, so that sweeping is a step too.
-    promotion.SWEEP_SECONDS = 0.0
+    finish.SWEEP_SECONDS = 0.0
     errand: Errand = pickle.loads(sys.stdin.buffer.read())
     site, reports = errand.site, []
     for what, *arguments in errand.todo:
@@ -147,11 +147,11 @@ def _promote(site: Site, generation: str) -> None:
 
 
 def _report(site: Site) -> list[Serving]:
-    workshop = site.workshop()
-    with closing(workshop), closing(workshop.ledger()) as ledger:
+    container = site.container()
+    with closing(container), closing(container.ledger()) as ledger:
         assert ledger.verify().differences == ()
         found = []
-        for setup in workshop.setups([site.entity]):
+        for setup in container.setups([site.entity]):
             ref: PartitionRef = setup.ref
             generation = ledger.promoted(ref) or ""
             checkpoint = ledger.checkpoint(ref, generation)

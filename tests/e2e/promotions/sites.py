@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import instep
-from instep.service.compose import Workshop
+from instep.container import Container
 from tests.doubles.clock import VirtualClock
 from tests.e2e import corpus
 
@@ -57,7 +57,7 @@ class Site(ABC):
         """What readers find when it is built as at this turn, computed without Instep."""
 
     @abstractmethod
-    def workshop(self) -> Workshop: ...
+    def container(self) -> Container: ...
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class DocumentSite(Site):
 
         return {"": Counter(truth.expected(self._docs, size=_chunk(number)))}
 
-    def workshop(self) -> Workshop:
-        return Workshop(instep.load(self.root).project)
+    def container(self) -> Container:
+        return Container(instep.load(self.root).project)
 
 
 def _chunk(number: int) -> int:
@@ -119,8 +119,8 @@ class TableSite(Site):
     def run(self, number: int, **options: Any) -> None:
         self._made(_clock(number)).run(self.entity, **options)
 
-    def workshop(self) -> Workshop:
-        return Workshop(instep.load(self.root).project, clock=_clock(0))
+    def container(self) -> Container:
+        return Container(instep.load(self.root).project, clock=_clock(0))
 
     def expected(self, number: int) -> Rows:
         shop = self._shop(number, declared=False)

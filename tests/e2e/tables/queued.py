@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import instep
-from instep.domain.consuming import Hold
 from instep.domain.jobs import JobState
+from instep.domain.key_leases import KeyLease
 from instep.domain.refs import PartitionRef
-from instep.ledger.port import FailureRecord, Ledger
-from instep.pending.port import PendingStore
-from instep.service.queues.opening import open_queue
-from instep.service.queues.words import remember_reader
-from instep.service.setup import EntitySetup
-from instep.service.tables.queue import EntityQueue
-from instep.service.tables.setup import TableSetup
+from instep.entities.setup import EntitySetup
+from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.tables.setup import TableSetup
+from instep.ledger.ledger import FailureRecord, Ledger
+from instep.queues.engines.queue_engine import PendingStore
+from instep.queues.opening import open_queue
+from instep.queues.states import remember_reader
 from instep.targets.partition import PartitionTarget
-from instep.targets.tables import TableSpec
+from instep.targets.table_target import TableSpec
 
 from .quick import Fault, QuickShop
 
@@ -91,7 +91,7 @@ class QueuedShop(QuickShop):
     def indexed(self) -> list[int]:
         return sorted(row["id"] for row in self.stored("Person"))
 
-    def held(self) -> dict[int, Hold]:
+    def held(self) -> dict[int, KeyLease]:
         with self.asked() as ledger:
             return ledger.held_keys("fresh", range(1_000))
 
@@ -105,7 +105,7 @@ class QueuedShop(QuickShop):
             return sum(job.counts.written for job in ledger.jobs(limit=100))
 
     def asked(self) -> closing[Ledger]:
-        return closing(self.workshop().ledger())
+        return closing(self.container().ledger())
 
     def step(self, **options: Any) -> JobState | None:
         return self.run("Person", **options)["Person"].state

@@ -16,26 +16,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import instep
+from instep.container import Container
 from instep.domain.columns import Column
 from instep.domain.cuts import Bin
 from instep.domain.keys import Key, key_of
 from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.domain.waves import TaskOutcome, Wave
-from instep.engine.choice import EngineChoice
-from instep.engine.port import TableProgram, WaveProgram
-from instep.outcomes import OUTCOME_SCHEMA, merged_outcomes
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.indexing import PartitionIndexer
-from instep.service.progress import Silent
-from instep.service.run import EntityResult
-from instep.service.setup import EntitySetup
-from instep.service.tables.setup import TableSetup
-from instep.service.worker import serve
-from instep.sources.tables.port import Unseen
-from instep.sources.tables.spark import SparkTable
+from instep.entities.setup import EntitySetup
+from instep.entities.tables.setup import TableSetup
+from instep.jobs.run import EntityResult
+from instep.jobs.worker import serve
+from instep.pipeline.engine.choice import EngineChoice
+from instep.pipeline.engine.engine import TableProgram, WaveProgram
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes
+from instep.planning.context import Context
+from instep.requests.indexing import PartitionIndexer
+from instep.sources.tables.spark_tables import SparkTable
+from instep.sources.tables.table_source import Unseen
 from instep.targets.partition import PartitionTarget
+from instep.telemetry.progress import Silent
 
 from .shop import TIMING, Shop
 
@@ -166,8 +166,8 @@ class QuickShop(Shop):
 
     sources: dict[str, ArrowTable] = field(default_factory=dict)
 
-    def workshop(self) -> Workshop:
-        return Workshop(instep.load(self.root).project, clock=self.clock, timing=TIMING)
+    def container(self) -> Container:
+        return Container(instep.load(self.root).project, clock=self.clock, timing=TIMING)
 
     def run(
         self,
@@ -191,13 +191,13 @@ class QuickShop(Shop):
     def work(self, *names: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Another server's `instep worker`, until nothing is left to do. It has been there before `meanwhile`."""
         self.sources = {}
-        workshop = self.workshop()
+        container = self.container()
 
         def setups() -> list[TableSetup]:
-            return [self.quick_setup(each) for each in workshop.setups(names)]
+            return [self.quick_setup(each) for each in container.setups(names)]
 
-        with closing(workshop), closing(workshop.ledger()) as ledger:
-            context = self.quick_context(workshop.context(ledger, Silent()))
+        with closing(container), closing(container.ledger()) as ledger:
+            context = self.quick_context(container.context(ledger, Silent()))
             found = setups()
             for each in found:
                 each.columns()
@@ -216,10 +216,10 @@ class QuickShop(Shop):
     def quick_context(context: Context) -> Context:
         return replace(context, engine=_arrow_engine, prepare=_nothing)
 
-    def indexer(self, workshop: Workshop, context: Context) -> PartitionIndexer:
+    def indexer(self, container: Container, context: Context) -> PartitionIndexer:
         """What handlers have their requests done by."""
         return PartitionIndexer(
-            lambda refs: [self.quick_setup(each) for each in workshop.setups_of(refs)],
+            lambda refs: [self.quick_setup(each) for each in container.setups_of(refs)],
             lambda ref: (),
             self.quick_context(context),
             wait_seconds=0.0,

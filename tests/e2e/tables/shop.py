@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import instep
+from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import Timing
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
-from instep.service.setup import EntitySetup
-from instep.service.tables.setup import TableSetup
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
+from instep.entities.tables.setup import TableSetup
+from instep.jobs.run import EntityResult, run_entities
+from instep.planning.context import Context
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.sources.tables.sessions import session
 
@@ -148,8 +148,8 @@ class Shop:
         assert old in declared
         path.write_text(declared.replace(old, new))
 
-    def workshop(self) -> Workshop:
-        return Workshop(instep.load(self.root).project, spark=session(), clock=self.clock, timing=TIMING)
+    def container(self) -> Container:
+        return Container(instep.load(self.root).project, spark=session(), clock=self.clock, timing=TIMING)
 
     def run(
         self,
@@ -159,11 +159,11 @@ class Shop:
         **options: Any,
     ) -> dict[str, EntityResult]:
         """Results by partition. `setups` and `around` (of the context) may put something in between."""
-        workshop = self.workshop()
-        with closing(workshop), closing(workshop.ledger()) as ledger:
-            found: Sequence[EntitySetup] = workshop.setups(names)
-            upstream: Sequence[EntitySetup] = workshop.upstream(names)
-            context: Context = replace(workshop.context(ledger, Silent()), background=self.clock)
+        container = self.container()
+        with closing(container), closing(container.ledger()) as ledger:
+            found: Sequence[EntitySetup] = container.setups(names)
+            upstream: Sequence[EntitySetup] = container.upstream(names)
+            context: Context = replace(container.context(ledger, Silent()), background=self.clock)
             if setups is not None:
                 found, upstream = [setups(each) for each in found], [setups(each) for each in upstream]
             if around is not None:
@@ -174,7 +174,7 @@ class Shop:
         return {each.plan.ref.label: each for each in results}
 
     def setup(self, name: str) -> TableSetup:
-        found = self.workshop().setups([name])[0]
+        found = self.container().setups([name])[0]
         assert isinstance(found, TableSetup)
         return found
 
@@ -199,7 +199,7 @@ class Shop:
 
     def checkpoint(self, ref: str) -> int | None:
         """Up to when (ms) a partition is complete."""
-        with closing(self.workshop().ledger()) as ledger:
+        with closing(self.container().ledger()) as ledger:
             found = ledger.checkpoint(PartitionRef.parse(ref))
         return found.watermark if found else None
 

@@ -11,7 +11,7 @@ import pytest
 from instep.domain.instances import Instance
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
 
 from .quick import QuickShop
 
@@ -39,7 +39,7 @@ def shop(tmp_path: Path) -> QuickShop:
 
 
 def instance(shop: QuickShop, ref: str) -> Instance:
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         found = ledger.canonical(PartitionRef.parse(ref))
     assert found is not None
     return found

@@ -12,7 +12,7 @@ import pytest
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
 from instep.domain.wants import WantState
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
 from tests.doubles.clock import VirtualClock
 
 from .quick import Crash, Fault, QuickShop, slice_by_slice
@@ -141,7 +141,7 @@ def test_what_is_not_served_any_more_is_dropped_when_no_reader_can_hold_it(
     shop.run("Ticket")
     target = shop.setup("Ticket").target
     assert target.exists(old)  # readers may have it open
-    monkeypatch.setattr("instep.service.promotion.SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr("instep.jobs.finish.SWEEP_SECONDS", 0.0)
     shop.run("Ticket@1/2", full_refresh=True)
     assert not target.exists(old)
     assert shop.wrong("Ticket").keys() == {"Ticket/"}  # the author is a property now
@@ -214,12 +214,12 @@ def test_a_worker_that_has_been_there_for_long_sees_that_a_table_has_changed(sho
         for number in range(20):
             shop.put("people", id=number, extra=f"more {number}", gone=False)
         shop.save()
-        with closing(shop.workshop().ledger()) as ledger:
+        with closing(shop.container().ledger()) as ledger:
             ledger.append([WantCreated(want="fresh", refs=("Person@global",), as_of=shop.clock.now())])
 
     shop.work("Person", meanwhile=changed)
     assert {row["id"]: row.get("extra") for row in shop.stored("Person")} == {n: f"more {n}" for n in range(20)}
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         want = ledger.want("fresh")
     assert want is not None
     assert want.state is WantState.SUCCESSFUL

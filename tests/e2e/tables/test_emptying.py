@@ -14,8 +14,8 @@ import pytest
 from instep.domain.jobs import JobState
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
-from instep.service.progress import Silent
-from instep.service.serving import promote
+from instep.jobs.promote import promote
+from instep.telemetry.progress import Silent
 
 from .quick import ArrowTable, Frame, QuickShop
 
@@ -70,10 +70,10 @@ def test_an_empty_generation_is_promoted_only_by_who_says_so(shop: QuickShop) ->
     shop.run("Person")
     emptied(shop, "people")
     shop.run("Person", generation="v2")
-    workshop = shop.workshop()
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        context = replace(workshop.context(ledger, Silent()), background=shop.clock)
-        (setup,) = workshop.setups(["Person"])
+    container = shop.container()
+    with closing(container), closing(container.ledger()) as ledger:
+        context = replace(container.context(ledger, Silent()), background=shop.clock)
+        (setup,) = container.setups(["Person"])
         with pytest.raises(UserError, match="--allow-empty"):
             promote(setup, "v2", context, allow_deletes=True)
         assert promote(setup, "v2", context, allow_empty=True).changed

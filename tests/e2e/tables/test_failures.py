@@ -12,7 +12,7 @@ import pytest
 
 from instep.domain.jobs import JobState
 from instep.domain.refs import PartitionRef
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
 from tests.servers.postgres import running_postgres
 
 from .quick import QuickShop, meanwhile
@@ -28,7 +28,7 @@ def shop(tmp_path: Path) -> QuickShop:
 
 
 def failures(shop: QuickShop, ref: str) -> dict[str, str]:
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         return {each.document_id: each.reason for each in ledger.failures(PartitionRef.parse(ref))}
 
 

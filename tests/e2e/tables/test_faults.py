@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from instep.domain.jobs import JobState
-from instep.service.context import Context
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
+from instep.planning.context import Context
 from tests.doubles.clock import VirtualClock
 
 from .quick import Crash, Fault, QuickShop, slice_by_slice

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from instep.errors import UserError
-from instep.service.progress import Silent
-from instep.service.serving import Promotion, promote
+from instep.jobs.promote import Promotion, promote
+from instep.telemetry.progress import Silent
 
 from .quick import QuickShop
 
@@ -26,10 +26,10 @@ def shop(tmp_path: Path) -> QuickShop:
 
 
 def promoted(shop: QuickShop, generation: str, *, allow_deletes: bool = False) -> Promotion:
-    workshop = shop.workshop()
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        context = replace(workshop.context(ledger, Silent()), background=shop.clock)
-        (setup,) = workshop.setups(["Person"])
+    container = shop.container()
+    with closing(container), closing(container.ledger()) as ledger:
+        context = replace(container.context(ledger, Silent()), background=shop.clock)
+        (setup,) = container.setups(["Person"])
         return promote(setup, generation, context, allow_deletes=allow_deletes)
 
 

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from instep.bus.port import Bus
-from instep.domain.deliveries import Policy
+from instep.answers.matrix import status_matrix
+from instep.bus.bus import Bus
+from instep.container import Container
 from instep.domain.refs import GLOBAL, Scope
+from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState, Matrix
-from instep.engine.choice import EngineChoice
-from instep.ledger.port import Ledger
-from instep.service.compose import Workshop
-from instep.service.context import Context
-from instep.service.crew import Crew
-from instep.service.dispatch import dispatch
-from instep.service.handlers import Handler, Indexer
-from instep.service.matrix import status_matrix
-from instep.service.namespaces import delete_namespace
-from instep.service.progress import Silent
-from instep.service.setup import EntitySetup
+from instep.entities.setup import EntitySetup
+from instep.jobs.namespaces import delete_namespace
+from instep.ledger.ledger import Ledger
+from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.context import Context
+from instep.requests.dispatch import dispatch
+from instep.requests.handler_pool import HandlerPool
+from instep.requests.handlers import Handler, Indexer
 from instep.system import SystemClock
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.servers.nats import NatsServer
 
@@ -39,16 +39,16 @@ NAMESPACES = [Scope.parse("1/2"), Scope.parse("1/3")]
 
 
 @contextmanager
-def opened(shop: Shop) -> Iterator[tuple[Workshop, Ledger, Bus, Context]]:
+def opened(shop: Shop) -> Iterator[tuple[Container, Ledger, Bus, Context]]:
     """In real time: handlers have threads."""
-    workshop = shop.workshop()
-    workshop.clock = SystemClock()
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        yield workshop, ledger, workshop.bus(ledger), workshop.context(ledger, Silent())
+    container = shop.container()
+    container.clock = SystemClock()
+    with closing(container), closing(container.ledger()) as ledger:
+        yield container, ledger, container.bus(ledger), container.context(ledger, Silent())
 
 
 def handle(
-    workshop: Workshop,
+    container: Container,
     bus: Bus,
     context: Context,
     names: Sequence[str] = ("Person", "Ticket"),
@@ -56,10 +56,10 @@ def handle(
 ) -> None:
     """Until nothing is asked for any more."""
     handlers = [Handler(name, KINDS[name], Policy()) for name in names]
-    indexer = indexer or workshop.indexer(context, wait_seconds=60)
+    indexer = indexer or container.indexer(context, wait_seconds=60)
     stopping = threading.Event()
     quick = replace(context, timing=replace(context.timing, poll=50))
-    with Crew(handlers, bus, indexer, quick, stopping=stopping, until_idle=True):
+    with HandlerPool(handlers, bus, indexer, quick, stopping=stopping, until_idle=True):
         assert stopping.wait(240)
 
 
@@ -118,17 +118,17 @@ def on_bus(kind: str, shop: Shop) -> Iterator[None]:
 
 def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_so(quick_on_any_bus: QuickShop) -> None:
     shop, names = quick_on_any_bus, ["Person", "Ticket"]
-    with opened(shop) as (workshop, _, bus, context):
-        indexer = shop.indexer(workshop, context)
+    with opened(shop) as (container, _, bus, context):
+        indexer = shop.indexer(container, context)
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.NOT_INDEXED}
         ask(bus, [GLOBAL, NAMESPACES[0]])
-        handle(workshop, bus, context, names, indexer)
+        handle(container, bus, context, names, indexer)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.NOT_INDEXED}
         assert shop.wrong("Person") == {}
         assert {row["path"][:4] for row in shop.stored("Ticket")} == {"1/2/"}
 
         ask(bus, NAMESPACES)
-        handle(workshop, bus, context, names, indexer)
+        handle(container, bus, context, names, indexer)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
         assert bus.dead_letters() == []
@@ -136,13 +136,13 @@ def test_a_request_is_handled_by_every_entity_of_its_scope_and_the_matrix_says_s
 
 def test_what_cannot_be_indexed_is_an_error_and_at_last_a_dead_letter(shop: Shop) -> None:
     shop.edit("key: id\n    scope: path", "key: idd\n    scope: path")
-    with opened(shop) as (workshop, _, bus, context):
+    with opened(shop) as (container, _, bus, context):
         ask(bus, [NAMESPACES[0]])
         handler = Handler("Ticket", Kind.NAMESPACE, Policy(max_attempts=2, backoff=(0,)))
         stopping = threading.Event()
         quick = replace(context, timing=replace(context.timing, poll=50))
-        indexer = workshop.indexer(context, wait_seconds=60)
-        with Crew([handler], bus, indexer, quick, stopping=stopping, until_idle=True):
+        indexer = container.indexer(context, wait_seconds=60)
+        with HandlerPool([handler], bus, indexer, quick, stopping=stopping, until_idle=True):
             assert stopping.wait(240)
         (letter,) = bus.dead_letters()
         assert letter.attempts == 2
@@ -151,9 +151,9 @@ def test_what_cannot_be_indexed_is_an_error_and_at_last_a_dead_letter(shop: Shop
 
 
 def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> None:
-    with opened(shop) as (workshop, ledger, bus, context):
+    with opened(shop) as (container, ledger, bus, context):
         ask(bus, [GLOBAL, *NAMESPACES])
-        handle(workshop, bus, context)
+        handle(container, bus, context)
         tables = shop.setup("Ticket").target.tables
         delete_namespace(NAMESPACES[0], {"Ticket": tables}, bus, context)
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
@@ -162,7 +162,7 @@ def test_a_namespace_that_is_deleted_is_gone_and_can_come_back(shop: Shop) -> No
         assert [str(each.ref) for each in ledger.entity_checkpoints("Ticket")] == ["Ticket@1/3"]
 
         ask(bus, NAMESPACES)
-        handle(workshop, bus, context)
+        handle(container, bus, context)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Person", "Ticket") == {}
         assert ledger.verify().differences == ()
@@ -183,31 +183,31 @@ NOTE = """
 def test_a_deleted_namespace_stays_away_until_it_is_asked_for_again(quick_on_any_bus: QuickShop) -> None:
     """Whatever still waits on the bus, also for handlers that come later."""
     shop, (gone, other) = quick_on_any_bus, NAMESPACES
-    with opened(shop) as (workshop, _, bus, context):
+    with opened(shop) as (container, _, bus, context):
         ask(bus, NAMESPACES)
-        handle(workshop, bus, context, ["Ticket"], shop.indexer(workshop, context))
+        handle(container, bus, context, ["Ticket"], shop.indexer(container, context))
         shop.put("tickets", id=2, title="changed")
         shop.save()
         ask(bus, NAMESPACES)  # while no handler is there
         delete_namespace(gone, {"Ticket": shop.setup("Ticket").target.tables}, bus, context)
     project = shop.root / "instep.yaml"
     project.write_text(project.read_text() + NOTE)
-    with opened(shop) as (workshop, ledger, bus, context):
-        indexer = shop.indexer(workshop, context)
-        handle(workshop, bus, context, ["Ticket", "Note"], indexer)
+    with opened(shop) as (container, ledger, bus, context):
+        indexer = shop.indexer(container, context)
+        handle(container, bus, context, ["Ticket", "Note"], indexer)
         for name in ("Ticket", "Note"):
             assert [each.ref.scope for each in ledger.entity_checkpoints(name)] == [other]
             assert {row["path"][:4] for row in shop.stored(name)} == {other.path}
         assert states(bus) == {"1/2": IndexState.NOT_INDEXED, "1/3": IndexState.INDEXED}
         ask(bus, [gone])
-        handle(workshop, bus, context, ["Ticket", "Note"], indexer)
+        handle(container, bus, context, ["Ticket", "Note"], indexer)
         assert states(bus) == {"1/2": IndexState.INDEXED, "1/3": IndexState.INDEXED}
         assert shop.wrong("Ticket") == {}
         assert len(shop.stored("Note")) == len(shop.stored("Ticket"))
 
 
 def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: QuickShop) -> None:
-    with opened(quick) as (workshop, ledger, bus, context):
+    with opened(quick) as (container, ledger, bus, context):
         tables = quick.setup("Ticket").target.tables
         deleted: list[str] = []
 
@@ -219,7 +219,7 @@ def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quic
             return context.choose(setup, work)
 
         ask(bus, [NAMESPACES[0]])
-        handle(workshop, bus, context, ["Ticket"], quick.indexer(workshop, replace(context, choose=choose)))
+        handle(container, bus, context, ["Ticket"], quick.indexer(container, replace(context, choose=choose)))
         assert deleted == ["Ticket@1/2"]
         assert ledger.entity_checkpoints("Ticket") == []
         assert states(bus)["1/2"] is IndexState.NOT_INDEXED
@@ -229,13 +229,13 @@ def test_a_handler_that_plans_while_its_namespace_is_deleted_lets_go(quick: Quic
 
 def test_a_handler_that_has_been_there_for_long_sees_that_a_table_has_changed(quick: QuickShop) -> None:
     quick.edit("node: {label: Person, properties: [id, name]}", "node: {label: Person}")
-    with opened(quick) as (workshop, _, bus, context):
-        indexer = quick.indexer(workshop, context)
+    with opened(quick) as (container, _, bus, context):
+        indexer = quick.indexer(container, context)
         ask(bus, [GLOBAL])
-        handle(workshop, bus, context, ["Person"], indexer)
+        handle(container, bus, context, ["Person"], indexer)
         for number in range(4):
             quick.put("people", id=number, extra=f"more {number}", at=datetime.now(UTC))
         quick.save()
         ask(bus, [GLOBAL])
-        handle(workshop, bus, context, ["Person"], indexer)
+        handle(container, bus, context, ["Person"], indexer)
     assert {row["id"]: row.get("extra") for row in quick.stored("Person")} == {n: f"more {n}" for n in range(4)}

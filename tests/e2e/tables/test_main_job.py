@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from instep.domain.jobs import JobState
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
 from tests.servers.postgres import running_postgres
 
 from .shop import Shop

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.jobs import JobState
-from instep.service.compose import Workshop
-from instep.service.progress import Silent
-from instep.service.question import PlanOptions
-from instep.service.run import EntityResult, run_entities
+from instep.entities.plan_request import PlanOptions
+from instep.jobs.run import EntityResult, run_entities
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 from tests.sources.tables.sessions import session
 
@@ -26,7 +26,7 @@ from .shop import Shop
 #: Small waves, so that there is something between two commits to be killed in.
 RUN = """
 import sys
-from instep.service.tables.setup import TableSetup
+from instep.entities.tables.setup import TableSetup
 TableSetup.most_claims = 2
 from instep.__main__ import main
 sys.argv = ["instep", "run", *sys.argv[1:]]
@@ -51,10 +51,10 @@ def start(shop: Shop, *names: str) -> subprocess.Popen[bytes]:
 
 
 def run(shop: Shop, *names: str) -> dict[str, EntityResult]:
-    workshop = Workshop(instep.load(shop.root).project, spark=session())
-    with closing(workshop), closing(workshop.ledger()) as ledger:
-        context = workshop.context(ledger, Silent())
-        found = run_entities(workshop.setups(names), context, PlanOptions(), wait_seconds=PATIENCE)
+    container = Container(instep.load(shop.root).project, spark=session())
+    with closing(container), closing(container.ledger()) as ledger:
+        context = container.context(ledger, Silent())
+        found = run_entities(container.setups(names), context, PlanOptions(), wait_seconds=PATIENCE)
     return {each.plan.ref.label: each for each in found}
 
 
@@ -114,6 +114,6 @@ def test_two_runs_at_once_share_a_namespace_and_do_the_others_beside_each_other(
     assert process.wait(PATIENCE) == 0, (shop.root / "run.log").read_text()
     assert {each.state for each in results.values()} == {JobState.COMPLETED}
     assert all(each.counts.balanced for each in results.values())
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         assert len(ledger.jobs()) == 2  # one was joined
     assert shop.wrong("Ticket") == {}

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import instep
-from instep.domain.consuming import ATTEMPTS, HoldState
 from instep.domain.jobs import JobState
+from instep.domain.key_leases import ATTEMPTS, KeyLeaseState
+from instep.entities.plan_request import Kind
+from instep.entities.tables import change_queue
+from instep.entities.tables.provenance import RowProvenance
 from instep.errors import UserError
-from instep.service.question import Kind
-from instep.service.queues.consuming import Wanted, next_keys, unpark
-from instep.service.queues.words import remember_reader
-from instep.service.tables import queue
-from instep.service.tables.provenance import RowProvenance
+from instep.queues.consumers import Wanted, next_keys, unpark
+from instep.queues.states import remember_reader
 from tests.doubles.clock import VirtualClock
 
 from .queued import POISON, QueuedShop, with_queue
@@ -83,7 +83,7 @@ def test_a_row_that_fails_is_tried_again_later_and_parked_at_last(shop: QueuedSh
         shop.clock.sleep(DAY)
         assert shop.step() is JobState.FAILED
     (hold,) = shop.held().values()
-    assert (hold.state, hold.attempts) == (HoldState.PARKED, ATTEMPTS)
+    assert (hold.state, hold.attempts) == (KeyLeaseState.PARKED, ATTEMPTS)
     assert "poison" in (hold.error or "")
     assert [(each.document_id, each.attempts) for each in shop.failures()] == [("2", ATTEMPTS)]
     shop.clock.sleep(DAY)
@@ -121,7 +121,7 @@ def test_two_runs_at_once_index_no_key_twice(shop: QueuedShop) -> None:
 
 
 def test_a_run_goes_on_until_what_was_there_is_done(shop: QueuedShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "MOST_KEYS", 4)
+    monkeypatch.setattr(change_queue, "MOST_KEYS", 4)
     shop.add(*range(10))
     coming: Iterator[int] = iter(range(100, 200))
 
@@ -268,7 +268,7 @@ def test_a_crash_between_any_two_writes_loses_nothing_and_indexes_nothing_again(
         shop.step()
         if set(shop.held()) > {4}:
             assert fault.crashed_in in ("lease_keys", "forget_keys", "plan_job"), where
-            shop.clock.sleep(queue.LEASE.total_seconds())
+            shop.clock.sleep(change_queue.LEASE.total_seconds())
             shop.step()
         assert (shop.indexed(), shop.pending(), list(shop.held())) == (good, [4], [4]), where
         assert [each.document_id for each in shop.failures()] == ["4"], where

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 import instep
+from instep.container import Container
 from instep.domain.jobs import JobState
-from instep.domain.pending import LARGEST_KEY
-from instep.service.compose import Workshop
-from instep.service.progress import Silent
-from instep.service.question import Kind, PlanOptions
-from instep.service.queues.opening import open_queue
-from instep.service.queues.words import remember_reader
-from instep.service.run import EntityResult, run_entities
-from instep.service.tables import queued
-from instep.service.tables.setup import TableSetup
+from instep.domain.pending_queue import LARGEST_KEY
+from instep.entities.plan_request import Kind, PlanOptions
+from instep.entities.tables import queued_changes
+from instep.entities.tables.setup import TableSetup
+from instep.jobs.run import EntityResult, run_entities
+from instep.queues.opening import open_queue
+from instep.queues.states import remember_reader
+from instep.telemetry.progress import Silent
 from tests.sources.tables.clickhouse_tables import ask
 from tests.sources.tables.sessions import session
 
@@ -63,38 +63,38 @@ def test_what_is_pending_goes_from_clickhouse_to_the_index(tmp_path: Path) -> No
     )
     ask(store, f"INSERT INTO history VALUES (5, 'early'), ({LARGEST_KEY - 1}, 'late')")
     wanted = [5, *(FIRST + APART * number for number in range(MATCHES)), LARGEST_KEY - 1]
-    with closing(Workshop(project, spark=session())) as workshop:
-        assert given(workshop, wanted) == wanted
-        first = run(workshop)
+    with closing(Container(project, spark=session())) as container:
+        assert given(container, wanted) == wanted
+        first = run(container)
         assert (first.plan.kind, first.state, len(first.plan.slices)) == (Kind.FIRST_BUILD, JobState.COMPLETED, 3)
         assert (first.counts.read, first.counts.written) == (len(wanted), len(wanted))
-        assert indexed(workshop) == wanted
-        assert run(workshop).state is None
+        assert indexed(container) == wanted
+        assert run(container).state is None
 
 
-def setup_of(workshop: Workshop) -> TableSetup:
-    (found,) = workshop.setups()
+def setup_of(container: Container) -> TableSetup:
+    (found,) = container.setups()
     assert isinstance(found, TableSetup)
     return found
 
 
-def given(workshop: Workshop, keys: Sequence[int]) -> list[int]:
+def given(container: Container, keys: Sequence[int]) -> list[int]:
     """The rows that ClickHouse gives for these keys, without Spark."""
-    setup = setup_of(workshop)
-    selected = queued.selection(setup, keys)
+    setup = setup_of(container)
+    selected = queued_changes.selection(setup, keys)
     batches = setup.source.picked(setup.rows, selected, lambda columns: [(columns["match_id"].column, "match_id")])  # type: ignore[attr-defined]  # the source is one of ClickHouse
     return sorted(int(key) for batch in batches for key in batch.column(0).to_pylist())
 
 
-def run(workshop: Workshop) -> EntityResult:
-    with closing(workshop.ledger()) as ledger:
-        context = workshop.context(ledger, Silent())
-        (found,) = run_entities(workshop.setups(), context, PlanOptions(), wait_seconds=0)
+def run(container: Container) -> EntityResult:
+    with closing(container.ledger()) as ledger:
+        context = container.context(ledger, Silent())
+        (found,) = run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
     return found
 
 
-def indexed(workshop: Workshop) -> list[int]:
-    setup = setup_of(workshop)
+def indexed(container: Container) -> list[int]:
+    setup = setup_of(container)
     served = setup.target.served(setup.alias)
     assert served is not None
     found = setup.target.tables.read(served, "").column("match_id").to_pylist()

@@ -16,9 +16,9 @@ from instep.domain.cuts import Bin
 from instep.domain.keys import INT64_MAX, INT64_MIN, Key, key_of
 from instep.domain.rows import Histogram, RowColumns, RowSlice, Selection, decode_row_slice
 from instep.domain.settings import NO_SETTINGS
-from instep.service.question import Found, Kind, PlanOptions, Question
-from instep.service.tables.changes import find_rows
-from instep.service.tables.setup import TableSetup
+from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
+from instep.entities.tables.changes import find_rows
+from instep.entities.tables.setup import TableSetup
 
 from .quick import QuickShop
 
@@ -70,7 +70,7 @@ def setups(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableSetup]:
 def found(setup: TableSetup, keys: Sequence[Key], slices: int | None, *, even: bool = False) -> Found:
     slicing = replace(setup.slicing, slices=slices, even=even)
     asked = replace(setup, source=Rows(keys), slicing=slicing)  # type: ignore[arg-type]  # as much of one as is asked
-    question = Question(
+    question = PlanRequest(
         ledger=_Clock(),  # type: ignore[arg-type]  # it is asked for the time only
         options=PlanOptions(),
         generation="",

@@ -9,8 +9,8 @@ import pytest
 import instep
 from instep.cli import main
 from instep.domain.keys import key_of
+from instep.entities.tables.provenance import RowProvenance
 from instep.errors import UserError
-from instep.service.tables.provenance import RowProvenance
 
 from .quick import QuickShop
 

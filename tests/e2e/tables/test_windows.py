@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from instep.answers.jobs import job_views
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.rows import RowSlice, decode_row_slice
-from instep.service.context import Context
-from instep.service.jobs import job_views
-from instep.service.namespaces import delete_namespace
-from instep.service.plan import EntityPlan
-from instep.service.progress import Silent
-from instep.service.question import Kind
+from instep.entities.plan_request import Kind
+from instep.jobs.namespaces import delete_namespace
+from instep.planning.context import Context
+from instep.planning.plan import EntityPlan
+from instep.telemetry.progress import Silent
 from tests.doubles.clock import VirtualClock
 
 from .quick import Crash, Fault, QuickShop, slice_by_slice
@@ -55,7 +55,7 @@ def crash(shop: QuickShop, call: str, *, at: int = 1, after: bool = False, only:
 
 def slices(shop: QuickShop, ref: str = "Person@global") -> tuple[str, list[tuple[RowSlice, SliceState]]]:
     """Of the latest job: its id, and its slices with their states."""
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         job = ledger.latest_job(PartitionRef.parse(ref))
         assert job is not None
         found = ledger.slices(job.id, PartitionRef.parse(ref))
@@ -64,10 +64,10 @@ def slices(shop: QuickShop, ref: str = "Person@global") -> tuple[str, list[tuple
 
 def delete(shop: QuickShop, namespace: str) -> None:
     """The tickets of a namespace, as the message says."""
-    workshop = shop.workshop()
-    with closing(workshop), closing(workshop.ledger()) as ledger:
+    container = shop.container()
+    with closing(container), closing(container.ledger()) as ledger:
         tables = {"Ticket": shop.setup("Ticket").target.tables}
-        delete_namespace(Scope.parse(namespace), tables, workshop.bus(ledger), workshop.context(ledger, Silent()))
+        delete_namespace(Scope.parse(namespace), tables, container.bus(ledger), container.context(ledger, Silent()))
 
 
 def _rows(payload: bytes) -> RowSlice:
@@ -110,7 +110,7 @@ def test_a_resumed_run_keeps_slices_bounds_and_target_of_the_one_that_was_interr
     assert first.state is JobState.COMPLETED
 
     # The first of its two jobs: what was begun.
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         resumed = ledger.job(job)
         assert resumed is not None
         found = ledger.slices(job, PartitionRef.parse("Person@global"))
@@ -153,7 +153,7 @@ def test_another_worker_finishes_what_was_killed_between_two_waves(shop: QuickSh
     assert [state for _, state in slices(shop)[1]] == [SliceState.COMPLETED] * 4
     asked = [each for selection in shop.sources["Person"].asked for each in selection.ranges]
     assert asked == [rows.range for rows, state in before if state is SliceState.PENDING]
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         (done,) = ledger.jobs()
     assert (done.id, done.state) == (job, JobState.COMPLETED)
     assert (done.counts.read, done.counts.written) == (99, 99)
@@ -404,7 +404,7 @@ def test_rows_that_nobody_has_counted_are_not_said_to_be_known(shop: QuickShop) 
     plan = run(second)
     assert (plan.units, plan.found.counts) == (0, {})
     assert (second.begun, second.done) == ([None], 2)
-    with closing(shop.workshop().ledger()) as ledger:
+    with closing(shop.container().ledger()) as ledger:
         view = job_views(ledger, limit=1)[0]
     assert (view.units, view.done, [each.units for each in view.parts]) == (None, 2, [None])
 

@@ -136,14 +136,14 @@ MUTANTS = [
     ),
     Mutant(
         "the own worker is given the server's token",
-        "api/own_worker.py",
+        "api/worker_process.py",
         "for name, value in os.environ.items() if name not in _HIDDEN}",
         "for name, value in os.environ.items()}",
         ("tests/api/test_own_worker.py",),
     ),
     Mutant(
         "what is asked while the own worker runs is forgotten",
-        "api/own_worker.py",
+        "api/worker_process.py",
         "self._next = call if self._next is None else self._next.and_then(call)",
         "self._next = call if self._next is None else self._next",
         ("tests/api/test_own_worker.py",),

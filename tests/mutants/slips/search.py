@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _SEARCH = (
-    "tests/service/test_search.py",
-    "tests/service/test_turns.py::test_search_asks_the_first_target_or_the_one_that_is_named",
+    "tests/jobs/test_search.py",
+    "tests/jobs/test_turns.py::test_search_asks_the_first_target_or_the_one_that_is_named",
 )
 _LANCE = ("tests/targets/test_lance.py",)
 
@@ -14,34 +14,34 @@ MUTANTS = [
     Mutant(
         "a search asked for one entity looks into all of them",
         "app.py",
-        "in_one_target(workshop.documents(entities), target),",
-        "in_one_target(workshop.documents(None), target),",
+        "in_one_target(container.documents(entities), target),",
+        "in_one_target(container.documents(None), target),",
         _SEARCH,
     ),
     Mutant(
         "a search asked for one target takes any",
-        "service/search.py",
+        "answers/search.py",
         "found = [setup for setup in setups if setup.target_name == target]",
         "found = [setup for setup in setups if setup.target_name]",
         _SEARCH,
     ),
     Mutant(
         "an entity with several targets is searched in the last one",
-        "service/search.py",
+        "answers/search.py",
         "list({setup.alias: setup for setup in reversed(setups)}.values())[::-1]",
         "list({setup.alias: setup for setup in setups}.values())",
         _SEARCH,
     ),
     Mutant(
         "more hits are given than were asked for",
-        "service/search.py",
+        "answers/search.py",
         "for hit in alternating(answers)[:limit]]",
         "for hit in alternating(answers)]",
         _SEARCH,
     ),
     Mutant(
         "what another embedder has made is searched by vectors all the same",
-        "service/search.py",
+        "answers/search.py",
         "checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:",
         "_EMBEDDER in checkpoint.fingerprint:",
         ("tests/e2e/test_generations.py", *_SEARCH),
@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         "an entity that is not built yet keeps the others from being found",
-        "service/search.py",
+        "answers/search.py",
         "        if physical is None:\n            continue\n",
         "        if physical is None:\n            break\n",
         _SEARCH,
@@ -63,15 +63,15 @@ MUTANTS = [
     Mutant(
         "a hybrid answer is the vector list alone",
         "targets/lance/searching.py",
-        "return fused(both)[:limit]",
-        "return fused(both[1:])[:limit]",
+        "return pipelined(both)[:limit]",
+        "return pipelined(both[1:])[:limit]",
         _LANCE,
     ),
     Mutant(
         "a hybrid answer is the word list alone",
         "targets/lance/searching.py",
-        "return fused(both)[:limit]",
-        "return fused(both[:1])[:limit]",
+        "return pipelined(both)[:limit]",
+        "return pipelined(both[:1])[:limit]",
         _LANCE,
     ),
     Mutant(
@@ -90,9 +90,9 @@ MUTANTS = [
     ),
     Mutant(
         "words that are cut off at the end of a snippet are marked",
-        "service/snippets.py",
+        "answers/snippets.py",
         "if m.start() >= start and m.end() <= end)",
         "if m.start() >= start)",
-        ("tests/service/test_snippets.py",),
+        ("tests/jobs/test_snippets.py",),
     ),
 ]

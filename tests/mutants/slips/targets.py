@@ -142,8 +142,8 @@ MUTANTS = [
     Mutant(
         "PostgreSQL: a hybrid answer is the vector list alone",
         "targets/postgres/searching.py",
-        "return fused(both)[:limit]",
-        "return fused(both[1:])[:limit]",
+        "return pipelined(both)[:limit]",
+        "return pipelined(both[1:])[:limit]",
         _POSTGRES,
     ),
     Mutant(
@@ -226,8 +226,8 @@ MUTANTS = [
     Mutant(
         "Milvus: a hybrid answer is the vector list alone",
         "targets/milvus/searching.py",
-        "return ranking.fused([by_text(deep), by_vector(deep)])[:limit]",
-        "return ranking.fused([by_vector(deep)])[:limit]",
+        "return ranking.pipelined([by_text(deep), by_vector(deep)])[:limit]",
+        "return ranking.pipelined([by_vector(deep)])[:limit]",
         _MILVUS,
     ),
     Mutant(

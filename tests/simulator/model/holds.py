@@ -1,4 +1,4 @@
-"""Rows of `ledger.holding` in the model."""
+"""Rows of `ledger.key_lease_rules` in the model."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from instep.domain.clock import Clock
-from instep.domain.consuming import Hold, HoldState
-from instep.domain.pending import KeyRange
-from instep.ledger.holds import HoldCount
+from instep.domain.key_leases import KeyLease, KeyLeaseState
+from instep.domain.pending_queue import KeyRange
+from instep.ledger.key_leases import KeyLeaseCount
 
 
 @dataclass(slots=True)
 class MemoryHolds:
-    """Implements `holding.HoldRows`; the ledger's own lock stands in for those of rows."""
+    """Implements `holding.KeyLeaseRows`; the ledger's own lock stands in for those of rows."""
 
     clock: Clock
     fences: dict[str, int] = field(default_factory=dict)
-    queues: dict[str, dict[int, Hold]] = field(default_factory=dict)
+    queues: dict[str, dict[int, KeyLease]] = field(default_factory=dict)
 
     def now(self) -> int:
         return self.clock.now()
@@ -28,20 +28,20 @@ class MemoryHolds:
     def advance(self, queue: str, fence: int) -> None:
         self.fences[queue] = fence
 
-    def of(self, queue: str, keys: Iterable[int], *, lock: bool) -> dict[int, Hold]:
+    def of(self, queue: str, keys: Iterable[int], *, lock: bool) -> dict[int, KeyLease]:
         held = self.queues.get(queue, {})
         return {key: held[key] for key in keys if key in held}
 
-    def due(self, queue: str, limit: int) -> dict[int, Hold]:
+    def due(self, queue: str, limit: int) -> dict[int, KeyLease]:
         now = self.now()
         due = sorted((each.due or 0, key) for key, each in self._all(queue).items() if each.is_due(now))
         return {key: self.queues[queue][key] for _, key in due[:limit]}
 
-    def parked(self, queue: str, after: int | None, limit: int) -> dict[int, Hold]:
-        parked = (key for key, each in self._all(queue).items() if each.state is HoldState.PARKED)
+    def parked(self, queue: str, after: int | None, limit: int) -> dict[int, KeyLease]:
+        parked = (key for key, each in self._all(queue).items() if each.state is KeyLeaseState.PARKED)
         return self._by_key(queue, [key for key in parked if after is None or key > after], limit)
 
-    def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, Hold]:
+    def held_by(self, queue: str, holder: str, keys: KeyRange | None, limit: int | None) -> dict[int, KeyLease]:
         held = (key for key, each in self._all(queue).items() if each.holder == holder)
         return self._by_key(queue, [key for key in held if keys is None or keys.lowest <= key < keys.below], limit)
 
@@ -50,7 +50,7 @@ class MemoryHolds:
         self._all(queue).update({key: replace(each, due=until) for key, each in held.items()})
         return len(held)
 
-    def put(self, queue: str, before: Mapping[int, Hold], after: Mapping[int, Hold | None]) -> None:
+    def put(self, queue: str, before: Mapping[int, KeyLease], after: Mapping[int, KeyLease | None]) -> None:
         rows = self._all(queue)
         for key, each in after.items():
             if each is None:
@@ -58,18 +58,18 @@ class MemoryHolds:
             else:
                 rows[key] = each
 
-    def count(self, queue: str) -> dict[HoldState, HoldCount]:
-        now, counts = self.now(), dict[HoldState, HoldCount]()
+    def count(self, queue: str) -> dict[KeyLeaseState, KeyLeaseCount]:
+        now, counts = self.now(), dict[KeyLeaseState, KeyLeaseCount]()
         for each in self._all(queue).values():
-            keys, due, since = counts.get(each.state, HoldCount(0, 0, each.since))
-            counts[each.state] = HoldCount(keys + 1, due + each.is_due(now), min(since, each.since))
+            keys, due, since = counts.get(each.state, KeyLeaseCount(0, 0, each.since))
+            counts[each.state] = KeyLeaseCount(keys + 1, due + each.is_due(now), min(since, each.since))
         return counts
 
     def drop(self, queue: str) -> None:
         self.queues.pop(queue, None)
 
-    def _all(self, queue: str) -> dict[int, Hold]:
+    def _all(self, queue: str) -> dict[int, KeyLease]:
         return self.queues.setdefault(queue, {})
 
-    def _by_key(self, queue: str, keys: Iterable[int], limit: int | None) -> dict[int, Hold]:
+    def _by_key(self, queue: str, keys: Iterable[int], limit: int | None) -> dict[int, KeyLease]:
         return {key: self.queues[queue][key] for key in sorted(keys)[:limit]}

@@ -20,11 +20,11 @@ from instep.domain.storable import LONGEST_ID, storable, storable_key
 from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
-from instep.ledger.figures import Figures
-from instep.ledger.holding import HoldingLedger, HoldRows
-from instep.ledger.log import LogRow, Verified
-from instep.ledger.pages import FailurePlace, JobPlace, SlicePlace, SliceView
-from instep.ledger.port import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
+from instep.ledger.event_log import LogRow, Verified
+from instep.ledger.key_lease_rules import KeyLeaseLedger, KeyLeaseRows
+from instep.ledger.ledger import Checkpoint, FailureRecord, Holder, JobMark, Lease, NewPart, Swept, WorkerInfo
+from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace, SliceView
+from instep.ledger.totals import Figures
 from tests.simulator.model import (
     buckets,
     documents,
@@ -46,7 +46,7 @@ from tests.simulator.model.tables import Tables
 T = TypeVar("T")
 
 
-class ModelLedger(HoldingLedger):
+class ModelLedger(KeyLeaseLedger):
     """Implements `port.Ledger`. May be shared by threads; what a method calls checks first and changes then."""
 
     def __init__(self, clock: Clock, timing: Timing = TIMING, naming: Naming | None = None) -> None:
@@ -447,7 +447,7 @@ class ModelLedger(HoldingLedger):
 
     # Keys of queues in hand.
 
-    def _look_at_holds(self, work: Callable[[HoldRows], T]) -> T:
+    def _look_at_holds(self, work: Callable[[KeyLeaseRows], T]) -> T:
         with self._lock:
             return work(self._tables.holds)
 

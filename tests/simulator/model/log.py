@@ -8,7 +8,7 @@ from instep.domain.events import Event, Recorded, decode, encode, read
 from instep.domain.fold import apply, replay
 from instep.domain.state import Rejected, State
 from instep.errors import Conflict
-from instep.ledger.log import LogRow, unkept
+from instep.ledger.event_log import LogRow, unkept
 from tests.simulator.model.tables import Tables
 
 

@@ -9,7 +9,7 @@ from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceState, 
 from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
-from instep.ledger.retries import (
+from instep.ledger.slice_retries import (
     ATTEMPTS_OF_HALVES,
     LONGEST_DELAY,
     Poisoned,

@@ -16,8 +16,8 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
-from instep.ledger.log import LogRow
-from instep.ledger.port import Checkpoint, FailureRecord
+from instep.ledger.event_log import LogRow
+from instep.ledger.ledger import Checkpoint, FailureRecord
 from tests.simulator.model.holds import MemoryHolds
 from tests.simulator.model.lately import Completed
 from tests.simulator.model.pending import Pending

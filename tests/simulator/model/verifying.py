@@ -10,8 +10,8 @@ from instep.domain.events import read
 from instep.domain.fold import follow
 from instep.domain.refs import generation_text
 from instep.domain.state import Key, State
-from instep.ledger.log import Verified
-from instep.ledger.skips import Skips
+from instep.ledger.event_log import Verified
+from instep.ledger.rejected_events import RejectedEvents
 from tests.simulator.model.tables import Tables
 
 
@@ -26,14 +26,14 @@ def rebuild(tables: Tables) -> Verified:
     return verified
 
 
-def _replayed(tables: Tables) -> tuple[State, Skips]:
-    state, skips = State(naming=tables.state.naming), Skips()
+def _replayed(tables: Tables) -> tuple[State, RejectedEvents]:
+    state, skips = State(naming=tables.state.naming), RejectedEvents()
     for recorded in read(tables.log):
         follow(state, recorded, skips)
     return state, skips
 
 
-def _compared(tables: Tables, replayed: State, skips: Skips) -> Verified:
+def _compared(tables: Tables, replayed: State, skips: RejectedEvents) -> Verified:
     return Verified(len(tables.log), dict(replayed.skipped), _differences(tables.state, replayed), skips.found())
 
 

@@ -6,7 +6,7 @@ import uuid
 
 import pyarrow as pa
 
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.session import quoted
 from instep.sources.tables.clickhouse import ClickHouseTable
 
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 def ask(uri: str, *statements: str) -> None:
-    with Place.of(uri).session() as session:
+    with Location.of(uri).session() as session:
         for each in statements:
             session.command(each)
 
@@ -42,6 +42,6 @@ def made(uri: str, rows: pa.Table, *, order: str = "tuple()", table: str = "") -
         f"CREATE TABLE default.{name} ({columns}) ENGINE = MergeTree ORDER BY {order} SETTINGS allow_nullable_key = 1",
     )
     if rows.num_rows:
-        with Place.of(uri).session() as session:
+        with Location.of(uri).session() as session:
             session.insert(f"default.{name}", rows)
     return ClickHouseTable(uri, f"default.{name}")

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.engine.session import LazySpark, SparkSettings
+from instep.pipeline.engine.session import LazySpark, SparkSettings
 from tests.servers.jars import jar
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from instep.domain.columns import STRING, Column
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import key_of
 from instep.domain.rows import Selection
-from instep.engine.sparkapi import explained
+from instep.error_transport import unpacked
 from instep.errors import UserError
-from instep.failures import unpacked
+from instep.pipeline.engine.sparkapi import explained
 from instep.sources.tables.clickhouse import ClickHouseTable
-from instep.sources.tables.port import Sessions, TableSource
+from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source import Make, TableSourceContract, check_in_short
 from tests.contracts.table_source_rows import COLUMNS, ROWS, Row, some_rows, table_of
 from tests.servers import clickhouse

@@ -15,7 +15,7 @@ import pytest
 from urllib3.exceptions import ProtocolError
 
 from instep.clickhouse import embedded
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.server import _copied
 from instep.clickhouse.session import Overflow, records
 from instep.domain.columns import INT64, Column
@@ -27,8 +27,8 @@ from instep.domain.windows import Window
 from instep.errors import Away, Transient, UserError
 from instep.sources.tables import clickhouse
 from instep.sources.tables.clickhouse import ClickHouseTable
-from instep.sources.tables.clickhouse_reader import BLOCK_ROWS, LEAST_BLOCK_ROWS, PAUSES, Asking, Question
-from instep.sources.tables.port import Sessions
+from instep.sources.tables.clickhouse_reader import BLOCK_ROWS, LEAST_BLOCK_ROWS, PAUSES, Asking, PlanRequest
+from instep.sources.tables.table_source import Sessions
 from tests.sources.tables.clickhouse_tables import ask
 
 _no_spark: Sessions = pytest.fail
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def answer(source: ClickHouseTable, wanted: Selection, rows: RowColumns = ROWS) -> list[dict[str, Any]]:
     columns, questions = source.questions(_no_spark, rows, wanted)
-    asking = Asking(Place.of(source.uri), columns)
+    asking = Asking(Location.of(source.uri), columns)
     return [row for each in questions for batch in asking.read(each) for row in batch.to_pylist()]
 
 
@@ -73,10 +73,10 @@ def test_a_range_reads_what_the_primary_key_leads_to(
 ) -> None:
     source = ClickHouseTable(folder, "builds", sql=sql)
     wanted = Selection(SCOPE, FIRST, cut_by, (KeyRange(lower, upper),))
-    _, (question,) = source.questions(_no_spark, ROWS, wanted)
-    with Place.of(folder).session() as session:
-        plan = records(session, f"SELECT explain FROM (EXPLAIN indexes = 1 {question.sql})", **question.values)
-        done = session._query(question.sql, question.values)  # type: ignore[attr-defined]  # it says what it has read
+    _, (request,) = source.questions(_no_spark, ROWS, wanted)
+    with Location.of(folder).session() as session:
+        plan = records(session, f"SELECT explain FROM (EXPLAIN indexes = 1 {request.sql})", **request.values)
+        done = session._query(request.sql, request.values)  # type: ignore[attr-defined]  # it says what it has read
     text = "\n".join(each["explain"] for each in plan)
     condition = next(line for line in text.splitlines() if "Condition:" in line)
     assert "path in" in condition
@@ -89,10 +89,10 @@ def test_a_range_reads_what_the_primary_key_leads_to(
 
 def test_values_are_never_part_of_a_statement(folder: str) -> None:
     wanted = Selection(Scope("42/'; DROP TABLE x --/"), FIRST, ("text",), (KeyRange(key_of("'); x"), None),))
-    _, (question,) = ClickHouseTable(folder, "builds").questions(_no_spark, ROWS, wanted)
-    assert "DROP" not in question.sql
-    assert "'); x" not in question.sql
-    assert {"42/'; DROP TABLE x --/", "'); x"} <= set(question.values.values())
+    _, (request,) = ClickHouseTable(folder, "builds").questions(_no_spark, ROWS, wanted)
+    assert "DROP" not in request.sql
+    assert "'); x" not in request.sql
+    assert {"42/'; DROP TABLE x --/", "'); x"} <= set(request.values.values())
     assert answer(ClickHouseTable(folder, "builds"), wanted) == []
 
 
@@ -103,7 +103,7 @@ def test_all_rows_of_a_large_table_come_in_parts(folder: str, monkeypatch: pytes
         wanted = Selection(SCOPE, FIRST, ("id",), ranges)
         columns, questions = source.questions(_no_spark, ROWS, wanted)
         assert len(questions) == 4
-        parts = [sum(batch.num_rows for batch in Asking(Place.of(folder), columns).read(each)) for each in questions]
+        parts = [sum(batch.num_rows for batch in Asking(Location.of(folder), columns).read(each)) for each in questions]
         assert sum(parts) == len(range(1, COUNT, 3))
         assert max(parts) < 20_000
     later = Selection(SCOPE, Window(0, 2**50))
@@ -199,8 +199,8 @@ class Shaky:
 
 
 def read(place: Shaky) -> list[Any]:
-    asking = Asking(cast(Place, place), (Column("id", INT64),))
-    return [row for batch in asking.read(Question("SELECT", {})) for row in batch.column(0).to_pylist()]
+    asking = Asking(cast(Location, place), (Column("id", INT64),))
+    return [row for batch in asking.read(PlanRequest("SELECT", {})) for row in batch.column(0).to_pylist()]
 
 
 @pytest.fixture
@@ -273,6 +273,6 @@ def test_a_password_is_not_shown() -> None:
     source = ClickHouseTable("http://anna:open-sesame@127.0.0.1:9/db", "t")
     with pytest.raises(Away) as raised:
         source.columns(_no_spark)
-    shown = f"{source!r} {source.text} {Asking(Place.of(source.uri), ())!r} {raised.value} {raised.value.__cause__}"
+    shown = f"{source!r} {source.text} {Asking(Location.of(source.uri), ())!r} {raised.value} {raised.value.__cause__}"
     assert "127.0.0.1:9/db" in shown
     assert "sesame" not in shown

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from instep.arrow_types import arrow_schema
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.session import quoted
 from instep.domain.columns import INT64, STRING
 from instep.errors import UserError
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_reader import as_ours
 from instep.sources.tables.clickhouse_types import source_column
-from instep.sources.tables.port import Sessions
+from instep.sources.tables.table_source import Sessions
 
 #: A literal of ClickHouse, the type it has there, ours, and the value that comes.
 VALUES = [
@@ -53,12 +53,12 @@ VALUES = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place.of(str(tmp_path_factory.mktemp("chdb")))
+def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
+    return Location.of(str(tmp_path_factory.mktemp("chdb")))
 
 
 @pytest.mark.parametrize(("literal", "stored", "ours", "value"), VALUES, ids=lambda each: str(each)[:30])
-def test_a_value_comes_as_it_is(place: Place, literal: str, stored: str, ours: str, value: object) -> None:
+def test_a_value_comes_as_it_is(place: Location, literal: str, stored: str, ours: str, value: object) -> None:
     column = source_column("a`b", stored)
     assert column is not None
     assert str(column.column.type) == ours
@@ -89,7 +89,7 @@ def test_other_types_are_none_of_ours(stored: str) -> None:
     assert source_column("x", stored) is None
 
 
-def test_a_column_without_a_type_of_ours_is_named(place: Place) -> None:
+def test_a_column_without_a_type_of_ours_is_named(place: Location) -> None:
     with place.session() as session:
         session.command("CREATE OR REPLACE TABLE default.wide (id Int64, big Int256) ENGINE = MergeTree ORDER BY id")
     with pytest.raises(UserError, match=r"'big'.*Int256.*none of ours"):
@@ -101,7 +101,7 @@ def test_a_column_without_a_type_of_ours_is_named(place: Place) -> None:
         twice.columns(_no_spark)
 
 
-def test_what_is_not_there_is_said(place: Place, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(place: Location, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere") as raised:
         ClickHouseTable(place.uri, "nowhere").columns(_no_spark)
     assert "`table`" in str(raised.value)

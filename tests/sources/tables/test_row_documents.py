@@ -17,15 +17,15 @@ import pytest
 from instep.domain.manifest import SourceDocument
 from instep.domain.row_documents import DocumentColumns, row_uri
 from instep.errors import Transient, UserError
-from instep.sources.port import Content, TooLarge, Unreadable, Vanished
+from instep.sources.document_source import Content, TooLarge, Unreadable, Vanished
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_rows import ClickHouseRows
 from instep.sources.tables.parquet_rows import ParquetRows
 from instep.sources.tables.predicates import MAX_KEYS
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.row_table import RowTable
-from instep.sources.tables.spark import SparkTable
 from instep.sources.tables.spark_rows import SparkRows
+from instep.sources.tables.spark_tables import SparkTable
 from tests.sources.rights import without_rights
 from tests.sources.tables.clickhouse_tables import ask, made
 from tests.sources.tables.sessions import session

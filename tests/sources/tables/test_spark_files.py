@@ -16,9 +16,9 @@ from instep.domain.keys import key_of
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.windows import Window
-from instep.engine.sparkapi import explained
 from instep.errors import UserError
-from instep.sources.tables.spark import SparkTable
+from instep.pipeline.engine.sparkapi import explained
+from instep.sources.tables.spark_tables import SparkTable
 from tests.contracts.table_source import NOW, check_selected
 from tests.contracts.table_source_rows import COLUMNS, ROWS, START, a_row, cuts, micros, some_rows, table_of
 from tests.sources.tables.sessions import session

@@ -12,10 +12,10 @@ from instep.domain.keys import key_of
 from instep.domain.refs import Scope
 from instep.domain.rows import RowColumns, Selection
 from instep.domain.windows import Window
-from instep.engine.sparkapi import explained
 from instep.errors import UserError
-from instep.sources.tables.port import Sessions, TableSource
-from instep.sources.tables.spark import SparkTable
+from instep.pipeline.engine.sparkapi import explained
+from instep.sources.tables.spark_tables import SparkTable
+from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source import Make, TableSourceContract
 from tests.contracts.table_source_rows import ROWS, SHARP, TEXTS, cuts, micros, some_rows, table_of
 from tests.servers.jars import jar

@@ -14,9 +14,9 @@ import pytest
 from instep.domain.keys import key_of
 from instep.domain.rows import Selection
 from instep.domain.windows import Window
-from instep.engine.sparkapi import explained
-from instep.sources.tables.port import Sessions, TableSource
-from instep.sources.tables.spark import SparkTable
+from instep.pipeline.engine.sparkapi import explained
+from instep.sources.tables.spark_tables import SparkTable
+from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source import (
     NOW,
     Make,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from instep.sources.tables.port import Sessions, TableSource
-from instep.sources.tables.spark import SparkTable
+from instep.sources.tables.spark_tables import SparkTable
+from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source import Make, TableSourceContract
 from tests.sources.tables.sessions import session
 

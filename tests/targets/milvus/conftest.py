@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
 from tests.servers.milvus import running_milvus
 
@@ -34,7 +34,7 @@ def served() -> Iterator[MilvusTarget]:
 
 def clear(uri: str) -> None:
     """Drop whatever a test left."""
-    place = Place(uri)
+    place = Location(uri)
     for collection in place.call("list_collections"):
         for alias in place.call("list_aliases", collection)["aliases"]:
             place.call("drop_alias", alias)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+from instep.targets.document_target import DocumentTarget
 from instep.targets.milvus import names
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
-from instep.targets.port import DocumentTarget
 from tests.contracts.target_rows import Content
 
 
 def content(target: DocumentTarget, physical: str) -> Content:
     assert isinstance(target, MilvusTarget)
-    found = Place(target.uri).call(
+    found = Location(target.uri).call(
         "query",
         names.collection(physical),
         filter='chunk_id != ""',

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from instep.targets.milvus.place import Place
+from instep.targets.document_target import DocumentTarget
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
 from instep.targets.ownership import NotOurs
-from instep.targets.port import DocumentTarget
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_in_short import ShortContract
@@ -75,7 +75,7 @@ class TestOwnership(DocumentOwnership):
 
     def test_an_alias_that_nobody_of_us_made_is_left_alone(self, target: MilvusTarget) -> None:
         """It may be a person's own."""
-        ours, place, (index, other) = target.owned_by(OURS), Place(target.uri, target.token), self.names
+        ours, place, (index, other) = target.owned_by(OURS), Location(target.uri, target.token), self.names
         self.make(target, index)
         self.make(ours, other)
         place.call("create_alias", index, "Document")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from instep.targets.milvus import layout, names
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from tests.contracts.document_diff import DiffContract, repaired, seen
-from tests.service.projects import Home
-from tests.service.tampering import Tamperer
+from tests.jobs.projects import Home
+from tests.jobs.tampering import Tamperer
 
 
 class TestMilvus(DiffContract):
@@ -19,7 +19,7 @@ class TestMilvus(DiffContract):
         before = self.contents(place)
         physical = Tamperer(place).physical
         collection = names.collection(physical)
-        lite = Place(str(place.root / ".instep" / "milvus.db"))
+        lite = Location(str(place.root / ".instep" / "milvus.db"))
         (row, *_) = lite.call("query", collection, filter='chunk_id != ""', output_fields=["*"])
         theirs = {name: value for name, value in row.items() if name != "_words"} | {"chunk_id": "theirs"}
         partition = layout.found(lite, physical).partition(row["document_id"])

@@ -10,11 +10,11 @@ import pytest
 
 from instep.domain.identity import bucket_of
 from instep.errors import InstepError
+from instep.targets.document_target import ChunkChanges
 from instep.targets.milvus import directory, layout, names
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records
 from instep.targets.milvus.target import MilvusTarget
-from instep.targets.port import ChunkChanges
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, changes_of, expected, put, rows_of
 from tests.targets.milvus.reading import content
 from tests.targets.milvus.watching import watch
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def has_one(target: MilvusTarget, physical: str = "D") -> bool:
-    return names.directory(physical) in Place(target.uri).call("list_collections")
+    return names.directory(physical) in Location(target.uri).call("list_collections")
 
 
 def add_unlisted(target: MilvusTarget, documents: Documents) -> None:
@@ -51,7 +51,7 @@ def add_unlisted(target: MilvusTarget, documents: Documents) -> None:
     for document, texts in documents.items():
         partition = names.partition("bucket", bucket_of(document, BUCKETS))
         rows = records(rows_of({document: texts}))
-        Place(target.uri).call("upsert", "D", rows, partition_name=partition)
+        Location(target.uri).call("upsert", "D", rows, partition_name=partition)
 
 
 def test_rows_are_asked_for_by_their_ids_only(target: MilvusTarget, asked: list[str]) -> None:
@@ -108,7 +108,7 @@ def test_chunks_that_stay_as_they_are_stay_listed(target: MilvusTarget) -> None:
 def test_a_document_that_was_removed_and_comes_back(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     put(target, "D", {name: [] for name in BEFORE}, epoch=2, attempt="2")
-    assert directory.read(Place(target.uri), "D", list(BEFORE)) == dict.fromkeys(BEFORE, frozenset())
+    assert directory.read(Location(target.uri), "D", list(BEFORE)) == dict.fromkeys(BEFORE, frozenset())
     put(target, "D", AFTER, epoch=3, attempt="3")
     put(target, "D", BEFORE, epoch=4, attempt="4")
     assert content(target, "D") == expected({**BEFORE, "new": ["new"]})
@@ -122,7 +122,7 @@ def test_who_removes_late_leaves_the_list_of_a_document_that_is_back(target: Mil
     put(target, "D", {"d0": [], "d1": []}, epoch=1, attempt="2")
     put(target, "D", {"d0": [*BEFORE["d0"], "one more"]}, epoch=1, attempt="3")
     late.stage(iter([changes_of({"d0": [], "d1": []}, gone)]))
-    listed = directory.read(Place(target.uri), "D", ["d0", "d1"])
+    listed = directory.read(Location(target.uri), "D", ["d0", "d1"])
     assert listed is not None
     assert (len(listed["d0"] or ()), listed["d1"]) == (4, frozenset())
     put(target, "D", {"d0": ["less"]}, epoch=1, attempt="4")
@@ -135,7 +135,7 @@ def test_a_document_of_more_chunks_than_a_list_holds(target: MilvusTarget, monke
     monkeypatch.setattr(directory, "_LIST_BYTES", 300)
     many: Documents = {"d0": ["1", "2"], "d1": [f"{number}" for number in range(9)]}
     put(target, "D", many, epoch=1, attempt="1")
-    listed = directory.read(Place(target.uri), "D", ["d0", "d1"])
+    listed = directory.read(Location(target.uri), "D", ["d0", "d1"])
     assert listed is not None
     assert (len(listed["d0"] or ()), listed["d1"]) == (2, None)
     put(target, "D", {"d0": ["1"], "d1": ["less"]}, epoch=2, attempt="2")
@@ -155,12 +155,12 @@ def test_who_finds_rows_that_are_not_listed_does_without_lists(target: MilvusTar
 
 def test_rows_that_are_gone_since_they_were_read_are_no_strangers(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
-    directory.check(Place(target.uri), "D", rows_of({"gone": ["gone"], **BEFORE}))
+    directory.check(Location(target.uri), "D", rows_of({"gone": ["gone"], **BEFORE}))
     assert has_one(target)
 
 
 def test_an_index_of_an_earlier_version_has_none(target: MilvusTarget) -> None:
-    directory.forget(Place(target.uri), "D")
+    directory.forget(Location(target.uri), "D")
     put(target, "D", BEFORE, epoch=1, attempt="1")
     target.create("D", DIMENSIONS, BUCKETS)
     assert not has_one(target)
@@ -175,8 +175,8 @@ def test_a_chunk_that_went_to_another_document_is_of_that_one(target: MilvusTarg
     put(target, "D", {"a": ["1"]}, epoch=1, attempt="1")
     moved = rows.set_column(0, rows.schema.field(0), ["b"])
     writer = target.writer("D", target.fence("D", 2))
-    directory.add(Place(target.uri), "D", moved)
-    Place(target.uri).call("upsert", "D", records(moved), partition_name=names.partition("bucket", 0))
+    directory.add(Location(target.uri), "D", moved)
+    Location(target.uri).call("upsert", "D", records(moved), partition_name=names.partition("bucket", 0))
     assert writer.existing(["a"]).num_rows == 0
     assert Counter(writer.existing(["a", "b"])["document_id"].to_pylist()) == {"b": 1}
 
@@ -185,13 +185,13 @@ def test_it_goes_with_its_index(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     assert has_one(target)
     target.drop("D")
-    assert Place(target.uri).call("list_collections") == [names.STATE]
+    assert Location(target.uri).call("list_collections") == [names.STATE]
 
 
 def test_a_server_trusts_none(served: MilvusTarget) -> None:
     """Others may write there meanwhile. This index was made in process."""
     served.create("D", DIMENSIONS, BUCKETS)
-    place = Place(served.uri, served.token)
+    place = Location(served.uri, served.token)
     assert not has_one(served)
     layout.make(place, names.directory("D"), directory._schema())
     put(served, "D", BEFORE, epoch=1, attempt="1")

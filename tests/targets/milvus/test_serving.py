@@ -16,8 +16,8 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from instep.errors import Away, Fenced, InstepError, Transient, UserError
-from instep.targets.milvus import place as places
-from instep.targets.milvus.place import Place
+from instep.targets.milvus import location as places
+from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, expected, put, vector_of
 from tests.servers.milvus import running_milvus
@@ -59,7 +59,7 @@ def test_the_example_of_the_documentation_works(where: str, request: pytest.Fixt
     section = re.search(r"^## milvus$.*?^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert section is not None
     setup, *statements = section[1].replace("http://localhost:19530", target.uri).strip().splitlines()
-    Place(target.uri).call("release_collection", "Document__1")
+    Location(target.uri).call("release_collection", "Document__1")
     said: dict[str, Any] = {"vector": vector_of("by the river bank")}
     exec(setup, said)
     found = [answer for each in statements if (answer := _told(each, said)) is not None]
@@ -97,7 +97,7 @@ def test_a_promotion_that_was_broken_off_is_finished_by_the_next_try(
     assert embedded.served("D") in ("D__1", "D__2")
     embedded.promote("D", "D__2", 2)
     assert embedded.served("D") == "D__2"
-    assert Place(embedded.uri).call("describe_alias", "D")["collection_name"] == "D__2"
+    assert Location(embedded.uri).call("describe_alias", "D")["collection_name"] == "D__2"
 
 
 def test_who_was_overtaken_while_promoting_leaves_the_alias_to_the_newer_one(
@@ -115,7 +115,7 @@ def test_who_was_overtaken_while_promoting_leaves_the_alias_to_the_newer_one(
     with pytest.raises(Fenced):
         served.promote("D", "D__2", 2)
     assert served.served("D") == "D__3"
-    assert Place(served.uri).call("describe_alias", "D")["collection_name"] == "D__3"
+    assert Location(served.uri).call("describe_alias", "D")["collection_name"] == "D__3"
 
 
 def test_an_alias_cannot_be_called_like_a_collection(embedded: MilvusTarget) -> None:
@@ -127,7 +127,7 @@ def test_an_alias_cannot_be_called_like_a_collection(embedded: MilvusTarget) -> 
 
 
 def test_a_collection_of_others_is_left_alone(embedded: MilvusTarget) -> None:
-    Place(embedded.uri).call("create_collection", "Theirs", dimension=DIMENSIONS)
+    Location(embedded.uri).call("create_collection", "Theirs", dimension=DIMENSIONS)
     for touch in (
         lambda: embedded.create("Theirs", DIMENSIONS, BUCKETS),
         lambda: embedded.fence("Theirs", 1),

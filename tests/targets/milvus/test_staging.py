@@ -12,10 +12,10 @@ import pytest
 from instep.domain.identity import bucket_of
 from instep.domain.waves import Mark
 from instep.errors import Fenced, InstepError, UserError
+from instep.targets.document_target import ChunkChanges
 from instep.targets.milvus import staging
-from instep.targets.milvus.place import Place, TooLarge
+from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.milvus.target import MilvusTarget
-from instep.targets.port import ChunkChanges
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, Documents, expected, put, replaced, rows_of
 from tests.targets.milvus.reading import content
 from tests.targets.milvus.watching import watch
@@ -33,7 +33,7 @@ def test_rows_are_in_the_partition_of_their_route_bucket(target: MilvusTarget) -
     put(target, "D", DOCUMENTS, epoch=1, attempt="1")
     put(target, "D", {"d0": ["changed"], "d1": [], "d2": ["a", "b", "c"]}, epoch=2, attempt="2")
     wanted = DOCUMENTS | {"d0": ["changed"], "d1": [], "d2": ["a", "b", "c"]}
-    place = Place(target.uri)
+    place = Location(target.uri)
     assert sorted(place.call("list_partitions", "D")) == ["_default", *(f"bucket_{number}" for number in range(4))]
     for number in range(BUCKETS):
         found = place.call("query", "D", filter='chunk_id != ""', partition_names=[f"bucket_{number}"])
@@ -49,7 +49,7 @@ def test_an_index_keeps_the_partitions_that_it_was_made_with(target: MilvusTarge
     other.create("D", DIMENSIONS, 2 * BUCKETS)
     put(other, "D", {name: ["changed"] for name in DOCUMENTS}, epoch=2, attempt="2")
     assert content(other, "D") == expected({name: ["changed"] for name in DOCUMENTS})
-    assert len(Place(target.uri).call("list_partitions", "D")) == 1 + BUCKETS
+    assert len(Location(target.uri).call("list_partitions", "D")) == 1 + BUCKETS
 
 
 @pytest.mark.parametrize("call", range(12))

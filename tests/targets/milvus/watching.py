@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 
 #: Before a call of pymilvus: its name, and its arguments by name.
 Before = Callable[[str, dict[str, Any]], None]
@@ -15,10 +15,10 @@ Before = Callable[[str, dict[str, Any]], None]
 
 def watch(monkeypatch: pytest.MonkeyPatch, before: Before) -> None:
     """Every call goes by `before`, save those that it makes itself."""
-    call = Place._call
+    call = Location._call
     within: list[str] = []
 
-    def watched(place: Place, method: str, *args: Any, **kwargs: Any) -> Any:
+    def watched(place: Location, method: str, *args: Any, **kwargs: Any) -> Any:
         if not within:
             within.append(method)
             try:
@@ -27,4 +27,4 @@ def watch(monkeypatch: pytest.MonkeyPatch, before: Before) -> None:
                 within.clear()
         return call(place, method, *args, **kwargs)
 
-    monkeypatch.setattr(Place, "_call", watched)
+    monkeypatch.setattr(Location, "_call", watched)

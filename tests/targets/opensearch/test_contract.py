@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
+from instep.targets.document_target import DocumentTarget
 from instep.targets.opensearch.layout import OWNED, STATE_INDEX
 from instep.targets.opensearch.names import STATE, coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.ownership import NotOurs, Owner
-from instep.targets.port import DocumentTarget
 from tests.contracts.ownership import OURS, DocumentOwnership
 from tests.contracts.target import TargetContract
 from tests.contracts.target_rows import Content

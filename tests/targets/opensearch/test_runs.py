@@ -15,7 +15,7 @@ import pytest
 
 import instep
 from instep.errors import Away, Fenced
-from instep.service import wave
+from instep.jobs import wave
 from instep.targets.opensearch import bulk as module
 from instep.targets.opensearch.bulk import Bulk
 from instep.targets.opensearch.items import deletes

@@ -10,6 +10,7 @@ import pytest
 
 from instep.domain.breaker import PROBE_SECONDS
 from instep.errors import Fenced, Transient, UserError
+from instep.targets.document_target import ChunkChanges
 from instep.targets.opensearch import bulk as module
 from instep.targets.opensearch.bulk import Bulk
 from instep.targets.opensearch.connection import Connection
@@ -19,7 +20,6 @@ from instep.targets.opensearch.names import coded, decoded
 from instep.targets.opensearch.pressure import Pace
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.opensearch.writing import OpenSearchChunkWriter
-from instep.targets.port import ChunkChanges
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, put, rows_of
 from tests.doubles.troubled_server import TroubledServer
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.document_diff import DiffContract
+from tests.jobs.tampering import Tamperer
 from tests.servers.postgres import PostgresServer
-from tests.service.tampering import Tamperer
 from tests.targets.postgres.conftest import DATABASE
 
 

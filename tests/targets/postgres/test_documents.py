@@ -15,8 +15,8 @@ from psycopg import sql
 
 from instep.errors import UserError
 from instep.postgres.connection import Session
+from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
 from instep.targets.ownership import NotOurs, Owner
-from instep.targets.port import ChunkChanges, DocumentTarget, row_schema
 from instep.targets.postgres import chunk_upkeep, pgvector
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.target import PostgresTarget

@@ -10,7 +10,7 @@ import pytest
 from instep.domain.columns import INT64, STRING, Column
 from instep.errors import UserError
 from instep.targets.postgres.target import PostgresTarget
-from instep.targets.tables import OWN, TableSpec
+from instep.targets.table_target import OWN, TableSpec
 from tests.contracts.table_rows import EDGES, NODES, SPECS, Edge, Node, put
 from tests.servers.postgres import PostgresServer
 from tests.targets.postgres.conftest import DATABASE

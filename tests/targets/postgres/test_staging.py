@@ -10,7 +10,7 @@ import pytest
 
 from instep.errors import Conflict, Transient
 from instep.targets.postgres.target import PostgresTarget
-from instep.targets.tables import TableChange
+from instep.targets.table_target import TableChange
 from tests.contracts.table_rows import SPECS, Edge, Node, change, nodes, put, staged
 from tests.servers.postgres import PostgresServer
 

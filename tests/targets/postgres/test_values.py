@@ -28,7 +28,7 @@ from instep.domain.columns import (
 from instep.errors import UserError
 from instep.targets.postgres import encoding, staging
 from instep.targets.postgres.target import PostgresTarget
-from instep.targets.tables import OWN, TableChange, TableSpec, arrow_schema
+from instep.targets.table_target import OWN, TableChange, TableSpec, arrow_schema
 
 INF = float("inf")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from instep.api.models.base import Answer
-from instep.service.queues.words import Phase
+from instep.queues.states import Phase
 
 
 class Held(Answer):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from instep.answers.jobs import Pulse
 from instep.api.models.base import Answer
-from instep.service.jobs import Pulse
 
 
 class Worker(Answer):

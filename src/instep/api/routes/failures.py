@@ -6,15 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from instep.api.asking import asked
+from instep.api.job_requests import asked
 from instep.api.models.base import Limit, Page
 from instep.api.models.failures import Failure, RetryFailures
 from instep.api.models.requests import Asked
-from instep.api.paging import After, page, place_of
+from instep.api.paging import After, location_of, page
 from instep.api.problems import responses
 from instep.api.server import BY, Ours, Own
 from instep.domain.settings import JobSettings
-from instep.ledger.pages import FailurePlace
+from instep.ledger.paging import FailurePlace
 
 router = APIRouter(prefix="/failures", tags=["failures"])
 
@@ -26,7 +26,7 @@ Entities = Annotated[
 @router.get("", responses=responses(404, 409))
 def list_failures(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Failure]:
     """Documents and rows that could not be indexed, newest first."""
-    found = instep.failure_page(entity, after=place_of(FailurePlace, after), limit=limit + 1)
+    found = instep.failure_page(entity, after=location_of(FailurePlace, after), limit=limit + 1)
 
     def place(at: int) -> FailurePlace:
         last = found[at]

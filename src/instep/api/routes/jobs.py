@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from instep.api.asking import asked, asked_again, names
+from instep.answers.job_statistics import job_statistics
+from instep.api.job_requests import asked, asked_again, names
 from instep.api.models.base import Limit, Page
 from instep.api.models.jobs import Job
 from instep.api.models.requests import Asked, JobRequest
 from instep.api.models.statistics import Statistics
-from instep.api.paging import After, page, place_of
+from instep.api.paging import After, location_of, page
 from instep.api.problems import responses
 from instep.api.server import BY, Ours, Own
 from instep.domain.jobs import JobState
 from instep.domain.settings import JobSettings
-from instep.ledger.pages import JobPlace
-from instep.service.statistics import job_statistics
+from instep.ledger.paging import JobPlace
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -27,7 +27,7 @@ States = Annotated[list[JobState] | None, Query(description="Only jobs in this s
 @router.get("", responses=responses(404))
 def list_jobs(instep: Ours, state: States = None, after: After = None, limit: Limit = 20) -> Page[Job]:
     """What ran and runs, on all servers of the ledger, newest first."""
-    found = instep.job_page(state or (), after=place_of(JobPlace, after), limit=limit + 1)
+    found = instep.job_page(state or (), after=location_of(JobPlace, after), limit=limit + 1)
     items = [Job.model_validate(each.as_dict()) for each in found]
     return page(items, limit, lambda at: JobPlace(found[at].created_at, found[at].id))
 

@@ -12,7 +12,7 @@ from instep.api.models.instances import Instance, Lineage, Partition
 from instep.api.paging import After
 from instep.api.problems import responses
 from instep.api.server import Ours
-from instep.service.instances import instance_dict
+from instep.entities.instances import instance_dict
 
 router = APIRouter(prefix="/partitions", tags=["partitions"])
 

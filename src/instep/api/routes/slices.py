@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query
 
 from instep.api.models.base import Limit, Page
 from instep.api.models.slices import Grid, GridPart, Slice
-from instep.api.paging import After, page, place_of
+from instep.api.paging import After, location_of, page
 from instep.api.problems import responses
 from instep.api.server import Ours
 from instep.domain.jobs import SliceState
-from instep.ledger.pages import SlicePlace, SliceView
+from instep.ledger.paging import SlicePlace, SliceView
 
 router = APIRouter(prefix="/jobs/{job}/slices", tags=["jobs"])
 
@@ -58,7 +58,7 @@ def read_grid(instep: Ours, job: str) -> Grid:
 def _place(entity: str | None, after: str | None) -> SlicePlace | None:
     if entity and after and after.isascii() and after.isdecimal() and len(after) < 10:
         return SlicePlace(entity, int(after), "~")  # Behind all ids.
-    return place_of(SlicePlace, after)
+    return location_of(SlicePlace, after)
 
 
 def _slice(each: SliceView) -> Slice:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from instep.answers.matrix import matrix_dict
 from instep.api.models.status import Matrix
 from instep.api.problems import responses
 from instep.api.server import Ours
-from instep.service.matrix import matrix_dict
 
 router = APIRouter(prefix="/status", tags=["partitions"])
 

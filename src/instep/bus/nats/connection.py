@@ -19,10 +19,10 @@ from nats.js.errors import APIError, NotFoundError
 from nats.js.kv import KV_OP
 
 from instep.bus.nats.loop import Loop
-from instep.domain.nats_address import NatsAddress
 from instep.domain.requests import MAX_BYTES
 from instep.domain.status_keys import MAX_VALUE
 from instep.errors import Away, Transient, Unknown, UserError
+from instep.servers.nats_address import NatsAddress
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class Connection:
 
     # Asking.
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
+    async def with_retries(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> T:
         """`ask` again while the server is away. With `writes`, it may have had its effect when it is given up."""
         deadline = time.monotonic() + self._patience
         while True:
@@ -234,7 +234,7 @@ class Connection:
 
     async def now(self) -> int:
         """The server's clock."""
-        answer = await self.patiently(
+        answer = await self.with_retries(
             lambda: self.client.request(f"{DEFAULT_PREFIX}.STREAM.INFO.{self.requests}", timeout=self.timeout)
         )
         said = json.loads(answer.data)

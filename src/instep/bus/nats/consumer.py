@@ -10,13 +10,13 @@ from typing import Final
 
 from nats.aio.msg import Msg
 
+from instep.bus.bus import Delivery
 from instep.bus.nats.connection import Connection
 from instep.bus.nats.slots import Slots
-from instep.bus.port import Delivery
-from instep.bus.stored import delivery_of, is_buried
-from instep.domain import deliveries
-from instep.domain.deliveries import Policy, Slot
+from instep.bus.slot_bus import delivery_of, is_buried
+from instep.domain import request_rules
 from instep.domain.refs import PartitionRef, Scope
+from instep.domain.request_rules import Policy, Slot
 from instep.domain.requests import Kind, RequestError, decode, scope_of_dotted
 from instep.errors import Fenced
 from instep.telemetry.context import received
@@ -48,27 +48,29 @@ class NatsConsumer:
     def ack(self, delivery: Delivery) -> None:
         fence, watermark = delivery.fence, delivery.request.watermark
         self._connection.run(
-            self._answer(delivery, lambda slot, now: deliveries.acknowledge(slot, fence, watermark, now))
+            self._answer(delivery, lambda slot, now: request_rules.acknowledge(slot, fence, watermark, now))
         )
 
     def retry(self, delivery: Delivery, reason: str, *, delay: int | None = None) -> bool:
         pause = self._policy.pause(delivery.attempt) if delay is None else delay
         after = self._connection.run(
             self._answer(
-                delivery, lambda slot, now: deliveries.retry(slot, delivery.fence, pause, reason, now), pause=pause
+                delivery, lambda slot, now: request_rules.retry(slot, delivery.fence, pause, reason, now), pause=pause
             )
         )
         return not is_buried(after, delivery)
 
     def postpone(self, delivery: Delivery, *, delay: int = 0) -> None:
         self._connection.run(
-            self._answer(delivery, lambda slot, now: deliveries.postpone(slot, delivery.fence, delay, now), pause=delay)
+            self._answer(
+                delivery, lambda slot, now: request_rules.postpone(slot, delivery.fence, delay, now), pause=delay
+            )
         )
 
     def dead(self, delivery: Delivery, reason: str) -> None:
         fence, watermark = delivery.fence, delivery.request.watermark
         self._connection.run(
-            self._answer(delivery, lambda slot, now: deliveries.bury(slot, fence, watermark, reason, now))
+            self._answer(delivery, lambda slot, now: request_rules.bury(slot, fence, watermark, reason, now))
         )
 
     def extend(self, delivery: Delivery) -> None:
@@ -76,7 +78,9 @@ class NatsConsumer:
 
     async def _extend(self, delivery: Delivery) -> None:
         policy = self._policy
-        await self._slots.change(delivery.ref, lambda slot, now: deliveries.extend(slot, delivery.fence, policy, now))
+        await self._slots.change(
+            delivery.ref, lambda slot, now: request_rules.extend(slot, delivery.fence, policy, now)
+        )
         await self._slots.stay(policy, delivery.id)
         await self._say(delivery.token, b"+WPI")
 
@@ -108,7 +112,7 @@ class NatsConsumer:
                 await asyncio.sleep(min(left, _LOOK_AGAIN / 1_000))
             else:
                 wait = min(left, _SLICE_SECONDS)
-                message = await self._connection.patiently(lambda: self._pull(wait))  # noqa: B023 - awaited at once
+                message = await self._connection.with_retries(lambda: self._pull(wait))  # noqa: B023 - awaited at once
             if message is not None:
                 delivery = await self._look(message)
                 if delivery is not None:
@@ -152,9 +156,9 @@ class NatsConsumer:
         def change(slot: Slot, now: int) -> Slot:
             nonlocal is_taken
             slot = _requested(slot, message, scope, now)
-            taken = deliveries.take(slot, self._policy, now) if slot.fence + 1 == fence else None
+            taken = request_rules.take(slot, self._policy, now) if slot.fence + 1 == fence else None
             is_taken = taken is not None
-            return taken or deliveries.reconcile(slot, now)
+            return taken or request_rules.reconcile(slot, now)
 
         after = await self._slots.change(ref, change, new=True)
         if is_taken:
@@ -175,7 +179,7 @@ class NatsConsumer:
         await self._say(token, b'-NAK {"delay": %d}' % (delay * 1_000_000) if delay else b"-NAK")
 
     async def _say(self, token: str, word: bytes) -> None:
-        await self._connection.patiently(lambda: self._connection.client.publish(token, word))
+        await self._connection.with_retries(lambda: self._connection.client.publish(token, word))
 
 
 def scope_of_subject(subject: str) -> Scope | None:
@@ -194,10 +198,10 @@ def _requested(slot: Slot, message: Msg, scope: Scope, now: int) -> Slot:
     try:
         request = decode(message.data)
     except RequestError as error:
-        return deliveries.refuse(slot, f"the request cannot be read: {error}", now)
+        return request_rules.refuse(slot, f"the request cannot be read: {error}", now)
     if request.scope != scope:
-        return deliveries.refuse(slot, f"the request is for {request.scope}, its subject for {scope}", now)
-    return deliveries.request(slot, request.watermark, now, _trace(message))
+        return request_rules.refuse(slot, f"the request is for {request.scope}, its subject for {scope}", now)
+    return request_rules.request(slot, request.watermark, now, _trace(message))
 
 
 def _trace(message: Msg) -> str:

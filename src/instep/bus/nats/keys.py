@@ -8,7 +8,7 @@ from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 
 from instep.bus.nats.connection import Connection, is_wrong_revision
-from instep.bus.nats.found import Found
+from instep.bus.nats.entry import Found
 from instep.bus.nats.listing import find
 
 #: What a key is to have, given what it has: None for no key, and the very same object for no change.
@@ -28,7 +28,7 @@ class Bucket:
         return self._kept
 
     async def get(self, key: str) -> Found | None:
-        return await self._connection.patiently(lambda: self._get(key))
+        return await self._connection.with_retries(lambda: self._get(key))
 
     async def _get(self, key: str) -> Found | None:
         try:
@@ -58,7 +58,7 @@ class Bucket:
                 if revision is not None:
                     return revision
 
-        return await self._connection.patiently(attempt, writes=True)
+        return await self._connection.with_retries(attempt, writes=True)
 
     async def _set(self, key: str, data: bytes | None, before: Found | None) -> int | None:
         """The new revision; None when the key has changed since `before` was read."""
@@ -80,7 +80,7 @@ class Bucket:
 
     async def find(self, pattern: str) -> dict[str, Found]:
         """All keys that match now."""
-        return await self._connection.patiently(lambda: self._find(pattern))
+        return await self._connection.with_retries(lambda: self._find(pattern))
 
     async def _find(self, pattern: str) -> dict[str, Found]:
         return await find(self._connection, self._name, pattern)
@@ -88,4 +88,4 @@ class Bucket:
     async def forget(self, pattern: str) -> None:
         """Remove keys with their history."""
         stream, subject = f"KV_{self._name}", f"$KV.{self._name}.{pattern}"
-        await self._connection.patiently(lambda: self._jetstream.purge_stream(stream, subject=subject))
+        await self._connection.with_retries(lambda: self._jetstream.purge_stream(stream, subject=subject))

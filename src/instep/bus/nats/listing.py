@@ -14,7 +14,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.kv import KV_OP
 
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.found import Found
+from instep.bus.nats.entry import Found
 
 #: How long the server keeps a consumer that nobody listens to any more, in seconds.
 _KEPT: Final = 5.0

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.found import Found
+from instep.bus.nats.entry import Found
 from instep.bus.nats.keys import Bucket
-from instep.domain import deliveries
-from instep.domain.deliveries import Policy, Slot
+from instep.domain import request_rules
 from instep.domain.refs import PartitionRef
+from instep.domain.request_rules import Policy, Slot
 from instep.domain.requests import RequestError, dotted, scope_of_dotted
 from instep.errors import Conflict
 
@@ -136,7 +136,7 @@ def _slot(found: Found) -> Slot:
         return msgspec.json.decode(found.data, type=_Stored).slot
     except msgspec.MsgspecError as error:
         slot = Slot(fence=found.revision)
-        return deliveries.refuse(slot, f"what the bus had stored of it could not be read: {error}", 0)
+        return request_rules.refuse(slot, f"what the bus had stored of it could not be read: {error}", 0)
 
 
 def _permits(found: Found | None, now: int) -> dict[str, int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from instep.bus.bus import StatusEntry
 from instep.bus.nats.connection import Connection
-from instep.bus.nats.found import Found
+from instep.bus.nats.entry import Found
 from instep.bus.nats.keys import Bucket
-from instep.bus.port import StatusEntry
-from instep.bus.stored import demand_revision, entry_of
+from instep.bus.slot_bus import demand_revision, entry_of
 from instep.domain import status_keys
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import Column
 from instep.domain.cuts import KeyRange, balanced_cuts, cut_columns
@@ -19,15 +19,15 @@ from instep.errors import Away, UserError
 from instep.sources.tables import predicates
 from instep.sources.tables.clickhouse_dialect import ClickHouseDialect
 from instep.sources.tables.clickhouse_types import SourceColumn, source_column
-from instep.sources.tables.port import Sessions
 from instep.sources.tables.spark_types import as_ours, columns_of
+from instep.sources.tables.table_source import Sessions
 from instep.sources.tables.transforms import Transform, demand, transformed
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from instep.sources.tables.clickhouse_reader import Question
+    from instep.sources.tables.clickhouse_reader import PlanRequest
 
 #: A frame has at most so many partitions: neighbouring ranges are read together. In a folder (chdb) one is read at a
 #: time, whatever their number.
@@ -76,8 +76,8 @@ class ClickHouseTable:
         return f"{self._place.shown}: {self.table}"
 
     @property
-    def _place(self) -> Place:
-        return Place.of(self.uri)
+    def _place(self) -> Location:
+        return Location.of(self.uri)
 
     @property
     def _named(self) -> dict[str, str]:
@@ -173,9 +173,9 @@ class ClickHouseTable:
 
     def questions(
         self, spark: Sessions, rows: RowColumns, selection: Selection, pick: Pick = _all
-    ) -> tuple[tuple[Column, ...], list[Question]]:
+    ) -> tuple[tuple[Column, ...], list[PlanRequest]]:
         """What the partitions of a frame ask, and which columns come."""
-        from instep.sources.tables.clickhouse_reader import Question
+        from instep.sources.tables.clickhouse_reader import PlanRequest
 
         with self._place.session() as session:
             columns = self._described(session)
@@ -186,7 +186,7 @@ class ClickHouseTable:
                 asked = _Asked.of(relation, columns, rows, part, part.cut_by, where=self.text)
                 condition = predicates.in_ranges(asked.dialect, part.cut_by, part.ranges)
                 sql = asked.select(", ".join(value for _, value in pick(columns)), *filter(None, [condition]))
-                found.append(Question(sql, asked.dialect.values))
+                found.append(PlanRequest(sql, asked.dialect.values))
         return tuple(column for column, _ in pick(columns)), found
 
     def _parts(self, spark: Sessions, rows: RowColumns, selection: Selection) -> Sequence[Selection]:
@@ -212,7 +212,7 @@ class ClickHouseTable:
         edges = [len(ranges) * at // groups for at in range(groups + 1)]
         return cut_by, [ranges[first:after] for first, after in pairwise(edges)]
 
-    def _frame(self, spark: Sessions, columns: tuple[Column, ...], questions: Sequence[Question]) -> DataFrame:
+    def _frame(self, spark: Sessions, columns: tuple[Column, ...], questions: Sequence[PlanRequest]) -> DataFrame:
         from instep.sources.tables.clickhouse_reader import Asking, data_source
 
         session = spark()

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from instep.arrow_types import arrow_schema
-from instep.clickhouse.place import Place
+from instep.clickhouse.location import Location
 from instep.clickhouse.session import Overflow
 from instep.domain.columns import Column, ColumnType, TypeName
+from instep.error_transport import packed
 from instep.errors import Away, Transient
-from instep.failures import packed
 
 #: Rows of a block; halved, down to the least, while the server says that they need too much memory.
 BLOCK_ROWS = 100_000
@@ -60,7 +60,7 @@ def as_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class Question(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
+class PlanRequest(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it
     """A SELECT, and what is bound in it."""
 
     def __init__(self, sql: str, values: Mapping[str, Any]) -> None:
@@ -72,10 +72,10 @@ class Question(InputPartition):  # type: ignore[misc]  # PySpark brings no types
 class Asking:
     """What all questions of a frame have in common."""
 
-    place: Place
+    place: Location
     columns: tuple[Column, ...]
 
-    def read(self, question: Question) -> Iterator[pa.RecordBatch]:
+    def read(self, question: PlanRequest) -> Iterator[pa.RecordBatch]:
         with tempfile.TemporaryFile() as file:
             self._spooled(question, file)
             file.seek(0)
@@ -86,7 +86,7 @@ class Asking:
                 for batch in pa.ipc.open_stream(file):
                     yield as_ours(batch, schema)
 
-    def _spooled(self, question: Question, file: IO[bytes]) -> None:
+    def _spooled(self, question: PlanRequest, file: IO[bytes]) -> None:
         rows, pauses = BLOCK_ROWS, iter(PAUSES)
         while True:
             file.seek(0)
@@ -106,7 +106,7 @@ class Asking:
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no types for it
-    def __init__(self, asking: Asking, questions: Sequence[Question]) -> None:
+    def __init__(self, asking: Asking, questions: Sequence[PlanRequest]) -> None:
         self._asking = asking
         self._questions = list(questions)
 
@@ -118,7 +118,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]  # PySpark brings no 
         return self._questions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Question)
+        assert isinstance(partition, PlanRequest)
         return packed(self._asking.read(partition))
 
 
@@ -128,7 +128,7 @@ class TableSource(DataSource):  # type: ignore[misc]  # PySpark brings no types 
     """
 
     asking: Asking
-    questions: Sequence[Question]
+    questions: Sequence[PlanRequest]
 
     def schema(self) -> str:
         return ddl(self.asking.columns)
@@ -137,7 +137,7 @@ class TableSource(DataSource):  # type: ignore[misc]  # PySpark brings no types 
         return TableReader(self.asking, self.questions)
 
 
-def data_source(name: str, asking: Asking, questions: Sequence[Question]) -> type[TableSource]:
+def data_source(name: str, asking: Asking, questions: Sequence[PlanRequest]) -> type[TableSource]:
     """A data source that carries everything by value, to be registered under `name`."""
     content = {"name": classmethod(lambda cls: name), "asking": asking, "questions": tuple(questions)}
     return type("ThisTable", (TableSource,), content)

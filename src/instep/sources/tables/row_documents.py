@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from instep.domain.keys import Key
 from instep.domain.manifest import SourceDocument
 from instep.domain.row_documents import NULL, DocumentColumns, row_key
+from instep.sources.document_source import Answer, Content, Listing, Unreadable, Vanished
 from instep.sources.local import check_size
-from instep.sources.port import Answer, Content, Listing, Unreadable, Vanished
-from instep.sources.tables.port import TableSource
 from instep.sources.tables.row_table import RowTable
+from instep.sources.tables.table_source import TableSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowDocuments:
-    """Implements `sources.port.DocumentSource`. `table` lists and reads without Spark where that can be; `frames` is
-    the same table for Spark. Tasks of Spark are given the rows: both stay behind.
+    """Implements `sources.document_source.DocumentSource`. `table` lists and reads without Spark where that can be;
+    `frames` is the same table for Spark. Tasks of Spark are given the rows: both stay behind.
     """
 
     entity: str

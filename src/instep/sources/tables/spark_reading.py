@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from instep.error_transport import explained
 from instep.errors import InstepError, UserError
-from instep.failures import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

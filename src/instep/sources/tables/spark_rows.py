@@ -12,17 +12,17 @@ from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key
 from instep.domain.row_documents import DocumentColumns
 from instep.domain.rows import Selection
-from instep.sources.tables.port import Sessions, TableSource
 from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
 from instep.sources.tables.spark_reading import told
 from instep.sources.tables.spark_types import quoted
+from instep.sources.tables.table_source import Sessions, TableSource
 from instep.sources.tables.transforms import demand
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from instep.sources.tables.spark import SparkTable
+    from instep.sources.tables.spark_tables import SparkTable
 
 #: A table that is cut by ranges, as one in a database is, is read in so many.
 _RANGES = 16

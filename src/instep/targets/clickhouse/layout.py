@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from instep.clickhouse.session import Absent, Session, literal, quoted, records
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
-from instep.targets.tables import (
+from instep.targets.table_target import (
     BOOKKEEPING,
     DELETED,
     INSTANCE,

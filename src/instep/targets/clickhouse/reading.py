@@ -9,7 +9,7 @@ from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import TypeName
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import stored_type
-from instep.targets.tables import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
+from instep.targets.table_target import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa

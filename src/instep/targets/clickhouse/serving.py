@@ -14,7 +14,7 @@ from instep.errors import Conflict, Fenced
 from instep.targets.clickhouse import reading
 from instep.targets.clickhouse.journal import Journal
 from instep.targets.clickhouse.layout import stored_specs
-from instep.targets.tables import OWN, TableSpec
+from instep.targets.table_target import OWN, TableSpec
 
 _ALIASES = "instep_aliases"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from instep.errors import UserError
 from instep.targets.clickhouse.layout import REPEATED
-from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

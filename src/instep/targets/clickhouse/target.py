@@ -22,7 +22,7 @@ from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.tables import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
+from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from instep.errors import Conflict, Fenced, Transient, UserError
-from instep.targets.lance.place import Place
+from instep.targets.lance.location import Location
 from instep.targets.names import checked_name
 
 #: A file that vanishes while it is read was superseded; so often in a row it was not.
@@ -47,7 +47,7 @@ Owned: TypeAlias = "Callable[[str, str | None], str]"
 
 
 def promote(
-    place: Place,
+    place: Location,
     alias: str,
     physical: str | None,
     epoch: int,
@@ -82,7 +82,7 @@ def promote(
     raise Transient(f"alias {alias!r} could not be moved: others move it again and again")
 
 
-def claim(place: Place, alias: str, owned: Owned) -> None:
+def claim(place: Location, alias: str, owned: Owned) -> None:
     """The same again, for another ledger. Raises `UserError` if nothing was promoted yet."""
     for _ in range(_TRIES):
         newest = _newest(place, alias)
@@ -96,25 +96,25 @@ def claim(place: Place, alias: str, owned: Owned) -> None:
     raise Transient(f"alias {alias!r} could not be claimed: others move it again and again")
 
 
-def owner(place: Place, alias: str) -> tuple[str, str | None] | None:
+def owner(place: Location, alias: str) -> tuple[str, str | None] | None:
     """Which ledger's it says it is, and what it serves; None if there is none, or one that cannot be read."""
     newest = _newest(place, alias, damaged=True)
     return (newest.owner, newest.physical) if newest else None
 
 
-def _write(place: Place, alias: str, newest: _Newest) -> None:
+def _write(place: Location, alias: str, newest: _Newest) -> None:
     owner = {"owner": newest.owner} if newest.owner else {}
     said = {"physical": newest.physical, "moves": newest.moves, **owner}
     place.create(_file(alias, newest.number), json.dumps(said).encode())
 
 
-def served(place: Place, alias: str) -> str | None:
+def served(place: Location, alias: str) -> str | None:
     """See `DocumentTarget.served`."""
     newest = _newest(place, alias)
     return newest.physical if newest else None
 
 
-def _newest(place: Place, alias: str, *, damaged: bool = False) -> _Newest | None:
+def _newest(place: Location, alias: str, *, damaged: bool = False) -> _Newest | None:
     """None when there is no file. `damaged`: one that cannot be read serves nothing; else it is a `UserError`."""
     found_none = False
     for _ in range(_TRIES):
@@ -130,20 +130,20 @@ def _newest(place: Place, alias: str, *, damaged: bool = False) -> _Newest | Non
     raise Transient(f"alias {alias!r} could not be read: its files vanish again and again")
 
 
-def _tidy(place: Place, alias: str, newest: int) -> None:
+def _tidy(place: Location, alias: str, newest: int) -> None:
     for number in _numbers(place, alias):
         if number < newest:
             place.remove(_file(alias, number))
 
 
-def _numbers(place: Place, alias: str) -> list[int]:
+def _numbers(place: Location, alias: str) -> list[int]:
     """Those that a file is there for."""
     pattern = re.compile(re.escape(f"{checked_name(alias)}.alias-") + r"([0-9]+)\.json")
     found = map(pattern.fullmatch, place.files())
     return [int(each[1]) for each in found if each]
 
 
-def _understood(place: Place, alias: str, number: int, content: bytes, *, damaged: bool) -> _Newest:
+def _understood(place: Location, alias: str, number: int, content: bytes, *, damaged: bool) -> _Newest:
     try:
         value = json.loads(content)
         physical = _checked(value["physical"])

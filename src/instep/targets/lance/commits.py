@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
-from instep.targets.lance.place import Place, Preempted, is_missing, lance_library
+from instep.targets.lance.location import Location, Preempted, is_missing, lance_library
 
 _EPOCH = "instep.epoch"
 _ATTEMPT = "instep.attempt"
@@ -142,7 +142,7 @@ class HistoryGone(Exception):
 
 
 def fence(
-    place: Place,
+    place: Location,
     physical: str,
     epoch: int,
     marks: Sequence[Mark],
@@ -173,7 +173,7 @@ def fence(
     raise Transient(f"{physical}: gave up fencing after {_TRIES} conflicts")
 
 
-def claim(place: Place, physical: str, owned: Owned) -> None:
+def claim(place: Location, physical: str, owned: Owned) -> None:
     """An empty commit that says for whom the dataset is from now on."""
     for tried in range(_TRIES):
         head = place.open(physical)
@@ -192,7 +192,7 @@ def claim(place: Place, physical: str, owned: Owned) -> None:
 
 
 def commit(
-    place: Place,
+    place: Location,
     physical: str,
     *,
     base: int,
@@ -231,7 +231,7 @@ def commit(
 
 
 def is_in(
-    place: Place, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark], scope: str = ""
+    place: Location, physical: str, *, base: int, epoch: int, attempt: str, marks: Sequence[Mark], scope: str = ""
 ) -> int | None:
     """A version that has this attempt; None if it would be made now. Raises `Fenced` if it would be refused."""
     head = place.open(physical)
@@ -239,7 +239,7 @@ def is_in(
     return int(head.version) if there else None
 
 
-def versions_beside(place: Place, physical: str, version: int) -> dict[str, int]:
+def versions_beside(place: Location, physical: str, version: int) -> dict[str, int]:
     """What the commit that made this version (or the last one of ours before) said of other datasets."""
     head = place.open(physical)
     try:
@@ -254,7 +254,7 @@ def versions_beside(place: Place, physical: str, version: int) -> dict[str, int]
 
 
 def committed(
-    place: Place, physical: str, since: int, slice_ids: Iterable[str], *, surely: bool = True
+    place: Location, physical: str, since: int, slice_ids: Iterable[str], *, surely: bool = True
 ) -> dict[str, bytes]:
     """Outcomes by slice of the commits after `since`; the latest commit of a slice counts.
 
@@ -289,7 +289,7 @@ def _names(notes: Iterable[Note | None], attempt: str) -> bool:
     return any(note and note.attempt == attempt for note in notes)
 
 
-def _arrived(place: Place, physical: str, base: int, attempt: str, error: InstepError) -> int:
+def _arrived(place: Location, physical: str, base: int, attempt: str, error: InstepError) -> int:
     """The version that has an attempt whose commit failed, if it is in nevertheless; else the error
     again, or `Unknown` if it cannot be told.
     """

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from instep.errors import Conflict
 from instep.targets.lance.commits import Change, Changed
-from instep.targets.lance.place import Place, lance_library
-from instep.targets.tables import INSTANCE, THERE, TableSpec, checked_prefix
+from instep.targets.lance.location import Location, lance_library
+from instep.targets.table_target import INSTANCE, THERE, TableSpec, checked_prefix
 
 
-def delete_rows(place: Place, physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
+def delete_rows(place: Location, physical: str, head: Any, addresses: Iterable[pa.Array[Any]]) -> list[Any]:
     """Metadata of all fragments of `head`, with deletion files for these rows.
 
     An address stays good as long as its fragment lives (ids are never reused). Raises `Conflict`
@@ -37,7 +37,7 @@ def delete_rows(place: Place, physical: str, head: Any, addresses: Iterable[pa.A
     return list(found.values())
 
 
-def _without(place: Place, physical: str, head: Any, fragment: Any, rows: list[int]) -> Any:
+def _without(place: Location, physical: str, head: Any, fragment: Any, rows: list[int]) -> Any:
     before = fragment.metadata
     after = fragment.delete_rows(rows)
     if after is None:
@@ -51,7 +51,7 @@ def _without(place: Place, physical: str, head: Any, fragment: Any, rows: list[i
     return after
 
 
-def with_deletions(place: Place, physical: str, head: Any, metadata: Any, rows: Sequence[int]) -> Any:
+def with_deletions(place: Location, physical: str, head: Any, metadata: Any, rows: Sequence[int]) -> Any:
     """A fragment without deletions so far (or of which all rows go), with these rows (sorted offsets) deleted. Lance's
     format: an Arrow file of uint32 offsets.
     """
@@ -74,7 +74,7 @@ def with_deletions(place: Place, physical: str, head: Any, metadata: Any, rows: 
     return metadata
 
 
-def deletion(place: Place, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
+def deletion(place: Location, spec: TableSpec, table: str, *, prefix: str, but: str | None) -> Change:
     """A `Change` that deletes rows of namespaces, or of other instances. What is remembered of deleted rows stays."""
     scope = checked_prefix(spec, prefix) if prefix else None
     columns = [*([scope] if scope else []), INSTANCE]

@@ -1,4 +1,5 @@
-"""Rows of tables into a dataset, by key: which of those that are there and those that come stay (see `targets.tables`).
+"""Rows of tables into a dataset, by key: which of those that are there and those that come stay (see
+`targets.table_target`).
 
 Decided in the commit, against the very version that it replaces, so nobody's rows are overlooked. Deleted rows stay as
 rows with `_deleted` (without a reader seeing them through this target): an older row that comes late meets them.
@@ -18,9 +19,9 @@ import pyarrow.compute as pc
 from instep.targets.lance.commits import Changed
 from instep.targets.lance.deletions import delete_rows, with_deletions
 from instep.targets.lance.keys import KEY
-from instep.targets.lance.place import Place, lance_library
+from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.staging import decode_fragments, numbered
-from instep.targets.tables import DELETED, VERSION, TableSpec
+from instep.targets.table_target import DELETED, VERSION, TableSpec
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,7 +55,7 @@ class Losers(NamedTuple):
 class Merge:
     """A `Change` (see `commits`): put in these fragments, as tasks wrote them."""
 
-    place: Place
+    place: Location
     table: str
     spec: TableSpec
     written: Sequence[str]
@@ -84,7 +85,7 @@ class Merge:
         return _decide(self.spec, mine, rows, there, addresses)
 
 
-def _same_numbers(place: Place, table: str, head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
+def _same_numbers(place: Location, table: str, head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
     """Addresses and key numbers of rows that have one of these numbers: of those that are there, and of some that were.
 
     A scan of all numbers that are there costs less than an index of them would, and nothing for rows that come. By the
@@ -139,7 +140,7 @@ class _Taken:
         return found
 
 
-def _opened(place: Place, table: str, file: str, columns: Sequence[str]) -> Any:
+def _opened(place: Location, table: str, file: str, columns: Sequence[str]) -> Any:
     lance_library()
     from lance.file import LanceFileReader
 
@@ -191,7 +192,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 class _Coming:
     """Fragments that no version names yet, read by their files."""
 
-    def __init__(self, place: Place, table: str, fragments: Sequence[Any]) -> None:
+    def __init__(self, place: Location, table: str, fragments: Sequence[Any]) -> None:
         self._place = place
         self._table = table
         self._fragments = fragments

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from instep.targets.lance.place import Place, lance_library
+from instep.targets.document_target import (
+    CONTENTS_ROWS,
+    ORIGIN,
+    Hit,
+    SearchMode,
+    StoredRow,
+    contents_schema,
+    written_schema,
+)
+from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.upkeep import WORDS
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +30,7 @@ _COLUMNS = ["document_id", "chunk_id", "chunk_index", "source_uri", "title", "te
 
 
 def search(
-    place: Place,
+    place: Location,
     physical: str,
     *,
     entity: str,
@@ -43,10 +51,10 @@ def search(
             return _by_vector(dataset, entity, vector or (), limit)
         deep = depth(limit)
         both = [_by_text(dataset, entity, text, deep), _by_vector(dataset, entity, vector or (), deep)]
-        return fused(both)[:limit]
+        return pipelined(both)[:limit]
 
 
-def row(place: Place, physical: str, id: str) -> StoredRow | None:
+def row(place: Location, physical: str, id: str) -> StoredRow | None:
     """See `DocumentTarget.row`."""
     dataset = place.open(physical)
     with place.understood():
@@ -60,7 +68,7 @@ def row(place: Place, physical: str, id: str) -> StoredRow | None:
     return None
 
 
-def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
+def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     """See `DocumentTarget.contents`. One version is read, whatever is committed meanwhile."""
     dataset, schema = place.open(physical), contents_schema()
     with place.understood():
@@ -111,7 +119,7 @@ def _hit(entity: str, row: dict[str, Any], score: float) -> Hit:
     return Hit(entity, float(score), **{column: row[column] for column in _COLUMNS})
 
 
-def written(place: Place, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:
     """See `DocumentTarget.written`."""
     schema, dataset = written_schema(), place.open(physical)
     quoted = ", ".join("'" + each.replace("'", "''") + "'" for each in document_ids)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.lance.alignment import aligned
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
-from instep.targets.lance.place import Place, lance_library
-from instep.targets.port import ChunkChanges, existing_schema
+from instep.targets.lance.location import Location, lance_library
 
 #: Document ids in one lookup: long enough to share the index pages, short enough to bound memory.
 _LOOKUP = 500
@@ -60,7 +60,7 @@ def numbered(fragments: Sequence[Any], first: int) -> list[Any]:
     return list(fragments)
 
 
-def replacement(place: Place, physical: str, staged: Sequence[Staged]) -> Change:
+def replacement(place: Location, physical: str, staged: Sequence[Staged]) -> Change:
     """Put in what was written, and delete by address."""
 
     def change(head: Any, first: int) -> Changed:
@@ -73,7 +73,7 @@ def replacement(place: Place, physical: str, staged: Sequence[Staged]) -> Change
 class LanceChunkWriter:
     """See `ChunkWriter`. Reads at the base version, whatever was committed since."""
 
-    def __init__(self, place: Place, physical: str, base: int) -> None:
+    def __init__(self, place: Location, physical: str, base: int) -> None:
         self._place = place
         self._dataset = place.open(physical, base)
         with place.understood():
@@ -122,7 +122,7 @@ class FragmentOutput:
     them stays the error it was.
     """
 
-    def __init__(self, place: Place, dataset: Any) -> None:
+    def __init__(self, place: Location, dataset: Any) -> None:
         self._place = place
         self._dataset = dataset
         self._schema = dataset.schema.remove_metadata()

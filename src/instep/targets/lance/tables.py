@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.lance import aliases
-from instep.targets.lance.place import Place, lance_library, place_of
+from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.lance.target import LanceTarget
 from instep.targets.names import checked_name
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.tables import (
+from instep.targets.table_target import (
     INSTANCE,
     OWN,
     THERE,
@@ -58,11 +58,11 @@ class LanceTableTarget(OwnedIndexes):
     kind: Literal["transactional"] = field(default="transactional", init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "uri", place_of(self.uri).uri)
+        object.__setattr__(self, "uri", location_of(self.uri).uri)
 
     @cached_property
-    def _place(self) -> Place:
-        return place_of(self.uri, self.storage_options)
+    def _place(self) -> Location:
+        return location_of(self.uri, self.storage_options)
 
     @cached_property
     def _datasets(self) -> LanceTarget:

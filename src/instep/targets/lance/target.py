@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import InstepError, UserError
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 from instep.targets.lance import aliases
-from instep.targets.lance.place import Place, lance_library, place_of
+from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.names import checked_name
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,11 +45,11 @@ class LanceTarget(OwnedIndexes):
 
     def __post_init__(self) -> None:
         # Tasks may run in another working directory: relative paths become absolute here.
-        object.__setattr__(self, "uri", place_of(self.uri).uri)
+        object.__setattr__(self, "uri", location_of(self.uri).uri)
 
     @cached_property
-    def _place(self) -> Place:
-        return place_of(self.uri, self.storage_options)
+    def _place(self) -> Location:
+        return location_of(self.uri, self.storage_options)
 
     @property
     def shown(self) -> str:

@@ -18,7 +18,7 @@ from heapq import heapreplace
 from typing import Any
 
 from instep.targets.lance.commits import State
-from instep.targets.lance.place import Place, Preempted
+from instep.targets.lance.location import Location, Preempted
 
 #: Rows that may wait without an index. Measured on 2 cores: searching 1,000 such rows takes 20 ms,
 #: indexing them 60 ms.
@@ -83,7 +83,7 @@ def trailing_merge(sizes: Sequence[int], tail: int) -> int:
     return count
 
 
-def declare(place: Place, physical: str) -> None:
+def declare(place: Location, physical: str) -> None:
     """Make the indexes without content, so that text is split into words in the same way (stems,
     accents) before anything is indexed and for rows that are not indexed yet.
     """
@@ -97,18 +97,18 @@ def declare(place: Place, physical: str) -> None:
         pass  # another process makes them
 
 
-def maintain(place: Place, physical: str, *, full: bool, keep_seconds: float) -> None:
+def maintain(place: Location, physical: str, *, full: bool, keep_seconds: float) -> None:
     """See `DocumentTarget.maintain`."""
     _do(place, physical, (_compact_tail, _index, _compact_rest), full=full, keep_seconds=keep_seconds)
 
 
-def maintain_table(place: Place, physical: str, *, full: bool, keep_seconds: float) -> None:
+def maintain_table(place: Location, physical: str, *, full: bool, keep_seconds: float) -> None:
     """The same for a table without indexes."""
     _do(place, physical, (_compact_rest,), full=full, keep_seconds=keep_seconds)
 
 
 def _do(
-    place: Place, physical: str, steps: Sequence[Callable[[Any, bool], bool]], *, full: bool, keep_seconds: float
+    place: Location, physical: str, steps: Sequence[Callable[[Any, bool], bool]], *, full: bool, keep_seconds: float
 ) -> None:
     """A step that meets a concurrent commit is left to the next time."""
     dataset = place.open(physical)
@@ -126,7 +126,7 @@ def _do(
             _drop_old_versions(dataset, keep_seconds)
 
 
-def refine(place: Place, physical: str, begin: Callable[[], None]) -> None:
+def refine(place: Location, physical: str, begin: Callable[[], None]) -> None:
     """See `DocumentTarget.refine`."""
     dataset = place.open(physical)
     if dataset.count_rows() < ANN_ROWS or _VECTOR in _segments(dataset):

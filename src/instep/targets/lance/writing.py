@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from instep.targets.lance.keys import with_keys
-from instep.targets.lance.place import Place
+from instep.targets.lance.location import Location
 from instep.targets.lance.staging import FragmentOutput
-from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 
 @dataclass
 class LanceTableWriter:
     """See `TableWriter`."""
 
-    place: Place
+    place: Location
     physical: str
     specs: Sequence[TableSpec]
 

@@ -2,7 +2,7 @@
 
 Milvus Lite finds rows at once by their primary keys, and walks over all of them for anything else. Here a document's
 chunk_ids are found by its own id. Of each document all are listed that were ever written, before they are: one that is
-not there any more does no harm. Nobody else writes meanwhile (`Place.alone`), else a row could be there that is not
+not there any more does no harm. Nobody else writes meanwhile (`Location.alone`), else a row could be there that is not
 listed: so a server has no directory, and neither has an index that was ever written on one, or in which a row was
 found that is not listed. Such an index is searched by a filter, as it is on a server.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.targets.milvus import layout, names
-from instep.targets.milvus.place import Missing, Place
+from instep.targets.milvus.location import Location, Missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,19 +34,19 @@ Listed = Mapping[str, frozenset[str] | None]
 _Each = TypeVar("_Each")
 
 
-def create(place: Place, physical: str) -> None:
+def create(place: Location, physical: str) -> None:
     """Of an index that is still to be made. What is left of an earlier one of that name lists too much: no harm."""
     if not place.remote:
         layout.make(place, names.directory(physical), _schema())
 
 
-def forget(place: Place, physical: str) -> None:
+def forget(place: Location, physical: str) -> None:
     """From now on the index is searched by a filter."""
     if (collection := names.directory(physical)) in place.call("list_collections"):
         place.call("drop_collection", collection)
 
 
-def read(place: Place, physical: str, document_ids: Sequence[str]) -> Listed | None:
+def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed | None:
     """What may be there of these documents; None if there is no directory."""
     if place.remote:
         return None
@@ -67,7 +67,7 @@ def read(place: Place, physical: str, document_ids: Sequence[str]) -> Listed | N
     return found
 
 
-def add(place: Place, physical: str, rows: pa.RecordBatch) -> None:
+def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
     """To be called before these rows are written, and alone. Documents that list them already cost no request."""
     fresh: dict[str, set[str]] = {}
     for document, chunk in zip(rows["document_id"].to_pylist(), rows["chunk_id"].to_pylist(), strict=True):
@@ -81,7 +81,7 @@ def add(place: Place, physical: str, rows: pa.RecordBatch) -> None:
         place.call("upsert", names.directory(physical), list(some))
 
 
-def remove(place: Place, physical: str, document_ids: Sequence[str]) -> None:
+def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
     """To be called alone, once documents were deleted. Who has rows again, since another writer was quicker, keeps its
     list.
     """
@@ -96,13 +96,13 @@ def remove(place: Place, physical: str, document_ids: Sequence[str]) -> None:
             place.call("delete", names.directory(physical), filter=f"document_id in {names.texts(gone)}")
 
 
-def flush(place: Place, physical: str) -> None:
+def flush(place: Location, physical: str) -> None:
     """Before the index itself: what is on the disk is listed there."""
     if not place.remote and names.directory(physical) in place.call("list_collections"):
         place.call("flush", names.directory(physical))
 
 
-def check(place: Place, physical: str, rows: pa.RecordBatch) -> None:
+def check(place: Location, physical: str, rows: pa.RecordBatch) -> None:
     """Whoever else wrote one of these rows has not listed it: then the directory is no use."""
     if place.remote:
         return
@@ -120,7 +120,7 @@ def _lists(chunks: frozenset[str] | None, chunk: str) -> bool:
     return chunks is None or chunk in chunks
 
 
-def _there(place: Place, physical: str, chunks: Sequence[str]) -> list[str]:
+def _there(place: Location, physical: str, chunks: Sequence[str]) -> list[str]:
     """Which of these rows the index has."""
     where = f"chunk_id in {names.texts(chunks)}"
     collection = names.collection(physical)

@@ -1,8 +1,8 @@
 """What was fenced and committed in one physical index: records in the collection `_instep`.
 
 Milvus has no transactions and no conditional writes: who fences writes first and looks then, who commits looks first.
-In this process nobody else writes in between (`Place.alone`). On a server a commit may slip in between, which the next
-one to claim its slices finds.
+In this process nobody else writes in between (`Location.alone`). On a server a commit may slip in between, which the
+next one to claim its slices finds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from instep.domain.waves import Mark
 from instep.errors import Fenced
 from instep.targets.milvus import layout, names
-from instep.targets.milvus.place import Missing, Place
+from instep.targets.milvus.location import Location, Missing
 
 #: Bytes of an outcome in one record: as text they are a third more, and have to fit into it.
 _PART_BYTES = 48_000
@@ -30,7 +30,7 @@ _SLICES = 200
 Record = dict[str, Any]
 
 
-def read(place: Place, where: str, fields: Sequence[str]) -> list[Record]:
+def read(place: Location, where: str, fields: Sequence[str]) -> list[Record]:
     """Records that are there now. Where there is no collection yet there are none."""
     try:
         found = place.call("query", names.STATE, filter=where, output_fields=list(fields), consistency_level="Strong")
@@ -39,7 +39,7 @@ def read(place: Place, where: str, fields: Sequence[str]) -> list[Record]:
     return [{name: each[name] for name in fields} for each in found]
 
 
-def write(place: Place, records: Sequence[Record]) -> None:
+def write(place: Location, records: Sequence[Record]) -> None:
     """One request after the other, in order. A record of the same id is replaced."""
     for at in range(0, len(records), _RECORDS):
         some = list(records[at : at + _RECORDS])
@@ -50,7 +50,7 @@ def write(place: Place, records: Sequence[Record]) -> None:
             place.call("upsert", names.STATE, some)
 
 
-def remove(place: Place, where: str) -> None:
+def remove(place: Location, where: str) -> None:
     try:
         place.call("delete", names.STATE, filter=where, consistency_level="Strong")
     except Missing:
@@ -78,13 +78,13 @@ def record(entry: str, name: str, *, attempt: str = "", mark: Mark | None = None
     }
 
 
-def owner(place: Place, name: str) -> str | None:
+def owner(place: Location, name: str) -> str | None:
     """Which ledger's an index or an alias says it is; None if it says nothing."""
     found = _owners(place, name)
     return found[0]["attempt"] if found else None
 
 
-def own(place: Place, name: str, owner: str) -> None:
+def own(place: Location, name: str, owner: str) -> None:
     """Say whose it is from now on. Of several that do so at once one is found to be it afterwards: the first."""
     found = _owners(place, name)
     if not owner or (found and found[0]["attempt"] == owner):
@@ -93,11 +93,11 @@ def own(place: Place, name: str, owner: str) -> None:
     write(place, [record("owner", name, attempt=owner, part=number)])
 
 
-def disown(place: Place, name: str) -> None:
+def disown(place: Location, name: str) -> None:
     remove(place, f'entry == "owner" and name == {names.text(name)}')
 
 
-def _owners(place: Place, name: str) -> list[Record]:
+def _owners(place: Location, name: str) -> list[Record]:
     """Newest first."""
     found = read(place, f'entry == "owner" and name == {names.text(name)}', ["attempt", "part", "at"])
     return sorted(found, key=lambda each: (-each["part"], each["at"], each["attempt"]))
@@ -107,7 +107,7 @@ def _owners(place: Place, name: str) -> list[Record]:
 class Journal:
     """Numbered from 1: what is said once something else is known has a higher number. Two at once may have the same."""
 
-    place: Place
+    place: Location
     physical: str
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from instep.domain.identity import bucket_of
 from instep.errors import UserError
 from instep.targets.milvus import names
-from instep.targets.milvus.place import Place, Refused
+from instep.targets.milvus.location import Location, Refused
 from instep.targets.ranking import SEARCHED
 
 #: What Milvus takes of a text, in bytes.
@@ -49,7 +49,7 @@ class Layout:
         return sorted({self.partition(each) for each in document_ids})
 
 
-def found(place: Place, physical: str) -> Layout:
+def found(place: Location, physical: str) -> Layout:
     """Raises `UserError` if there is no such index, or if it is none of Instep's."""
     said = place.call("describe_collection", names.collection(physical))
     properties = {str(key): str(value) for key, value in said["properties"].items()}
@@ -61,12 +61,12 @@ def found(place: Place, physical: str) -> Layout:
     return Layout(int(vectors[0]), int(properties[_BUCKETS]), properties[_PREFIX])
 
 
-def exists(place: Place, physical: str) -> bool:
+def exists(place: Location, physical: str) -> bool:
     """An alias is no index."""
     return names.collection(physical) in place.call("list_collections")
 
 
-def create(place: Place, physical: str, wanted: Layout) -> None:
+def create(place: Location, physical: str, wanted: Layout) -> None:
     """Make what of it is not there yet: it is safe to repeat, and several may do it at once."""
     collection = names.collection(physical)
     if not exists(place, physical):
@@ -90,13 +90,13 @@ def create(place: Place, physical: str, wanted: Layout) -> None:
     _index(place, collection, indexes)
 
 
-def create_state(place: Place) -> None:
+def create_state(place: Location) -> None:
     """The collection of Instep's own. It has a vector because every collection must."""
     make(place, names.STATE, _state_schema())
     _index(place, names.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
 
 
-def drop(place: Place, physical: str) -> None:
+def drop(place: Location, physical: str) -> None:
     """With the aliases that still point to it: else Milvus keeps it."""
     collection = names.collection(physical)
     if not exists(place, physical):
@@ -106,7 +106,7 @@ def drop(place: Place, physical: str) -> None:
     place.call("drop_collection", collection)
 
 
-def make(place: Place, collection: str, schema: Any, **more: Any) -> None:
+def make(place: Location, collection: str, schema: Any, **more: Any) -> None:
     """A collection that may be there already. One shard: what one request writes is seen at once."""
     try:
         place.call("create_collection", collection, schema=schema, num_shards=1, **more)
@@ -115,7 +115,7 @@ def make(place: Place, collection: str, schema: Any, **more: Any) -> None:
             raise
 
 
-def _make_partition(place: Place, collection: str, name: str) -> None:
+def _make_partition(place: Location, collection: str, name: str) -> None:
     try:
         place.call("create_partition", collection, name)
     except Refused:
@@ -123,7 +123,7 @@ def _make_partition(place: Place, collection: str, name: str) -> None:
             raise
 
 
-def _index(place: Place, collection: str, indexes: Iterable[dict[str, str]]) -> None:
+def _index(place: Location, collection: str, indexes: Iterable[dict[str, str]]) -> None:
     """Build what is missing, without waiting for it, and have it all in memory."""
     from pymilvus import MilvusClient
 

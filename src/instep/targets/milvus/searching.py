@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from instep.targets import ranking
+from instep.targets.document_target import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema, written_schema
 from instep.targets.milvus import directory, layout, names
-from instep.targets.milvus.place import Place
-from instep.targets.port import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema, written_schema
+from instep.targets.milvus.location import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ _ORIGIN = {
 
 
 def search(
-    place: Place,
+    place: Location,
     physical: str,
     *,
     entity: str,
@@ -60,10 +60,10 @@ def search(
     if mode == "vector":
         return by_vector(limit)
     deep = ranking.depth(limit)
-    return ranking.fused([by_text(deep), by_vector(deep)])[:limit]
+    return ranking.pipelined([by_text(deep), by_vector(deep)])[:limit]
 
 
-def _nearest(place: Place, physical: str, field: str, query: Any, limit: int) -> Any:
+def _nearest(place: Location, physical: str, field: str, query: Any, limit: int) -> Any:
     found = place.call(
         "search",
         names.collection(physical),
@@ -84,7 +84,7 @@ def _hits(entity: str, field: str, found: Any) -> list[Hit]:
     )
 
 
-def row(place: Place, physical: str, id: str) -> StoredRow | None:
+def row(place: Location, physical: str, id: str) -> StoredRow | None:
     """See `DocumentTarget.row`."""
     partition = layout.found(place, physical).partition(id)
     for column, partitions in (("document_id", [partition]), ("chunk_id", None)):
@@ -102,20 +102,20 @@ def row(place: Place, physical: str, id: str) -> StoredRow | None:
     return None
 
 
-def rows(place: Place, physical: str) -> int:
+def rows(place: Location, physical: str) -> int:
     found = place.call(
         "query", names.collection(physical), filter="", output_fields=["count(*)"], consistency_level="Strong"
     )
     return int(found[0]["count(*)"])
 
 
-def any_rows(place: Place, physical: str, partition: str) -> bool:
+def any_rows(place: Location, physical: str, partition: str) -> bool:
     """Whether there are some. Milvus Lite walks over all that it counts: in a large index one partition is enough."""
     some = place.call("get_partition_stats", names.collection(physical), partition)
     return int(some["row_count"]) > 0 or rows(place, physical) > 0
 
 
-def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
+def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     """See `DocumentTarget.contents`."""
     import pyarrow as pa
 
@@ -138,7 +138,7 @@ def contents(place: Place, physical: str) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def written(place: Place, physical: str, document_ids: Sequence[str]) -> pa.Table:
+def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.Table:
     """See `DocumentTarget.written`."""
     import pyarrow as pa
 

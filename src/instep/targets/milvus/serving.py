@@ -5,10 +5,10 @@ from __future__ import annotations
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.milvus import names
 from instep.targets.milvus.journal import Record, read, record, remove, write
-from instep.targets.milvus.place import Missing, Place, Refused
+from instep.targets.milvus.location import Location, Missing, Refused
 
 
-def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
+def promote(place: Location, alias: str, physical: str | None, epoch: int) -> None:
     """See `DocumentTarget.promote`."""
     if names.collection(alias) in place.call("list_collections"):
         raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=place.shown, hint="Rename one.")
@@ -26,19 +26,19 @@ def promote(place: Place, alias: str, physical: str | None, epoch: int) -> None:
     remove(place, f'entry == "alias" and name == {names.text(alias)} and epoch < {epoch:d}')
 
 
-def served(place: Place, alias: str) -> str | None:
+def served(place: Location, alias: str) -> str | None:
     last = newest(place, alias)
     return (last["attempt"] or None) if last else None
 
 
-def newest(place: Place, alias: str) -> Record | None:
+def newest(place: Location, alias: str) -> Record | None:
     """Of two of one epoch that which came first."""
     where = f'entry == "alias" and name == {names.text(alias)}'
     found = read(place, where, ["epoch", "attempt", "at"])
     return min(found, key=lambda each: (-each["epoch"], each["at"], each["attempt"]), default=None)
 
 
-def _show_newest(place: Place, alias: str) -> Record:
+def _show_newest(place: Location, alias: str) -> Record:
     """Bring the alias to what was promoted last. Of several that do so at once, the last one to look sees it all."""
     shown = None
     while shown != (last := newest(place, alias)):
@@ -49,7 +49,7 @@ def _show_newest(place: Place, alias: str) -> Record:
     return shown
 
 
-def _show(place: Place, alias: str, physical: str) -> None:
+def _show(place: Location, alias: str, physical: str) -> None:
     if not physical:
         try:
             place.call("drop_alias", alias)
@@ -68,7 +68,7 @@ def _show(place: Place, alias: str, physical: str) -> None:
             place.call("alter_alias", collection, alias)
 
 
-def shown_by(place: Place, alias: str) -> str | None:
+def shown_by(place: Location, alias: str) -> str | None:
     """The collection that readers find under an alias, as Milvus calls both."""
     try:
         found: str = place.call("describe_alias", alias)["collection_name"]

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import UserError
+from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.milvus import directory, layout, names, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
-from instep.targets.milvus.place import Place, TooLarge
-from instep.targets.port import ChunkChanges, existing_schema, row_schema
+from instep.targets.milvus.location import Location, TooLarge
 from instep.targets.ranking import SEARCHED, searched
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MilvusChunkWriter:
     a newer one.
     """
 
-    place: Place
+    place: Location
     physical: str
     base: int
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.milvus import directory, journal, layout, names, serving
 from instep.targets.milvus.journal import Journal
-from instep.targets.milvus.place import Place
+from instep.targets.milvus.location import Location
 from instep.targets.names import checked_name
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +48,8 @@ class MilvusTarget(OwnedIndexes):
             object.__setattr__(self, "uri", str(Path(self.uri).expanduser().resolve()))
 
     @property
-    def _place(self) -> Place:
-        return Place(self.uri, self.token)
+    def _place(self) -> Location:
+        return Location(self.uri, self.token)
 
     def _journal(self, physical: str) -> Journal:
         return Journal(self._place, checked_name(physical))

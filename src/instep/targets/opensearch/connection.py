@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from instep.errors import InstepError, Transient, UserError
-from instep.targets.patience import tries
+from instep.targets.server_retry import tries
 
 if TYPE_CHECKING:
     from opensearchpy import OpenSearch

@@ -15,7 +15,7 @@ from typing import Any
 from instep.domain.identity import content_hash
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.targets import pieces
+from instep.targets import chunked_outcomes
 from instep.targets.journal import Entry, Journal, now
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import OWNED, STATE_INDEX
@@ -94,12 +94,12 @@ class Log:
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         about = {"log": self.name, "epoch": epoch, "at": now()}
-        return pieces.kept(marks, about, partial(self._piece, attempt), partial(self.indexes.add_all, STATE))
+        return chunked_outcomes.kept(marks, about, partial(self._piece, attempt), partial(self.indexes.add_all, STATE))
 
     def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
         ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
         found = self.indexes.get(STATE, ids, ["outcome"])
-        return pieces.joined(found[each]["outcome"] for each in ids)
+        return chunked_outcomes.joined(found[each]["outcome"] for each in ids)
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         before = now() - int(keep_seconds * 1000)

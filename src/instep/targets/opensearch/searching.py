@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
+from instep.targets.document_target import (
+    CONTENTS_ROWS,
+    ORIGIN,
+    Hit,
+    SearchMode,
+    StoredRow,
+    contents_schema,
+    written_schema,
+)
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.layout import RENAMED
 from instep.targets.opensearch.names import coded
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
-from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, fused, ranked
+from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +57,7 @@ def search(
         near = indexes.dialect.nearest(query.tolist(), many)
         # A vector without a direction is near to nothing.
         lists.append(_hits(indexes, physical, entity, near, many) if query.any() else [])
-    return (fused(lists) if mode == "hybrid" else lists[0] if lists else [])[:limit]
+    return (pipelined(lists) if mode == "hybrid" else lists[0] if lists else [])[:limit]
 
 
 def _hits(indexes: Indexes, physical: str, entity: str, asked: Mapping[str, Any], limit: int) -> list[Hit]:

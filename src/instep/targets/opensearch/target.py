@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.journal import Journal, owner_in
 from instep.targets.names import checked_name
 from instep.targets.opensearch import layout, searching, serving
@@ -18,7 +19,6 @@ from instep.targets.opensearch.log import journal_of
 from instep.targets.opensearch.names import coded
 from instep.targets.opensearch.pressure import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 
 if TYPE_CHECKING:
     import pyarrow as pa

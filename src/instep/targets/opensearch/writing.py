@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import Fenced
+from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.opensearch.bulk import Bulk
 from instep.targets.opensearch.indexes import Indexes
 from instep.targets.opensearch.items import ID_BYTES, deletes, upserts
@@ -21,7 +22,6 @@ from instep.targets.opensearch.log import journal_of
 from instep.targets.opensearch.names import coded
 from instep.targets.opensearch.pressure import Pace
 from instep.targets.opensearch.searching import columns_of, values
-from instep.targets.port import ChunkChanges, existing_schema
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500

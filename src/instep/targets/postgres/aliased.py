@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from instep.postgres.place import Place
+from instep.postgres.location import Location
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 
 
@@ -29,8 +29,8 @@ class AliasedIndexes(OwnedIndexes):
         self.place.demand_understood()
 
     @property
-    def place(self) -> Place:
-        return Place(self.uri, self.schema)
+    def place(self) -> Location:
+        return Location(self.uri, self.schema)
 
     @property
     def shown(self) -> str:

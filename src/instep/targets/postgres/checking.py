@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from instep.errors import Away, Transient, UserError
 from instep.postgres.connection import Session
-from instep.postgres.place import Place
+from instep.postgres.location import Location
 from instep.targets.postgres import registry
 
 
 @contextlib.contextmanager
-def checked(place: Place) -> Iterator[Session]:
+def checked(place: Location) -> Iterator[Session]:
     """A session with a place that can be written, for what else there is to check. Raises `UserError`, saying why."""
     try:
         with place.session() as session:

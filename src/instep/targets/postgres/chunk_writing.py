@@ -15,8 +15,8 @@ from psycopg import sql
 from instep.domain.columns import STRING
 from instep.errors import Conflict
 from instep.postgres.connection import Name, Session, names
-from instep.postgres.place import Place
-from instep.targets.port import ChunkChanges, existing_schema, row_schema
+from instep.postgres.location import Location
+from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, kinds, staged_definition
 from instep.targets.postgres.encoding import encoded
@@ -24,7 +24,7 @@ from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
 from instep.targets.postgres.staging import TASK, Output, StagedRows
 from instep.targets.postgres.values import with_nul
-from instep.targets.tables import OWN
+from instep.targets.table_target import OWN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class Staged(NamedTuple):
 class PostgresChunkWriter:
     """See `ChunkWriter`."""
 
-    place: Place
+    place: Location
     index: DocumentIndex
     base: int
     _empty: bool | None = field(default=None, init=False)

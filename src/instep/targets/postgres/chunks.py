@@ -16,7 +16,7 @@ from psycopg import sql
 from instep.domain.columns import INT32, INT64, STRING, ColumnType
 from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
-from instep.targets.port import row_schema
+from instep.targets.document_target import row_schema
 from instep.targets.postgres import pgvector, registry
 from instep.targets.postgres.encoding import Vector
 from instep.targets.postgres.layout import plain_type

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from instep.domain.waves import Mark
-from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.postgres.aliased import AliasedIndexes
 
 if TYPE_CHECKING:

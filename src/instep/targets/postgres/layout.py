@@ -11,10 +11,10 @@ from psycopg import sql
 from instep.domain.columns import ColumnType, TypeName
 from instep.errors import UserError
 from instep.postgres.connection import Name, Session, names
-from instep.postgres.place import MAX_NAME
+from instep.postgres.location import MAX_NAME
 from instep.targets.postgres import registry
 from instep.targets.postgres.registry import Index, Record, columns_of, fitting
-from instep.targets.tables import BOOKKEEPING, Drift, TableSpec, checked_specs, decode_specs, encode_specs
+from instep.targets.table_target import BOOKKEEPING, Drift, TableSpec, checked_specs, decode_specs, encode_specs
 
 _TYPES: Final[Mapping[TypeName, str]] = {
     TypeName.BOOL: "boolean",

@@ -15,14 +15,14 @@ from instep.postgres.connection import Name, Session, names
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.reading import below_prefix
 from instep.targets.postgres.staging import TASK
-from instep.targets.tables import DELETED, INSTANCE, VERSION, TableSpec, checked_prefix
+from instep.targets.table_target import DELETED, INSTANCE, VERSION, TableSpec, checked_prefix
 
 #: For sorting the rows of a wave.
 _MEMORY = "64MB"
 
 
 def merge(session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int]) -> None:
-    """Of all rows of a key, staged or there, that one stays which `instep.targets.tables` says."""
+    """Of all rows of a key, staged or there, that one stays which `instep.targets.table_target` says."""
     session.run("SELECT set_config('work_mem', %s, true)", _MEMORY)
     others = [each.name for each in spec.all_columns if each.name not in spec.key]
     columns = names([each.name for each in spec.all_columns])

@@ -10,7 +10,7 @@ from psycopg import sql
 from instep.domain.columns import Column, TypeName
 from instep.postgres.connection import Name, Session
 from instep.targets.postgres.layout import plain_type
-from instep.targets.tables import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
+from instep.targets.table_target import DELETED, INSTANCE, Held, TableSpec, arrow_schema, checked_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa

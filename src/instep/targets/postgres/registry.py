@@ -10,7 +10,7 @@ from psycopg import sql
 
 from instep.errors import UserError
 from instep.postgres.connection import Missing, Name, Session
-from instep.postgres.place import MAX_NAME
+from instep.postgres.location import MAX_NAME
 from instep.targets.names import checked_name
 
 #: What every table of Instep's own begins with, so that no index may.

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from psycopg import sql
 
 from instep.postgres.connection import Name, Session, names
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
+from instep.targets.document_target import (
+    CONTENTS_ROWS,
+    ORIGIN,
+    Hit,
+    SearchMode,
+    StoredRow,
+    contents_schema,
+    written_schema,
+)
 from instep.targets.postgres.chunks import ROW, WORDS, WORDS_OF_ROW, DocumentIndex
 from instep.targets.postgres.pgvector import MAX_HALVED, MAX_INDEXED, pgvector
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, fused, ranked
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +67,7 @@ def search(
         return _by_vector(session, index, entity, vector or (), limit)
     deep = depth(limit)
     both = [_by_text(session, index, entity, text, deep), _by_vector(session, index, entity, vector or (), deep)]
-    return fused(both)[:limit]
+    return pipelined(both)[:limit]
 
 
 def count(session: Session, index: DocumentIndex) -> int:

@@ -19,12 +19,12 @@ from psycopg import sql
 from instep.domain.columns import TypeName
 from instep.errors import Conflict, Transient
 from instep.postgres.connection import Missing, Name, Session
-from instep.postgres.place import Place
+from instep.postgres.location import Location
 from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
 from instep.targets.postgres.layout import TableIndex, declared_type
 from instep.targets.postgres.registry import STAGED, Index, lock
 from instep.targets.postgres.values import demand_fit
-from instep.targets.tables import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ def decode(staged: bytes) -> list[StagedRows]:
 class PostgresTableWriter:
     """See `TableWriter`."""
 
-    place: Place
+    place: Location
     index: TableIndex
     base: int
 
@@ -94,7 +94,7 @@ class Output:
     `definitions` are of the tables, by kind: what stands behind their names when they are made, `TASK` included.
     """
 
-    place: Place
+    place: Location
     index: Index
     base: int
     definitions: Mapping[str, sql.Composed]

@@ -21,7 +21,7 @@ from instep.targets.postgres.layout import TableIndex, fitting_specs, known, sto
 from instep.targets.postgres.registry import fitting
 from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import StagedRows
-from instep.targets.tables import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
+from instep.targets.table_target import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

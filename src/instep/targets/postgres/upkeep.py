@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from instep.postgres.connection import Session
 from instep.targets.postgres.registry import INDEXES
-from instep.targets.tables import alias_owns
+from instep.targets.table_target import alias_owns
 
 
 def tend(session: Session, tables: Sequence[str], *, full: bool) -> None:

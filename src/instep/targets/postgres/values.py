@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instep.domain.columns import TypeName
 from instep.errors import UserError
-from instep.targets.tables import TableSpec, Unfit
+from instep.targets.table_target import TableSpec, Unfit
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from instep.errors import Transient, UserError
-from instep.targets.patience import tries
 from instep.targets.qdrant.collections import Missing, TooLarge
+from instep.targets.server_retry import tries
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient

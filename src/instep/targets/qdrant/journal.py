@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets import chunked_outcomes
 from instep.targets import journal as shared
-from instep.targets import pieces
 from instep.targets.journal import Entry, now
 from instep.targets.qdrant.collections import Collections, FieldIndex, Missing
 from instep.targets.qdrant.points import NAMESPACE, Points, Where
@@ -99,7 +99,7 @@ class Log:
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         about = {"log": self.name, "epoch": epoch, "at": now()}
-        return pieces.kept(marks, about, partial(self._piece, attempt), self._store)
+        return chunked_outcomes.kept(marks, about, partial(self._piece, attempt), self._store)
 
     def _store(self, some: Mapping[str, Entry]) -> None:
         self.collections.upsert(STATE, Points([*some], [*some.values()]), only_if=Where(missing="log"))
@@ -107,7 +107,7 @@ class Log:
     def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
         ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
         found = self.collections.get(STATE, ids, fields=["outcome"])
-        return pieces.joined(found[each]["outcome"] for each in ids)
+        return chunked_outcomes.joined(found[each]["outcome"] for each in ids)
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         """Drop what was said under epochs before this one, once it is old."""

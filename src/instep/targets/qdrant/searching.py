@@ -6,10 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import UserError
-from instep.targets.port import CONTENTS_ROWS, ORIGIN, Hit, SearchMode, StoredRow, contents_schema, written_schema
+from instep.targets.document_target import (
+    CONTENTS_ROWS,
+    ORIGIN,
+    Hit,
+    SearchMode,
+    StoredRow,
+    contents_schema,
+    written_schema,
+)
 from instep.targets.qdrant.collections import Collections, Scored
 from instep.targets.qdrant.points import Where, point_id
-from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, SEARCHED, checked_query, demand_vector, depth, fused, ranked
+from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, SEARCHED, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +52,7 @@ def search(
         # A vector without a direction is near to nothing.
         lists.append(collections.nearest(physical, query.tolist(), fields=_COLUMNS, limit=many) if query.any() else [])
     found = [_hits(entity, each) for each in lists]
-    return (fused(found) if mode == "hybrid" else found[0] if found else [])[:limit]
+    return (pipelined(found) if mode == "hybrid" else found[0] if found else [])[:limit]
 
 
 def _by_words(collections: Collections, physical: str, words: str, limit: int) -> list[Scored]:

@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
+from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.journal import owner_in
 from instep.targets.names import checked_name
 from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.port import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.qdrant import searching, serving
 from instep.targets.qdrant.collections import Collections, FieldIndex
 from instep.targets.qdrant.journal import Journal

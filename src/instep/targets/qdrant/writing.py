@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import Fenced
-from instep.targets.port import ChunkChanges, existing_schema
+from instep.targets.document_target import ChunkChanges, existing_schema
 from instep.targets.qdrant.collections import Collections, TooLarge
 from instep.targets.qdrant.journal import Journal
 from instep.targets.qdrant.points import VERSION, Where, point_id, points_of, requests, sizes

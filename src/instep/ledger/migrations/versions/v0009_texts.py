@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from instep.ledger.collations import settle
+from instep.ledger.dialects.collations import settle
 
 revision = "0009"
 down_revision = "0008"

@@ -1,0 +1,92 @@
+"""Checkpoints by their keys: how far what is served is, and the slices of what is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.checkpoint_keys import CheckpointKey
+from instep.domain.jobs import Job, PartStatus
+from instep.domain.refs import PartitionRef, Scope
+from instep.ledger.ledger import Checkpoint, Ledger
+
+#: A checkpoint of a whole partition.
+COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """`state` is `complete` for that of a partition (`watermark`: up to when, in ms), else how far a slice of an open
+    part is.
+    """
+
+    key: str
+    generation: str
+    state: str
+    watermark: int | None
+    job_id: str
+    instance: str
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "generation": self.generation,
+            "state": self.state,
+            "watermark": self.watermark,
+            "job": self.job_id,
+            "instance": self.instance,
+            "error": self.error,
+        }
+
+
+def checkpoint_views(
+    ledger: Ledger, entity: str, scopes: Collection[Scope], *, only: bool, slices: int = 1_000
+) -> list[CheckpointView]:
+    """Of one entity, by scope: of all its partitions that are served, and of these scopes; with `only`, of these alone.
+    At most so many `slices` of each open part.
+    """
+    served = [each for each in ledger.entity_checkpoints(entity) if not only or each.ref.scope in scopes]
+    refs = sorted({each.ref for each in served} | {PartitionRef(entity, scope) for scope in scopes})
+    views = []
+    for ref in refs:
+        mine = [each for each in served if each.ref == ref]
+        views += [_whole(each) for each in mine]
+        for generation in sorted({"", *(each.generation for each in mine)}):
+            views += _open(ledger, ref, generation, slices)
+    return views
+
+
+def _whole(checkpoint: Checkpoint) -> CheckpointView:
+    return CheckpointView(
+        key=str(CheckpointKey(checkpoint.ref)),
+        generation=checkpoint.generation,
+        state=COMPLETE,
+        watermark=checkpoint.watermark,
+        job_id=checkpoint.job_id,
+        instance=checkpoint.instance,
+    )
+
+
+def _open(ledger: Ledger, ref: PartitionRef, generation: str, limit: int) -> Iterable[CheckpointView]:
+    """The slices of the part that is open, if one is, under their own keys."""
+    job = ledger.unfinished_job(ref, generation)
+    status = _part(job, ref) if job else None
+    if job is None or status is None:
+        return
+    count = sum(status.slices.values())
+    for place, each in enumerate(ledger.slices(job.id, ref, limit=limit)):
+        yield CheckpointView(
+            key=str(CheckpointKey(ref, place, count)),
+            generation=generation,
+            state=each.state.lower(),
+            watermark=None,
+            job_id=job.id,
+            instance=status.part.instance,
+            error=each.error,
+        )
+
+
+def _part(job: Job, ref: PartitionRef) -> PartStatus | None:
+    return next((each for each in job.parts if each.part.ref == ref), None)

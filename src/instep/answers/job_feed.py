@@ -1,0 +1,112 @@
+"""What happens in the jobs of a ledger, look by look: for whoever shows them while they run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from instep.answers.jobs import JobView, job_view
+from instep.domain.jobs import Job, JobState
+from instep.ledger.ledger import JobMark, Ledger
+
+#: Of how many jobs, the newest and the newest that have not ended, changes are seen.
+NEWEST: Final = 50
+
+_RUNS: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look showed: jobs as they are now, those changed first, and ids of jobs that were forgotten, since there
+    was nothing to do.
+    """
+
+    seen: tuple[JobView, ...]
+    gone: tuple[str, ...]
+    at: int
+
+
+class JobWatch:
+    """Keeps a ledger open between looks, and what the last one showed. Looks may come from any thread.
+
+    Statistics of a job are a sum over all its slices: they are read when something happened to the job, and while
+    it runs when progress is asked for. Else a look costs one small statement.
+    """
+
+    def __init__(self, open_ledger: Callable[[], Ledger], tables: Collection[str] = ()) -> None:
+        """`tables` are the entities that are indexed from tables."""
+        self._open = open_ledger
+        self._tables = tables
+        self._ledger: Ledger | None = None
+        self._marks: Sequence[JobMark] = ()
+        self._lock = threading.Lock()
+
+    def look(self, *, progress: bool) -> Look:
+        """Jobs to which something happened since the last look; with `progress`, also those that run."""
+        with self._lock:
+            ledger = self._opened()
+            marks = ledger.job_marks(NEWEST)
+            found = {job_id: ledger.job(job_id) for job_id in to_read(self._marks, marks, progress=progress)}
+            now = ledger.now()
+            # Not before they were read: a look that fails is made up for by the next.
+            self._marks = marks
+            if progress and not marks:
+                # A ledger that is not there yet is an empty one in memory: next time it may be there.
+                self._closed()
+        return Look(
+            seen=tuple(self._view(job, now) for job in found.values() if job),
+            gone=tuple(job_id for job_id, job in found.items() if job is None),
+            at=now,
+        )
+
+    def one(self, job_id: str) -> JobView | None:
+        """A job, whenever it was."""
+        with self._lock:
+            ledger = self._opened()
+        job, now = ledger.job(job_id), ledger.now()
+        return self._view(job, now) if job else None
+
+    def close(self) -> None:
+        """The next look opens the ledger again, and goes on from the last one."""
+        with self._lock:
+            self._closed()
+
+    def _view(self, job: Job, now: int) -> JobView:
+        return job_view(job, (), now, self._tables)
+
+    def _opened(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = self._open()
+        return self._ledger
+
+    def _closed(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+
+
+def to_read(before: Sequence[JobMark], marks: Sequence[JobMark], *, progress: bool) -> list[str]:
+    """Which jobs have to be read, by their marks at the last look and now, both newest first.
+
+    At the first look those that are under way, or else the newest: what ended long ago is no news.
+    """
+    if not before:
+        return [mark.id for mark in marks if not mark.state.ended] or [mark.id for mark in marks[:1]]
+    known = {mark.id: mark for mark in before}
+    now = {mark.id for mark in marks}
+    left = [mark.id for mark in before if mark.id not in now and not mark.state.ended]
+    running = [mark.id for mark in marks if progress and mark.state in _RUNS]
+    return list(dict.fromkeys([*_changed(known, marks), *left, *running]))
+
+
+def _changed(known: Mapping[str, JobMark], marks: Sequence[JobMark]) -> list[str]:
+    """One that is unknown, older than known ones and has ended is only seen because a newer one was forgotten."""
+    found, among_known = [], False
+    for mark in marks:
+        before = known.get(mark.id)
+        among_known = among_known or before is not None
+        if mark != before and (before is not None or not among_known or not mark.state.ended):
+            found.append(mark.id)
+    return found

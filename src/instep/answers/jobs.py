@@ -1,0 +1,387 @@
+"""Jobs and workers as a user sees them, and what may be asked of a job: stop, resume, retry.
+
+Views are made of what the ledger says at one moment: `seen_at`, by its clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from instep.domain.clock import Clock
+from instep.domain.counts import Counts
+from instep.domain.jobs import STOPPED_BY, Job, JobState, PartStatus, SliceState
+from instep.domain.refs import PartitionRef
+from instep.domain.speed import Lately, seconds_left
+from instep.domain.timing import TIMING, Timing
+from instep.errors import Missing, UserError
+from instep.ledger.ledger import Ledger, WorkerInfo
+
+#: A job may be named by the beginning of its id, if that is at least so long.
+SHORTEST_PREFIX = 4
+
+#: Among how many jobs, the newest, a beginning is looked up. A whole id finds any job.
+SEARCHED_JOBS = 200
+
+#: How often somebody who waits for a job to stop looks again.
+STOP_POLL_SECONDS = 0.5
+
+
+class Pulse(StrEnum):
+    """What a worker's last heartbeat says."""
+
+    STEADY = "steady"
+    #: Two heartbeats were missed: it is paused, cut off or dead.
+    LATE = "late"
+    #: Silent for so long that the next sweep gives its slices to others.
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker, and what it does: its slices in work, the oldest since `busy_since`."""
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    started_at: int
+    heartbeat_at: int
+    pulse: Pulse
+    job_ids: tuple[str, ...]
+    refs: tuple[PartitionRef, ...]
+    slices: int
+    busy_since: int | None
+    seen_at: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "host": self.host,
+            "pid": self.pid,
+            "started_at": self.started_at,
+            "heartbeat_at": self.heartbeat_at,
+            "pulse": str(self.pulse),
+            "jobs": list(self.job_ids),
+            "refs": [str(each) for each in self.refs],
+            "slices": self.slices,
+            "busy_since": self.busy_since,
+            "seen_at": self.seen_at,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PartView:
+    """A partition's share of a job. `state` is None while it is open."""
+
+    ref: PartitionRef
+    generation: str
+    state: JobState | None
+    fresh: bool
+    instance: str
+    physical: str
+    slices: Mapping[SliceState, int]
+    units: int | None
+    counts: Counts
+    lately: Lately
+    finished_at: int | None
+    error: str | None
+
+    @property
+    def failed_slices(self) -> int:
+        return self.slices.get(SliceState.FAILED, 0) + self.slices.get(SliceState.CANCELLED, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "state": str(self.state) if self.state else None,
+            "fresh": self.fresh,
+            "instance": self.instance,
+            "physical": self.physical,
+            "slices": _slices_dict(self.slices),
+            "units": self.units,
+            "counts": self.counts.as_dict(),
+            "finished_at": self.finished_at,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job and how far it is.
+
+    `units` are the documents or rows planned (`unit` says which; it is `unit` for a job on both), None when not all
+    were counted; `done` those of finished slices. `rate` is their number per second lately (`domain.speed`), `left` the
+    seconds that the rest takes at that rate; both are None unless the job runs and something was done lately.
+    """
+
+    id: str
+    state: JobState
+    worker_id: str
+    configuration: Mapping[str, Any]
+    parts: tuple[PartView, ...]
+    slices: Mapping[SliceState, int]
+    unit: str
+    units: int | None
+    done: int
+    counts: Counts
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    duration: float | None
+    rate: float | None
+    left: float | None
+    workers: tuple[WorkerView, ...]
+    error: str | None
+    seen_at: int
+
+    @property
+    def refs(self) -> tuple[PartitionRef, ...]:
+        return tuple(part.ref for part in self.parts)
+
+    @property
+    def generation(self) -> str:
+        """Of all its parts, if that is one and the same; else empty."""
+        found = {part.generation for part in self.parts}
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def waits_for_workers(self) -> bool:
+        """Whether it should run, and nobody works on it."""
+        return not self.workers and self.state in (JobState.READY, JobState.RUNNING)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "state": str(self.state),
+            "made_by": self.worker_id,
+            "configuration": dict(self.configuration),
+            "slices": _slices_dict(self.slices),
+            "units": self.units,
+            "done": self.done,
+            "counts": self.counts.as_dict(),
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "duration_seconds": self.duration,
+            "units_per_second": self.rate,
+            "seconds_left": self.left,
+            "workers": [each.as_dict() for each in self.workers],
+            "error": self.error,
+            "seen_at": self.seen_at,
+            "parts": [each.as_dict() for each in self.parts],
+        }
+
+
+def job_views(
+    ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()
+) -> list[JobView]:
+    """Newest first. `tables` are the entities that are indexed from tables."""
+    return views_of(ledger, ledger.jobs(limit=limit), timing=timing, tables=tables)
+
+
+def views_of(
+    ledger: Ledger, found: Sequence[Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
+) -> list[JobView]:
+    """In the same order."""
+    if not found:
+        return []
+    workers = worker_views(ledger, timing=timing)
+    now = ledger.now()
+    return [job_view(job, workers, now, tables) for job in found]
+
+
+def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> JobView:
+    """The job whose id is, or begins with, `wanted`."""
+    return job_view(find_job(ledger, wanted), worker_views(ledger, timing=timing), ledger.now(), tables)
+
+
+def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[WorkerView]:
+    """The oldest first."""
+    now = ledger.now()
+    return [worker_view(each, now, timing) for each in ledger.workers()]
+
+
+def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> WorkerView:
+    return WorkerView(
+        id=worker.id,
+        kind=worker.kind,
+        host=worker.host,
+        pid=worker.pid,
+        started_at=worker.started_at,
+        heartbeat_at=worker.heartbeat_at,
+        pulse=pulse_of(now - worker.heartbeat_at, timing),
+        job_ids=worker.job_ids,
+        refs=worker.refs,
+        slices=worker.slices,
+        busy_since=worker.busy_since,
+        seen_at=now,
+    )
+
+
+def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
+    """What so many milliseconds without a heartbeat mean."""
+    if silence >= timing.stale:
+        return Pulse.STALE
+    return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
+
+
+def job_view(job: Job, workers: Iterable[WorkerView], now: int, tables: Collection[str] = ()) -> JobView:
+    counts = job.counts
+    rate = job.lately.rate(now)
+    units = job.units if all(each.expected is not None for each in job.parts) else None
+    return JobView(
+        id=job.id,
+        state=job.state,
+        worker_id=job.worker_id,
+        configuration=job.configuration,
+        parts=tuple(_part_view(each) for each in job.parts),
+        slices=job.slices,
+        unit=_unit(each.part.ref.entity in tables for each in job.parts),
+        units=units,
+        done=counts.read,
+        counts=counts,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        duration=_duration(job, now),
+        rate=rate,
+        left=seconds_left(units, counts.read, rate),
+        workers=tuple(each for each in workers if job.id in each.job_ids),
+        error=job.error,
+        seen_at=now,
+    )
+
+
+def _unit(of_tables: Iterable[bool]) -> str:
+    found = set(of_tables)
+    return "unit" if len(found) > 1 else "row" if True in found else "document"
+
+
+def find_job(ledger: Ledger, wanted: str) -> Job:
+    """The job whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
+    exact = ledger.job(wanted)
+    if exact:
+        return exact
+    if len(wanted) < SHORTEST_PREFIX:
+        raise Missing(
+            f"{wanted!r} is too short for the beginning of a job's id",
+            hint=f"Give at least {SHORTEST_PREFIX} characters; `instep jobs` lists the ids.",
+        )
+    jobs = ledger.jobs(limit=SEARCHED_JOBS)
+    found = [job for job in jobs if job.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"{len(found)} jobs begin with {wanted!r}", hint=f"Which one? {_candidates(found)}")
+    if not jobs:
+        raise Missing("no job is known: nothing has run yet", hint="`instep run` makes one.")
+    older = f" Of a job older than the newest {SEARCHED_JOBS}, give the whole id." if len(jobs) >= SEARCHED_JOBS else ""
+    raise Missing(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}")
+
+
+def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bool = False) -> JobState:
+    """Ask a job to stop, as a person does. What is in work has the grace time to end; the rest stays, for a resume by
+    a person: a worker that watches and a handler leave it alone.
+
+    With `wait`, come back when it has ended. It does in bounded time even if its workers are dead: who waits
+    sweeps. A job that has ended stays as it is.
+    """
+    said = reason if reason.startswith(STOPPED_BY) else f"{STOPPED_BY}request: {reason}"
+    state = ledger.request_stop(job_id, said)
+    while wait and not state.ended:
+        ledger.sweep()
+        job = ledger.job(job_id)
+        if job is None:  # its maker discarded it: there was nothing to do
+            return JobState.STOPPED
+        state = job.state
+        if not state.ended:
+            clock.sleep(STOP_POLL_SECONDS)
+    return state
+
+
+def resume_job(ledger: Ledger, job: Job) -> None:
+    """A stopped job runs again: any worker may take it up. Raises `UserError` when it cannot."""
+    if job.state is JobState.STOPPING:
+        raise UserError(
+            f"job {job.id} is still stopping", hint=f"Wait for it with `instep job stop {job.id} --wait`, then resume."
+        )
+    if job.state is JobState.INITIALIZING:
+        raise UserError(f"job {job.id} is still being planned: there is nothing to resume")
+    if job.state.ended and job.state is not JobState.STOPPED:
+        hint = (
+            "It did all that was planned; `instep run` looks for what is new."
+            if job.state is JobState.COMPLETED
+            else f"`instep job retry {job.id}` runs again what failed."
+        )
+        raise UserError(f"job {job.id} has ended ({job.state}): only a stopped job can be resumed", hint=hint)
+    if not job.parts:
+        raise UserError(
+            f"job {job.id} was stopped before it was planned: there is nothing to resume",
+            hint="`instep run` looks for what is to be done.",
+        )
+    ledger.start_job(job.id)
+
+
+def entities_to_retry(job: Job) -> dict[str, list[str]]:
+    """The entities of an ended job in which something failed, by generation; none if nothing did.
+
+    Running them with `retry_failures` plans anew: what was indexed meanwhile is not done again.
+    Raises `UserError` for a job that may still finish by itself.
+    """
+    if job.state is JobState.STOPPED:
+        raise UserError(
+            f"job {job.id} was stopped, it has not ended", hint=f"`instep job resume {job.id}` goes on with it."
+        )
+    if not job.state.ended:
+        raise UserError(
+            f"job {job.id} has not ended ({job.state})",
+            hint="It tries again by itself what may pass. Retry what failed when it has ended.",
+        )
+    if job.state is JobState.FAILED and not job.parts:
+        raise UserError(f"job {job.id} failed before it was planned", hint="Use `instep run` again.")
+    found: dict[str, list[str]] = {}
+    for part in (each.part for each in job.parts if _something_failed(each)):
+        found.setdefault(part.generation, []).append(part.ref.entity)
+    return found
+
+
+def _something_failed(part: PartStatus) -> bool:
+    return part.state is not JobState.COMPLETED or part.counts.failed > 0
+
+
+def _part_view(status: PartStatus) -> PartView:
+    return PartView(
+        ref=status.part.ref,
+        generation=status.part.generation,
+        state=status.state,
+        fresh=status.part.fresh,
+        instance=status.part.instance,
+        physical=status.part.physical,
+        slices=status.slices,
+        units=status.expected,
+        counts=status.counts,
+        lately=status.lately,
+        finished_at=status.finished_at,
+        error=status.error,
+    )
+
+
+def _duration(job: Job, now: int) -> float | None:
+    """Seconds from the start to the end, or to now; None before the start."""
+    if job.started_at is None:
+        return None
+    return max(0, (job.finished_at or now) - job.started_at) / 1000
+
+
+def _candidates(jobs: Sequence[Job], most: int = 5) -> str:
+    shown = ", ".join(f"{job.id} ({', '.join(str(part.part.ref) for part in job.parts)})" for job in jobs[:most])
+    return f"{shown}, …" if len(jobs) > most else f"{shown}."
+
+
+def _slices_dict(slices: Mapping[SliceState, int]) -> dict[str, int]:
+    return {str(state): slices.get(state, 0) for state in SliceState}

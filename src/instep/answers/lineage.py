@@ -1,0 +1,145 @@
+"""Lineage of instances, and what was canonical at some time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.instances import Instance
+from instep.domain.jobs import Job
+from instep.domain.lineage import Graph, graph, made_from
+from instep.domain.refs import PartitionRef, RefError, own_name
+from instep.domain.state import State
+from instep.entities.instances import instance_dict
+from instep.errors import Missing, UserError
+from instep.ledger.ledger import Ledger
+
+#: An instance may be named by its UUID or the beginning of it, of at least so many characters.
+_UUID = re.compile(r"[0-9a-f]{4,8}\Z|[0-9a-f]{8}-[0-9a-f-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What an instance was made from, and `users`: what was made from it; as of `at`, or (None) now."""
+
+    at: int | None
+    graph: Graph
+    users: tuple[Instance, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "instance": self.graph.nodes[0].uuid,
+            "nodes": [
+                {"uuid": each.uuid, "instance": instance_dict(each.instance) if each.instance else None}
+                for each in self.graph.nodes
+            ],
+            "edges": [{"from": each.source, "to": each.target, "link": str(each.link)} for each in self.graph.edges],
+            "users": [instance_dict(each) for each in self.users],
+        }
+
+
+def lineage(ledger: Ledger, wanted: str, *, at: int | None = None) -> Lineage:
+    """Of the canonical instance of a partition, or of an instance by its UUID; as it was known at a time."""
+    state = ledger.state(at=at)
+    instance = _instance(state, wanted, past=at is not None)
+    return Lineage(at, graph(state, instance.uuid), tuple(made_from(state, instance.uuid)))
+
+
+def _instance(state: State, wanted: str, *, past: bool) -> Instance:
+    """Nothing that is known by its name is taken for the beginning of a UUID."""
+    try:
+        ref = str(PartitionRef.parse(wanted))
+    except RefError as error:
+        if not _UUID.match(wanted):
+            raise Missing(str(error), hint="Or give the UUID of an instance; see `instep history`.") from error
+        ref = None
+    if ref is not None:
+        canonical = state.current(ref, state.promoted.get(ref, "")) or state.reading(ref)
+        if canonical is not None:
+            return canonical
+    if _UUID.match(wanted):
+        found = [each for uuid, each in state.instances.items() if uuid.startswith(wanted)]
+        if len(found) > 1:
+            raise UserError(f"{len(found)} instances begin with {wanted!r}", hint="Give more of the UUID.")
+        if found:
+            return found[0]
+    raise _unknown(state, ref, wanted, past=past)
+
+
+def _unknown(state: State, ref: str | None, wanted: str, *, past: bool) -> UserError:
+    then = " then" if past else ""
+    known = sorted({each for each, _ in state.canonical})
+    if not known:
+        hint = f"Nothing {'was known then' if past else 'has been built yet'}; `instep run` builds it."
+    elif ref is None:
+        hint = "`instep history REF` lists those of a partition."
+    else:
+        hint = f"Known{then}: {', '.join(known[:10])}."
+    what = f"no instance begins with {wanted!r}" if ref is None else f"no instance of {ref} is known"
+    return Missing(f"{what}{' at that time' if past else ''}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was canonical of a partition's generation at a time (and what was served), in which state. `promoted`:
+    who asked for no generation got what was served of this one.
+    """
+
+    ref: str
+    generation: str
+    at: int
+    instance: Instance | None
+    served: Instance | None
+    open_wants: int
+    promoted: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": self.ref,
+            "generation": self.generation,
+            "at": self.at,
+            "instance": instance_dict(self.instance) if self.instance else None,
+            "served": instance_dict(self.served) if self.served else None,
+            "open_wants": self.open_wants,
+            "promoted": self.promoted,
+        }
+
+
+def moments(
+    ledger: Ledger, declared: Iterable[str], *, at: int, entities: Collection[str] | None = None
+) -> list[Moment]:
+    """All partitions that are declared today or were known then, or only those of some entities."""
+    state = ledger.state(at=at)
+    places = {f"{each}@global": place for place, each in enumerate(declared)}
+    new = [(ref, "") for ref in places if not state.generations(ref)]
+    known = sorted([*new, *state.canonical], key=lambda key: (places.get(key[0], len(places)), key))
+    partitions = [(PartitionRef.parse(ref), generation) for ref, generation in known]
+    names = dict.fromkeys(name for ref, _ in partitions for name in (own_name(ref.entity), ref.entity))
+    for each in entities or ():
+        if each not in names:
+            raise UserError(f"no entity is named {each!r}", hint=f"Known: {', '.join(names)}.")
+    return [
+        _moment(state, str(ref), generation, at)
+        for ref, generation in partitions
+        if not entities or not {ref.entity, own_name(ref.entity)}.isdisjoint(entities)
+    ]
+
+
+def _moment(state: State, ref: str, generation: str, at: int) -> Moment:
+    return Moment(
+        ref,
+        generation,
+        at,
+        state.current(ref, generation),
+        state.reading(ref, generation),
+        len(state.open_wants(ref, generation)),
+        state.promoted.get(ref) == generation,
+    )
+
+
+def end_of(job: Job, now: int) -> int:
+    """The time that a job is looked back at: its end, or now while it has none."""
+    return now if job.finished_at is None else job.finished_at

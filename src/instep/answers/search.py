@@ -1,0 +1,105 @@
+"""Search what is served: full text, vector, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from instep.answers.snippets import Snippet, snippet
+from instep.domain.refs import PartitionRef, generation_text
+from instep.entities.documents.setup import DocumentSetup
+from instep.entities.generations import generation_of, physical_of
+from instep.errors import UserError
+from instep.ledger.ledger import Ledger
+from instep.targets.document_target import Hit, SearchMode
+from instep.targets.ranking import alternating
+from instep.telemetry.progress import Progress
+
+MAX_LIMIT = 1000
+#: The part of a fingerprint that says how text becomes vectors.
+_EMBEDDER = "embedder"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A hit, with the part of its text that answers the query."""
+
+    hit: Hit
+    snippet: Snippet
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self.hit), "snippet": self.snippet.text, "marks": [list(mark) for mark in self.snippet.marks]}
+
+
+def search(
+    setups: Sequence[DocumentSetup],
+    ledger: Ledger,
+    query: str,
+    *,
+    mode: SearchMode,
+    limit: int,
+    generation: str | None = None,
+    progress: Progress,
+) -> list[Found]:
+    """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
+    by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
+    """
+    if not query.strip():
+        raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
+    if not 1 <= limit <= MAX_LIMIT:
+        raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
+    answers: list[list[Hit]] = []
+    for setup in setups:
+        physical = physical_of(setup, ledger, generation)
+        if physical is None:
+            continue
+        possible = _possible(setup, ledger, generation, mode, progress)
+        vector = None if possible == "text" else _embed(setup, query)
+        answers.append(
+            setup.target.search(physical, entity=setup.alias, text=query, vector=vector, mode=possible, limit=limit)
+        )
+    if not answers:
+        raise _nothing_built([setup.ref for setup in setups], ledger, generation)
+    return [Found(hit, snippet(hit.text, query)) for hit in alternating(answers)[:limit]]
+
+
+def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:
+    """Of each entity what is in this target; by default in the first of its targets. All of them hold the same."""
+    if target is None:
+        return list({setup.alias: setup for setup in reversed(setups)}.values())[::-1]
+    found = [setup for setup in setups if setup.target_name == target]
+    if not found:
+        names = ", ".join(dict.fromkeys(setup.target_name for setup in setups))
+        raise UserError(f"no documents of these entities are in a target {target!r}", hint=f"They are in: {names}.")
+    return found
+
+
+def _nothing_built(refs: Sequence[PartitionRef], ledger: Ledger, generation: str | None) -> UserError:
+    of_it = f" of generation {generation!r}" if generation else ""
+    working = [str(ref) for ref in refs if ledger.unfinished_job(ref, generation or "")]
+    if working:
+        return UserError(f"the first build{of_it} of {', '.join(working)} has not ended", hint="Run: instep run")
+    option = f" --generation {generation}" if generation else ""
+    return UserError(f"nothing is indexed yet{of_it}", hint=f"Run: instep run{option}")
+
+
+def _possible(
+    setup: DocumentSetup, ledger: Ledger, generation: str | None, mode: SearchMode, progress: Progress
+) -> SearchMode:
+    """Vectors of one embedder say nothing about those of another: what was built with another one than the project
+    declares is searched by its text.
+    """
+    checkpoint = ledger.checkpoint(setup.ref, generation_of(ledger, setup.ref, generation))
+    if mode == "text" or checkpoint is None or checkpoint.fingerprint.get(_EMBEDDER) == setup.fingerprint[_EMBEDDER]:
+        return mode
+    built = f"{generation_text(setup.ref, checkpoint.generation)} was built with another embedder"
+    if mode == "vector":
+        raise UserError(f"{built} than the project declares now", hint="Search it with --mode text, or build it anew.")
+    progress.say(setup.ref.label, f"{built}: searched by its text only")
+    return "text"
+
+
+def _embed(setup: DocumentSetup, query: str) -> list[float]:
+    vector: list[float] = setup.embedder().embed([query])[0].tolist()
+    return vector

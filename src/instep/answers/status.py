@@ -1,0 +1,165 @@
+"""Status: what is served, how fresh it is, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.amounts import amount
+from instep.domain.fingerprint import changed_parts
+from instep.domain.jobs import Job, JobState, PartStatus
+from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
+from instep.entities.instances import ending
+from instep.entities.setup import EntitySetup, Size
+from instep.errors import InstepError
+from instep.jobs.backoff import stays_stopped
+from instep.ledger.ledger import Checkpoint, Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class EntityStatus:
+    """One generation of a partition, its latest job and its part in that. `documents` is None for a table.
+    `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this
+    one. `skipped` are not among the `failures`: they are to be left out.
+    """
+
+    ref: PartitionRef
+    generation: str
+    state: IndexState
+    documents: int | None
+    rows: int | None
+    bytes: int
+    failures: int
+    skipped: int
+    instance: str | None
+    physical: str | None
+    watermark: int | None
+    job: Job | None
+    part: PartStatus | None
+    promoted: bool
+    notes: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        job, part = self.job, self.part
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "promoted": self.promoted,
+            "state": str(self.state),
+            "documents": self.documents,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "failures": self.failures,
+            "skipped": self.skipped,
+            "instance": self.instance,
+            "physical": self.physical,
+            "watermark": self.watermark,
+            "job": {
+                "id": job.id,
+                "state": str(part.state or job.state),
+                "created_at": job.created_at,
+                "finished_at": part.finished_at,
+                "error": part.error or job.error,
+                "counts": part.counts.as_dict(),
+                "slices": {str(state): number for state, number in part.slices.items()},
+            }
+            if job and part
+            else None,
+            "notes": list(self.notes),
+        }
+
+
+def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> EntityStatus:
+    """Of a generation; by default of the promoted one."""
+    promoted = ledger.promoted(setup.ref)
+    generation = (promoted or "") if generation is None else generation
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    job = ledger.latest_job(setup.ref, generation)
+    part = job.part(setup.ref) if job else None
+    failures = ledger.count_failures(setup.ref, generation)
+    skipped = ledger.count_failures(setup.ref, generation, skipped=True)
+    notes: list[str] = []
+    rows: int | None = 0
+    size = Size(0, 0, 0)
+    if checkpoint:
+        size = setup.size(ledger, checkpoint)
+        rows = _rows(setup, checkpoint, size.rows, notes)
+        changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
+        if changed:
+            option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
+            notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
+        notes += _left(ledger, setup, generation, checkpoint.instance)
+    if problem := ledger.listing_problem(setup.ref):
+        notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
+    notes += _other_jobs(setup, ledger, generation, promoted)
+    if failures:
+        notes.append(f"{amount(failures, setup.unit)} failed; see `instep failures`")
+    if skipped:
+        notes.append(f"{amount(skipped, setup.unit)} skipped as too large; see `instep failures`")
+    error = part.error or job.error if job and part else None
+    if job and job.state is JobState.STOPPED and job.stopped_by_people:
+        notes.append(stays_stopped(job))
+    elif error:
+        notes.append(f"last job: {error}")
+    return EntityStatus(
+        ref=setup.ref,
+        generation=generation,
+        state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
+        documents=size.units,
+        rows=rows,
+        bytes=size.bytes,
+        failures=failures,
+        skipped=skipped,
+        instance=checkpoint.instance if checkpoint else None,
+        physical=checkpoint.physical if checkpoint else None,
+        watermark=checkpoint.watermark if checkpoint else None,
+        job=job,
+        part=part,
+        promoted=promoted == generation,
+        notes=notes,
+    )
+
+
+def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> list[str]:
+    """Why what is served is canonical no more, such as a taint; until there is something better it is served."""
+    served, current = ledger.instance(uuid), ledger.canonical(setup.ref, generation)
+    if served is None or current is None or not served.left or current.usable:
+        return []
+    how = "is built anew" if current.worked_on_by else "is to be built anew"
+    return [f"what is served {how} ({ending(served)})"]
+
+
+def _other_jobs(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:
+    """What is built of it beside the generation that is looked at."""
+    names = [each.generation for each in ledger.checkpoints(setup.ref) if each.generation != generation]
+    shown = [f"{name or repr(name)}{' (promoted)' if name == promoted else ''}" for name in names]
+    return [f"other generations are built: {', '.join(shown)}"] if shown else []
+
+
+def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | None) -> IndexState:
+    """`last` is how far the latest job is with this partition."""
+    if rows is None:
+        return IndexState.UNKNOWN
+    working = last is not None and (not last.ended or last is JobState.STOPPED)
+    if checkpoint is None:
+        if working:
+            return IndexState.BACKFILLING
+        return IndexState.ERROR if last is JobState.FAILED else IndexState.NOT_INDEXED
+    if working:
+        return IndexState.INDEXING
+    return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
+
+
+def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, notes: list[str]) -> int | None:
+    """Rows in the target; an unreadable count is unknown, never zero."""
+    try:
+        rows = setup.target.rows(checkpoint.physical)
+    except InstepError as error:
+        notes.append(f"target {setup.target_name!r} cannot be read: {error}")
+        return None
+    if recorded is not None and rows != recorded:
+        mend = "see `instep diff`" if setup.unit == "document" else "run with --full-refresh"
+        notes.append(f"the target holds {rows:,} rows, the ledger recorded {recorded:,}: {mend}")
+    return rows

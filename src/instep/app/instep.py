@@ -1,0 +1,466 @@
+"""The Python API: `instep.load("instep.yaml")` gives an `Instep`; the command line calls the same.
+
+import instep
+
+project = instep.load("instep.yaml")
+project.run()
+for found in project.search("how do I configure it"):
+    print(found.hit.source_uri, found.snippet.text)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from instep.app.jobs_and_workers import Jobs
+from instep.app.pages import Watching
+from instep.app.queues import Queueing
+from instep.app.requests import Handling
+from instep.app.upkeep import WAIT_SECONDS, Upkeep
+from instep.container import Container
+from instep.domain.refs import PartitionRef
+from instep.domain.settings import JobSettings
+from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
+from instep.entities.partitions import declared_ref, declared_refs
+from instep.entities.plan_request import PlanOptions
+from instep.errors import InstepError, UserError
+from instep.jobs.target_order import held_up
+from instep.planning.plan import EntityPlan, plan_entity, unplanned
+from instep.project import Project, load_project
+from instep.telemetry.exposition import counted
+from instep.telemetry.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.answers.doctor import Finding
+    from instep.answers.lineage import Lineage, Moment
+    from instep.answers.search import Found
+    from instep.answers.status import EntityStatus
+    from instep.domain.instances import Instance
+    from instep.entities.instances import Left
+    from instep.entities.provenance import Provenance
+    from instep.entities.setup import EntitySetup
+    from instep.jobs.collection import Garbage
+    from instep.jobs.promote import Promotion
+    from instep.jobs.run import EntityResult
+    from instep.ledger.event_log import Verified
+    from instep.ledger.ledger import FailureRecord
+    from instep.requests.wants import WantView
+    from instep.targets.document_target import SearchMode
+
+#: How long old instances and wants are kept unless told otherwise.
+KEEP = timedelta(days=30)
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Instep:
+    """Open the project in `path` (a file or folder; by default here or in a folder above).
+
+    Raises `UserError` with file and line when the project file does not hold.
+    """
+    return Instep(load_project(Path(path) if path is not None else None))
+
+
+class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
+    """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
+
+    def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:
+        self.project = project
+        self._spark = spark
+
+    def plan(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        full_refresh: bool = False,
+        retry_failures: bool = False,
+        allow_deletes: bool = False,
+        allow_empty: bool = False,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityPlan]:
+        """What a run would do, and why. Writes nothing. What cannot be planned of one of several entities is its
+        `problem`, and no error for the others.
+        """
+        name = checked_generation(generation)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
+        watch = progress or Silent()
+        container = Container(self.project, spark=self._spark)
+        with closing(container), closing(container.ledger(read_only=True)) as ledger:
+            indexes, setups = cache(ledger.indexes), container.setups(entities)
+
+            def planned(setup: EntitySetup) -> EntityPlan:
+                return plan_entity(
+                    setup,
+                    ledger,
+                    options,
+                    generation_of(ledger, setup.ref, name),
+                    choose=container.choose,
+                    listing=_listing(watch, setup.ref.label),
+                    indexes=indexes,
+                )
+
+            if len(setups) == 1:
+                return [planned(setups[0])]
+            plans = []
+            for setup in setups:
+                try:
+                    plans.append(planned(setup))
+                except InstepError as error:
+                    problem = held_up("cannot be planned", setup.ref, error)
+                    plans.append(unplanned(setup, name or "", container.choose, problem))
+            return plans
+
+    def run(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        full_refresh: bool = False,
+        retry_failures: bool = False,
+        allow_deletes: bool = False,
+        allow_empty: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+        expected: dict[str, str] | None = None,
+        metrics: str | None = None,
+    ) -> list[EntityResult]:
+        """Bring entities in step with their sources, those of higher priority first.
+
+        `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
+        `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
+        `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
+        `metrics`: the address (`HOST:PORT`) at which what it counts is served meanwhile, for Prometheus.
+        """
+        from instep.jobs.run import run_entities
+
+        names, watch, name = list(entities or ()), progress or Silent(), checked_generation(generation)
+        options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
+        container = Container(self.project, spark=self._spark, engine=engine)
+        served = counted(metrics, partial(watch.say, "metrics"))
+        with closing(container), closing(container.ledger()) as ledger, served as counters:
+            return run_entities(
+                container.setups(names),
+                container.context(ledger, watch, counters),
+                options,
+                wait_seconds=wait,
+                expected=expected,
+                upstream=container.upstream(names),
+            )
+
+    def promote(
+        self, ref: str, generation: str, *, allow_deletes: bool = False, allow_empty: bool = False, by: str = ""
+    ) -> Promotion:
+        """Have those who ask for no generation read this one from now on. Raises `UserError` when what is built of it
+        is not good enough. `allow_deletes`: however many rows less it has; `allow_empty`: none at all.
+        """
+        from instep.jobs.promote import promote
+
+        found, name = self._ref(ref), checked_generation(generation)
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            built(ledger, found, name or "")  # No ledger is made just to find that it is empty.
+        (setup,) = container.setups([found.entity])
+        with closing(container), closing(container.ledger()) as ledger:
+            context = container.context(ledger, Silent())
+            return promote(setup, name or "", context, allow_deletes=allow_deletes, allow_empty=allow_empty, by=by)
+
+    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
+        """State, size and freshness of each entity, in the promoted generation or another."""
+        from instep.answers.status import entity_status
+
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            return [
+                entity_status(setup, ledger, checked_generation(generation)) for setup in container.setups(entities)
+            ]
+
+    def retry_job(
+        self, job_id: str, *, engine: str | None = None, wait: float = WAIT_SECONDS, progress: Progress | None = None
+    ) -> list[EntityResult]:
+        """Run the entities again in which something of a job failed, with all their failed documents.
+
+        An empty list if nothing failed.
+        """
+        from instep.answers.jobs import entities_to_retry, find_job
+
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            found = entities_to_retry(find_job(ledger, job_id))
+        return [
+            result
+            for generation, names in found.items()
+            for result in self.run(
+                names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress
+            )
+        ]
+
+    def worker(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        until_idle: bool = False,
+        watch: float | None = None,
+        allow_deletes: bool = False,
+        engine: str | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        metrics: str | None = None,
+    ) -> None:
+        """Work on jobs of these entities (all by default) that any server planned, until interrupted.
+
+        With `until_idle`, until nothing is left to do. With `watch`, also bring what has changed in step, looking at
+        the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
+        `run`.
+        """
+        from instep.jobs.worker import serve
+
+        container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
+        names, watching = list(entities or ()), progress or Silent()
+        served = counted(metrics, partial(watching.say, "metrics"))
+        with closing(container), closing(container.ledger()) as ledger, served as counters:
+            serve(
+                container.setups(names),
+                container.context(ledger, watching, counters),
+                until_idle=until_idle,
+                watch=watch,
+                options=PlanOptions(allow_deletes=allow_deletes),
+                anew=lambda: container.setups(names),
+            )
+
+    def want(
+        self,
+        refs: Iterable[str],
+        *,
+        fresh_within: timedelta | None = None,
+        as_of: datetime | None = None,
+        generation: str | None = None,
+        by: str = "",
+    ) -> WantView:
+        """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
+        promoted generation or another.
+
+        Returns at once: the next run, or a worker, builds what is not there.
+        """
+        from instep.requests.wants import make_want
+
+        container = Container(self.project)
+        wanted = declared_refs(refs, self.project)
+        with closing(container.ledger()) as ledger:
+            return make_want(
+                ledger,
+                container.ids.new(),
+                wanted,
+                generation=one_generation_of(ledger, wanted, checked_generation(generation)),
+                fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
+                as_of=None if as_of is None else round(as_of.timestamp() * 1000),
+                by=by,
+            )
+
+    def wants(
+        self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
+    ) -> list[WantView]:
+        """What is waited for (with `ended`, also what was), on one partition or all, newest first. `after`: those that
+        are older than the want of this id.
+        """
+        from instep.requests.wants import want_views
+
+        only = None if ref is None else self._ref(ref)
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit)
+
+    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> WantView:
+        """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""
+        from instep.requests.wants import cancel_want, find_want
+
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            found = find_want(ledger, want_id)
+        with closing(container.ledger()) as ledger:
+            return cancel_want(ledger, found.id, by=by, why=why)
+
+    def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
+        """Every instance of a partition, newest first."""
+        found = self._ref(ref)
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return ledger.instances(found, limit=limit)
+
+    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Left:
+        """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
+        from instep.entities.instances import live, taint
+
+        found, container = self._ref(ref), Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            name = generation_of(ledger, found, checked_generation(generation))
+            live(ledger, found, name, "tainted")  # No ledger is made just to find that it is empty.
+        with closing(container.ledger()) as ledger:
+            return taint(ledger, found, name, why=why, by=by)
+
+    def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Left:
+        """The next run builds it anew, though nothing is wrong with it. `allow_empty`: it may become empty, because its
+        source is. That is said by a want, so that a worker builds it too.
+        """
+        from instep.entities.instances import rebuild
+        from instep.requests.wants import make_want
+
+        found, container = self._ref(ref), Container(self.project)
+        with closing(container.ledger()) as ledger:
+            name = generation_of(ledger, found, checked_generation(generation))
+            left = rebuild(ledger, found, name, by=by)
+            if not allow_empty:
+                return left
+            settings = JobSettings(allow_empty=True)
+            make_want(ledger, container.ids.new(), [found], generation=name, by=by, settings=settings)
+            return replace(left, wanted=True)
+
+    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Left]:
+        """The time of these partitions is over; by default of those that are past their time to live."""
+        from instep.entities.instances import expire, expire_overdue, live, overdue
+
+        container = Container(self.project)
+        named = declared_refs(refs or (), self.project)
+        declared = self.project.entities.items()
+        ttls = {PartitionRef(name): entity.ttl for name, entity in declared if entity.ttl is not None}
+        with closing(container.ledger(read_only=True)) as ledger:
+            # All of them, before the first is: and no ledger is made just to find that it is empty.
+            names = {ref: generation_of(ledger, ref, checked_generation(generation)) for ref in named}
+            for ref, name in names.items():
+                live(ledger, ref, name, "expired")
+            if not named and not overdue(ledger, ttls):
+                return []
+        with closing(container.ledger()) as ledger:
+            if not named:
+                return expire_overdue(ledger, ttls, by=by)
+            return [expire(ledger, ref, name, by=by) for ref, name in names.items()]
+
+    def search(
+        self,
+        query: str,
+        *,
+        mode: SearchMode = "hybrid",
+        limit: int = 10,
+        entities: Iterable[str] | None = None,
+        generation: str | None = None,
+        target: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[Found]:
+        """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
+        than the promoted one. `target`: which one is asked of entities that have several; the first by default.
+        """
+        from instep.answers.search import in_one_target, search
+
+        if mode not in ("text", "vector", "hybrid"):
+            raise UserError(f"unknown search mode {mode!r}", hint="Allowed: text, vector, hybrid.")
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            return search(
+                in_one_target(container.documents(entities), target),
+                ledger,
+                query,
+                mode=mode,
+                limit=limit,
+                generation=checked_generation(generation),
+                progress=progress or Silent(),
+            )
+
+    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[FailureRecord]:
+        """Documents that could not be indexed, newest first: which, at what stage, why."""
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            if entities is None:
+                return ledger.failures(limit=limit)
+            return [
+                record for setup in container.setups(entities) for record in ledger.failures(setup.ref, limit=limit)
+            ]
+
+    def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
+        """Where a row that is served comes from: its instance, job, wants, inputs, and its document or slice.
+
+        `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
+        of a table the row's key, its columns joined by commas.
+        """
+        from instep.entities.provenance import why
+
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            return why(container.one_each(), ledger, target, row_id, generation=checked_generation(generation))
+
+    def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
+        """What the canonical instance of a partition was made from; as it was known at a time, if one is given.
+
+        An older instance is named by its UUID, or the first 8 characters of that.
+        """
+        from instep.answers.lineage import lineage
+
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return lineage(ledger, ref, at=None if at is None else _milliseconds(at))
+
+    def status_at(
+        self, entities: Iterable[str] | None = None, *, at: datetime | None = None, job: str | None = None
+    ) -> list[Moment]:
+        """What was canonical, and in which state: at a time, or when a job ended. By default now."""
+        from instep.answers.jobs import find_job
+        from instep.answers.lineage import end_of, moments
+
+        if at is not None and job is not None:
+            raise UserError("either a time or a job can be looked back at, not both")
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            now = ledger.now()
+            time = end_of(find_job(ledger, job), now) if job is not None else now if at is None else _milliseconds(at)
+            return moments(ledger, self.project.entities, at=time, entities=list(entities or ()))
+
+    def gc(self, *, keep: timedelta = KEEP, dry_run: bool = False) -> Garbage:
+        """Forget instances that were left, and wants that have ended, for longer than `keep`."""
+        from instep.jobs.collection import collect
+
+        milliseconds = round(keep.total_seconds() * 1000)
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            found = collect(ledger, keep=milliseconds, dry_run=True)
+        if dry_run or found.empty:
+            return found
+        with closing(container.ledger()) as ledger:
+            return collect(ledger, keep=milliseconds)
+
+    def verify_ledger(self) -> Verified:
+        """Replay the ledger's log, and compare what is stored with what it leads to. Changes nothing."""
+        with closing(Container(self.project).ledger(read_only=True)) as ledger:
+            return ledger.verify()
+
+    def rebuild_ledger(self) -> Verified:
+        """Make what is stored what the ledger's log leads to. The differences are those that there were."""
+        container = Container(self.project)
+        with closing(container.ledger(read_only=True)) as ledger:
+            if not ledger.events(limit=1):
+                return ledger.verify()  # No ledger is made just to find that it is empty.
+        with closing(container.ledger()) as ledger:
+            return ledger.rebuild_projections()
+
+    def check(self) -> list[Finding]:
+        """The doctor: Java, Spark, ledger, and each entity's target, source, embedder and transform."""
+        container = Container(self.project, spark=self._spark)
+        try:
+            return container.check()
+        finally:
+            container.close()
+
+    def _ref(self, text: str) -> PartitionRef:
+        return declared_ref(text, self.project)
+
+
+def _milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def _listing(progress: Progress, entity: str) -> Callable[[int], None]:
+    return lambda found: progress.listing(entity, found)
+
+
+__all__ = ["Instep", "load"]

@@ -1,0 +1,232 @@
+"""The part of the Python API that has to do with pending queues.
+
+with instep.load().queue("salts") as queue:
+    queue.create()
+    queue.backfill()
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from instep.container import Container
+from instep.project import Project
+from instep.telemetry.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from instep.domain.key_leases import KeyLease
+    from instep.ledger.key_leases import KeyFailure
+    from instep.ledger.ledger import Ledger
+    from instep.queues.backfill import Backfill
+    from instep.queues.consumers import Ack, Answer, Given
+    from instep.queues.engines.queue_engine import Observation, PendingStore
+    from instep.queues.status import QueueStatus
+    from instep.queues.verify import Verified
+
+#: How far `observe` looks back unless told otherwise.
+WEEK = timedelta(days=7)
+
+
+class Queueing:
+    """Of one project; see `app.Instep`."""
+
+    project: Project
+
+    def queue(self, name: str) -> PendingQueue:
+        """A queue of the project, open until it is closed. Raises `UserError` for one that is not declared."""
+        return PendingQueue(self.project, name)
+
+
+class PendingQueue:
+    """The keys of a table that nothing covers yet: see docs/queues.md. Not shared between threads."""
+
+    def __init__(self, project: Project, name: str) -> None:
+        from instep.queues.opening import PARTS, declared_queue, open_queue
+
+        self.project, self.name = project, name
+        self._container = Container(project)
+        self._parts = PARTS[declared_queue(project, name).engine]
+        self._store: PendingStore = open_queue(project, name)
+        self._readable = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if "_ledger" in self.__dict__:
+            self._ledger.close()
+        self._store.close()
+
+    # Its phases.
+
+    def statements(self) -> tuple[str, ...]:
+        """What `create` runs."""
+        return self._store.statements()
+
+    def create(self) -> None:
+        """Make its tables, and have live writes captured from now on. Does nothing when it is there."""
+        self._store.create()
+
+    def backfill_statements(self) -> tuple[str, ...]:
+        """What `backfill` runs, for all of the keys that are left."""
+        from instep.queues.backfill import backfill_statements
+
+        return backfill_statements(self._store)
+
+    def backfill(self, *, progress: Progress | None = None) -> Backfill:
+        """Bring in what was there before live capture; after an interruption, the next call goes on."""
+        from instep.queues.backfill import backfill
+
+        return backfill(self._store, self._container.clock, progress or Silent(), self._parts)
+
+    def verify(self, *, repair: bool = False, progress: Progress | None = None) -> Verified:
+        """Compare it with the anti-join it replaces. With `repair`, what is missing is offered again."""
+        from instep.queues.verify import verify
+
+        with closing(self._container.ledger(read_only=True)) as ledger:
+            return verify(
+                self._store,
+                lambda keys: ledger.held_keys(self.name, keys),
+                ledger.now,
+                self._container.clock,
+                progress or Silent(),
+                parts=self._parts,
+                repair=repair,
+            )
+
+    def switch(self, *, back: bool = False) -> bool:
+        """Have consumers read the queue from now on (or, `back`, the anti-join). Whether that is a change."""
+        from instep.queues.switch import switch, switch_back
+
+        if back:
+            return switch_back(self._store)
+        with closing(self._container.ledger(read_only=True)) as ledger:
+            return switch(self._store, ledger.now())
+
+    @property
+    def switched(self) -> bool:
+        """Whether the queue is read, and not its anti-join. Asked each time: another process may switch."""
+        from instep.queues.states import recall
+
+        return self._store.exists() and recall(self._store).switched
+
+    def observe(self, *, since: timedelta = WEEK) -> list[Observation]:
+        """What reading cost, by the database's own log: the queue, and its anti-join."""
+        return self._store.observe(datetime.now(UTC) - since)
+
+    def drop_done(self) -> int:
+        """Remove from disk what is withdrawn and covered; the number of rows."""
+        from instep.queues.opening import demand_created
+
+        demand_created(self._store)
+        return self._store.clean()
+
+    def status(self) -> QueueStatus:
+        """How far it is on its way, and what is in it."""
+        from instep.queues.opening import open_queue
+        from instep.queues.status import queue_status
+
+        label = self.project.queues[self.name].label
+        other_end = open_queue(self.project, self.name, reverse=True)
+        with closing(other_end), closing(self._container.ledger(read_only=True)) as ledger:
+            return queue_status(self._store, other_end, label, ledger)
+
+    def drop(self) -> None:
+        """Remove the queue from its database, and what the ledger has of its keys. The tables it is about stay."""
+        self._store.drop()
+        self._ledger.drop_key_leases(self.name)
+
+    # Its keys.
+
+    def next_statement(self, limit: int, *, participants: Iterable[int] = (), legacy: bool = False) -> str:
+        """What `next` reads by."""
+        from instep.queues.engines.queue_engine import Ask
+
+        store = self._store
+        has_times = store.spec.source.event_time is not None
+        settled = datetime.now(UTC) - store.spec.settle if has_times else None
+        ask = Ask(limit, settled, participants=tuple(participants))
+        return store.anti_join_statement(ask) if legacy or not self.switched else store.read_statement(ask)
+
+    def next(
+        self,
+        limit: int = 100,
+        *,
+        lease: timedelta | None = None,
+        by: str = "",
+        participants: Iterable[int] = (),
+        legacy: bool = False,
+    ) -> list[Given]:
+        """Keys to be worked on: fresh ones first, at most a tenth that failed before. With `lease`, nobody else is
+        given them for so long. Until `switch`, or with `legacy`, by the anti-join.
+        """
+        from instep.queues.consumers import Wanted, next_keys
+        from instep.queues.states import recall
+
+        self._demand_readable()
+        wanted = Wanted(
+            limit,
+            None if lease is None else by or f"{socket.gethostname()}/{os.getpid()}",
+            lease or timedelta(0),
+            tuple(participants),
+            # Asked each time: another process may switch.
+            legacy or not recall(self._store).switched,
+        )
+        return next_keys(self._store, self._ledger, wanted, random.random())  # noqa: S311 - a share, not a secret
+
+    def ack(self, acks: Iterable[Ack]) -> list[Answer]:
+        """These keys are covered; one answer for each."""
+        from instep.queues.consumers import acknowledge
+
+        return acknowledge(self._store, self._ledger, list(acks))
+
+    def fail(self, failures: Iterable[KeyFailure]) -> list[Answer]:
+        """These keys failed; one answer for each."""
+        from instep.queues.consumers import fail
+
+        return fail(self._store, self._ledger, list(failures))
+
+    def parked(self, *, after: int | None = None, limit: int = 1_000) -> dict[int, KeyLease]:
+        """Keys that failed too often, by key, beyond `after`."""
+        from instep.queues.consumers import parked
+
+        return parked(self._store, self._ledger, after=after, limit=limit)
+
+    def unpark(self, keys: Iterable[int] | None = None) -> set[int]:
+        """These are tried again (by default all that are parked), with as many attempts as before; those that were
+        parked are returned.
+        """
+        from instep.queues.consumers import unpark
+
+        if keys is not None:
+            return unpark(self._store, self._ledger, set(keys))
+        done: set[int] = set()
+        while page := self.parked(after=max(done, default=None)):
+            done |= unpark(self._store, self._ledger, page) | page.keys()
+        return done
+
+    def _demand_readable(self) -> None:
+        """Asked once: a declaration does not change while it is loaded."""
+        from instep.queues.opening import demand_readable
+
+        if not self._readable:
+            demand_readable(self._store)
+            self._readable = True
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        """For consumers, who change it again and again."""
+        return self._container.ledger()

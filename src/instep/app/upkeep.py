@@ -1,0 +1,161 @@
+"""The part of the Python API that looks after what is indexed of documents: buckets, differences, repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from instep.container import Container
+from instep.domain.refs import PartitionRef
+from instep.entities.generations import build_hint, checked_generation, generation_of
+from instep.entities.plan_request import PlanOptions
+from instep.errors import UserError
+from instep.project import Project
+from instep.project.documents import MAX_BUCKETS, DocumentEntity
+from instep.telemetry.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.answers.buckets import BucketView
+    from instep.answers.differences import Comparison
+    from instep.entities.documents.setup import DocumentSetup
+    from instep.jobs.adoption import Adoption
+    from instep.jobs.run import EntityResult
+    from instep.ledger.ledger import Ledger
+
+#: How long a run waits for another one on the same entity unless told otherwise, in seconds.
+WAIT_SECONDS = 600.0
+
+
+class Upkeep:
+    """Of one project; see `app.Instep`."""
+
+    project: Project
+    _spark: SparkSession | None
+
+    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[BucketView]:
+        """What each bucket of these entities holds (all documents by default), and how it keeps up."""
+        from instep.answers.buckets import bucket_views
+
+        container, name = Container(self.project), checked_generation(generation)
+        with closing(container), closing(container.ledger(read_only=True)) as ledger:
+            return bucket_views(container.documents(entities), ledger, name)
+
+    def diff(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        generation: str | None = None,
+        deep: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Comparison]:
+        """What targets hold against what the source and the ledger say. Writes nothing. `deep`: also texts, titles and
+        vectors against what the source now gives.
+        """
+        from instep.answers.differences import compare
+
+        container, name = Container(self.project), checked_generation(generation)
+        with closing(container), closing(container.ledger(read_only=True)) as ledger:
+            return compare(container.documents(entities), ledger, name, progress or Silent(), deep=deep)
+
+    def repair(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        allow_deletes: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityResult]:
+        """Compare, and make a job of what differs. What has changed in the source is left to the next run."""
+        options = PlanOptions(allow_deletes=allow_deletes, generation=checked_generation(generation), repair=True)
+        container = Container(self.project, spark=self._spark, engine=engine)
+        with closing(container), closing(container.ledger()) as ledger:
+            return _run(container, container.documents(entities), ledger, options, wait=wait, progress=progress)
+
+    def rebalance(
+        self,
+        entity: str,
+        buckets: int,
+        *,
+        allow_deletes: bool = False,
+        allow_empty: bool = False,
+        engine: str | None = None,
+        wait: float = WAIT_SECONDS,
+        generation: str | None = None,
+        progress: Progress | None = None,
+    ) -> list[EntityResult]:
+        """Build an entity anew with another number of buckets, beside what is served, which is replaced when that is
+        verified. The project should say the same number: runs refuse another.
+        """
+        if not 1 <= buckets <= MAX_BUCKETS:
+            raise UserError(f"{buckets} buckets are out of range", hint=f"Allowed: 1 to {MAX_BUCKETS}.")
+        name = checked_generation(generation)
+        options = PlanOptions(allow_deletes=allow_deletes, generation=name, reroute=True, allow_empty=allow_empty)
+        container = Container(self.project, spark=self._spark, engine=engine)
+        with closing(container), closing(container.ledger()) as ledger:
+            setups = [replace(setup, buckets=buckets) for setup in container.documents([entity])]
+            for setup in setups:
+                _demand_something(setup.ref, ledger, generation_of(ledger, setup.ref, name))
+            return _run(container, setups, ledger, options, wait=wait, progress=progress)
+
+    def adopt(
+        self,
+        entities: Iterable[str] | None = None,
+        *,
+        generation: str | None = None,
+        agree: Callable[[Sequence[Adoption]], bool] = lambda _: True,
+        by: str = "",
+        progress: Progress | None = None,
+    ) -> list[Adoption]:
+        """Make indexes this project's that another ledger has made: its own, if its ledger was lost, or those of a
+        project that gives them up. What is found is shown to `agree` first. Writes nothing if that says no.
+        """
+        from instep.jobs import adoption
+
+        container, name = Container(self.project, spark=self._spark), checked_generation(generation)
+        with closing(container), closing(container.ledger()) as ledger:
+            context = container.context(ledger, progress or Silent())
+            looked = (
+                adoption.find(setup, context, generation_of(ledger, setup.ref, name))
+                for setup in container.setups(entities)
+            )
+            found = [each for each in looked if each is not None]
+            if not found or not agree(found):
+                return found
+            return [adoption.adopt(each, context, by=by) for each in found]
+
+    def declared_buckets(self, entity: str) -> int | None:
+        """How many buckets the project says; None for a table."""
+        declared = self.project.entities[entity]
+        return declared.buckets if isinstance(declared, DocumentEntity) else None
+
+
+def _demand_something(ref: PartitionRef, ledger: Ledger, generation: str) -> None:
+    """A first build has as many buckets as the project says."""
+    if ledger.checkpoint(ref, generation) is None and ledger.unfinished_job(ref, generation) is None:
+        raise UserError(f"nothing is built of {ref} that could be rebalanced", hint=build_hint(ledger, ref, generation))
+
+
+def _run(
+    container: Container,
+    setups: list[DocumentSetup],
+    ledger: Ledger,
+    options: PlanOptions,
+    *,
+    wait: float,
+    progress: Progress | None,
+) -> list[EntityResult]:
+    from instep.jobs.run import run_entities
+
+    return run_entities(
+        setups,
+        container.context(ledger, progress or Silent()),
+        options,
+        wait_seconds=wait,
+        upstream=container.upstream(setup.ref.entity for setup in setups),
+    )

@@ -1,0 +1,121 @@
+"""Progress of a run on a terminal, as bars. Implements `telemetry.progress.Progress`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
+from rich.text import Text
+
+from instep.cli.line_progress import pace_text
+from instep.cli.output import seconds_text, visible
+from instep.domain.speed import Meter, seconds_left
+
+
+class _Mark(SpinnerColumn):
+    """Turns until the work has ended: all may be read that is not written yet."""
+
+    def render(self, task: Task) -> RenderableType:
+        well = task.fields["well"]
+        return super().render(task) if well is None else Text("✓" if well else "✗")
+
+
+class _Pace(ProgressColumn):
+    """Documents or rows per second, and the time left; in the end, what it took."""
+
+    def __init__(self, rate: Callable[[TaskID], float | None]) -> None:
+        super().__init__()
+        self._rate = rate
+
+    def render(self, task: Task) -> Text:
+        if task.fields["well"] is not None:
+            return Text(seconds_text(task.elapsed or 0.0))
+        rate = self._rate(task.id)
+        total = None if task.total is None else round(task.total)
+        return Text(pace_text(rate, seconds_left(total, round(task.completed), rate)))
+
+
+class Bars:
+    """A bar per entity on standard error. Safe to call from several threads."""
+
+    def __init__(self, console: Console | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._meters: dict[TaskID, Meter] = {}
+        #: Bars are drawn while it is asked for, so nothing is asked of them meanwhile.
+        self._metering = threading.Lock()
+        self._bars = Progress(
+            _Mark(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            _Pace(self._rate),
+            TextColumn("{task.fields[note]}", markup=False, style="dim"),
+            console=console or Console(stderr=True, markup=False, highlight=False),
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def listing(self, entity: str, found: int) -> None:
+        self._bars.update(self._task(entity), note=f"listing: {found:,} found")
+
+    def begin(self, entity: str, total: int | None, unit: str) -> None:
+        task = self._task(entity)
+        with self._metering:
+            self._meters[task] = Meter(self._monotonic())
+        self._bars.reset(task, total=total)
+        self._bars.update(task, note="", well=None)
+
+    def advance(self, entity: str, units: int) -> None:
+        task = self._task(entity)
+        with self._metering:
+            if task in self._meters:
+                self._meters[task].advance(units, self._monotonic())
+        self._bars.advance(task, units)
+
+    def say(self, entity: str, message: str) -> None:
+        if entity in self._tasks:
+            self._bars.update(self._task(entity), note=visible(message))
+        else:
+            self._bars.console.print(f"{entity}: {visible(message)}")
+
+    def end(self, entity: str, *, well: bool = True) -> None:
+        task = self._task(entity)
+        bar = next(each for each in self._bars.tasks if each.id == task)
+        if bar.total is None:
+            # If nothing to do was found, an empty bar would look like a failure.
+            self._bars.update(task, total=bar.completed or None, visible=bool(bar.completed))
+        self._bars.update(task, note="" if well else "not done", well=well)
+        self._bars.stop_task(task)
+
+    def _rate(self, task: TaskID) -> float | None:
+        with self._metering:
+            return self._meters[task].rate(self._monotonic()) if task in self._meters else None
+
+    def _task(self, entity: str) -> TaskID:
+        with self._lock:
+            if entity not in self._tasks:
+                self._tasks[entity] = self._bars.add_task(entity, total=None, note="", well=None)
+            return self._tasks[entity]

@@ -1,0 +1,342 @@
+"""The composition root: the only place that knows which adapter stands behind which port."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, cast
+
+from instep.bus.status_reporter import StatusReporter
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import TIMING, Timing
+from instep.entities import targets
+from instep.entities.documents.setup import DocumentSetup
+from instep.entities.documents.wiring import document_setup
+from instep.entities.ownership import owner_in
+from instep.entities.partitions import all_refs, all_upstream_refs, declared_refs, demanded_refs
+from instep.entities.setup import EntitySetup
+from instep.errors import InstepError, UserError
+from instep.ledger.liveness import LockFiles
+from instep.ledger.open import open_ledger
+from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of
+from instep.planning.context import Context
+from instep.project import Project
+from instep.project.documents import DocumentEntity
+from instep.project.sources import ClickHouseSource, SparkSource
+from instep.project.tables import TableEntity
+from instep.system import RandomIds, SystemClock, Threads
+from instep.targets.ownership import NOBODY, Owner
+from instep.telemetry.counters import Counters, Uncounted
+from instep.telemetry.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.answers.doctor import Finding
+    from instep.bus.bus import Bus
+    from instep.domain.clock import Clock, Ids
+    from instep.entities.tables.catalog import Catalog
+    from instep.entities.tables.wiring import TableEntities
+    from instep.ledger.ledger import Ledger
+    from instep.pipeline.engine.engine import Engine
+    from instep.pipeline.engine.session import LazySpark, SparkSettings
+    from instep.requests.indexing import PartitionIndexer
+    from instep.targets.document_target import DocumentTarget
+    from instep.targets.table_target import TableTarget
+
+#: Spark has one size of batches for all that runs in a session: the largest that some entity has.
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+EngineSetting = Literal["auto", "inline", "spark"]
+
+
+class Container:
+    """A project's adapters, made when they are asked for. `close` ends a Spark session of our own. `threads`: so many
+    work at once in this process, and in a Spark session that is in this machine alone; by default as many as it has
+    cores.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        *,
+        spark: SparkSession | None = None,
+        engine: str | None = None,
+        threads: int | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        timing: Timing = TIMING,
+    ) -> None:
+        if engine not in (None, "auto", "inline", "spark"):
+            raise UserError(f"unknown engine {engine!r}", hint="Allowed: auto, inline, spark.")
+        self.project = project
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or RandomIds()
+        self.timing = timing
+        self._given = spark
+        self._threads = threads
+        self._setting = cast("EngineSetting", engine or project.engine)
+        self._engines: dict[str, Engine] = {}
+        self._targets: dict[str, DocumentTarget] = {}
+        self._table_targets: dict[str, TableTarget] = {}
+        self._owner: Owner | None = None
+        self._bus: Bus | None = None
+        self._no_spark: InstepError | None = None
+        #: Handlers are threads, and share one workshop.
+        self._opening = threading.RLock()
+
+    def ledger(self, *, read_only: bool = False) -> Ledger:
+        ledger = open_ledger(self.project.ledger_url, clock=self.clock, read_only=read_only, timing=self.timing)
+        owner = owner_in(ledger)
+        with self._opening:
+            if owner != self._owner:
+                self._owner = owner
+                self._targets.clear()
+                self._table_targets.clear()
+        return ledger
+
+    @property
+    def owner(self) -> Owner:
+        """The ledger for which targets are used: the one that was opened last."""
+        if self._owner is None:
+            self.ledger(read_only=True).close()
+        assert self._owner is not None, "a ledger has an id"
+        return self._owner
+
+    def bus(self, ledger: Ledger) -> Bus:
+        """What carries requests and status; closed with the workshop. Raises `UserError` when it is out of reach."""
+        from instep.bus.open import open_bus
+
+        with self._opening:
+            if self._bus is None:
+                self._bus = open_bus(self.project.bus, ledger, clock=self.clock, timing=self.timing)
+            return self._bus
+
+    def context(self, ledger: Ledger, progress: Progress, counters: Counters | None = None) -> Context:
+        """What use cases that work on jobs need, with everything real behind it."""
+        return Context(
+            ledger=ledger,
+            clock=self.clock,
+            ids=self.ids,
+            background=Threads(progress.say),
+            random=random.random,
+            timing=self.timing,
+            liveness=LockFiles(self.project.state_dir / "workers"),
+            progress=progress,
+            status_reporter=StatusReporter(lambda: self.bus(ledger).status, progress),
+            choose=self.choose,
+            engine=self.engine,
+            prepare=self.prepare,
+            counters=counters or Uncounted(),
+        )
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of the entities that are indexed from tables."""
+        return frozenset(name for name, each in self.project.entities.items() if isinstance(each, TableEntity))
+
+    def setups(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
+        """The partitions asked for (all, if none is named), by priority, then as declared. An entity stands for all its
+        partitions, and `MergeRequest@42/9970` for one of them.
+        """
+        named = list(entities or ())
+        return self.setups_of(declared_refs(named, self.project) if named else demanded_refs(self.project))
+
+    def setups_of(self, refs: Iterable[PartitionRef]) -> list[EntitySetup]:
+        """By priority, then in this order. What their tables look like is asked anew, and of each source once."""
+        transforms = any(each.transform for each in self.project.entities.values())
+        if transforms and str(self.project.root) not in sys.path:
+            # Transforms are named as modules of the project's folder. At the end: nothing there passes for a library.
+            sys.path.append(str(self.project.root))
+        ordered = sorted(refs, key=lambda ref: -self.project.entities[ref.entity].priority)
+        tables = any(ref.entity in self.tables for ref in ordered)
+        with self._opening:
+            catalog = self._tables.catalog() if tables else None
+            return [self._setup(ref, catalog) for ref in ordered]
+
+    def _setup(self, ref: PartitionRef, catalog: Catalog | None) -> EntitySetup:
+        if catalog is None or isinstance(self.project.entities[ref.entity], DocumentEntity):
+            target = self._document_target(self.project.target_of(ref.entity))
+            setup = document_setup(self.project, ref.entity, target, self.spark)
+            if setup.in_process and self._setting == "spark":
+                raise UserError(
+                    f"the target {setup.target_name} is one in this process, which tasks of Spark cannot reach",
+                    where=str(ref),
+                    hint="Run it with --engine inline, or name a server.",
+                )
+            return setup
+        return self._tables.setup(ref.entity, ref.scope, catalog)
+
+    @cached_property
+    def _tables(self) -> TableEntities:
+        from instep.entities.tables.wiring import TableEntities  # Brings Arrow.
+
+        return TableEntities(self.project, self.spark, self.table_target)
+
+    def one_each(self) -> list[EntitySetup]:
+        """A setup of each entity, in whichever partition: to look into what is served of it."""
+        return self.setups_of(map(PartitionRef, self.project.entities))
+
+    def documents(self, entities: Iterable[str] | None = None) -> list[DocumentSetup]:
+        """Of these entities (all, if none is named) those that are documents. Raises `UserError` for one that is named
+        and is not.
+        """
+        found = self.setups(entities)
+        documents = [each for each in found if isinstance(each, DocumentSetup)]
+        if not documents or (entities and len(documents) < len(found)):
+            others = ", ".join(dict.fromkeys(each.ref.entity for each in found if not isinstance(each, DocumentSetup)))
+            raise UserError(
+                f"no documents are in {others}: they are tables", hint="Ask the target itself for its rows."
+            )
+        return documents
+
+    def upstream(self, entities: Iterable[str] | None = None) -> list[EntitySetup]:
+        """What the partitions asked for are made from, directly or not, themselves aside."""
+        asked = declared_refs(entities or (), self.project)
+        return self.setups_of(all_upstream_refs(self.project, asked))
+
+    def indexer(self, context: Context, *, wait_seconds: float) -> PartitionIndexer:
+        """What handlers have their requests done by."""
+        from instep.requests.indexing import PartitionIndexer
+
+        return PartitionIndexer(
+            self.setups_of, lambda ref: all_upstream_refs(self.project, [ref]), context, wait_seconds
+        )
+
+    def choose(self, setup: EntitySetup, work: int) -> EngineChoice:
+        """Inline or Spark for this much work, and why."""
+        warm, cores = self._lazy_spark_is_warm(), cores_of(self._master, self.project.spark.remote)
+        if setup.scanned:
+            return choose_for_table(work, warm=warm, cores=cores)
+        return choose(
+            self._setting,
+            work,
+            needs_spark=setup.needs_spark,
+            warm=warm,
+            cores=cores,
+            in_process=setup.in_process,
+        )
+
+    def engine(self, choice: EngineChoice) -> Engine:
+        """The engine chosen, kept for the next entity."""
+        with self._opening:
+            if choice.name not in self._engines:
+                self._engines[choice.name] = self._new_engine(choice.name)
+            return self._engines[choice.name]
+
+    def prepare(self, setup: EntitySetup) -> None:
+        """Start Spark in the background where no estimate can speak against it."""
+        if self._setting == "spark" or setup.needs_spark:
+            self.engine(self.choose(setup, 0))
+
+    def close(self) -> None:
+        if self._bus is not None:
+            self._bus.close()
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+        if "_lazy_spark" in self.__dict__:
+            self._lazy_spark.close()
+
+    def check(self) -> list[Finding]:
+        from instep.answers import doctor
+        from instep.queues.checking import queue_checks
+
+        if self._owner is None:
+            try:
+                self.ledger(read_only=True).close()
+            except InstepError:
+                self._owner = NOBODY  # The ledger's own finding says why.
+        needed = any(isinstance(each, TableEntity) or each.needs_spark for each in self.project.entities.values())
+        return list(
+            doctor.check(
+                self.setups_of(all_refs(self.project)),
+                open_ledger=self._describe_ledger,
+                java=_describe_java,
+                spark=self._describe_spark,
+                java_needed=needed or self._setting == "spark",
+                queues=queue_checks(self.project),
+            )
+        )
+
+    def _lazy_spark_is_warm(self) -> bool:
+        return self._given is not None or "spark" in self._engines
+
+    def _new_engine(self, name: str) -> Engine:
+        if name == "inline":
+            from instep.pipeline.engine.inline import InlineEngine
+
+            return InlineEngine(self._threads)
+        from instep.pipeline.engine.spark_engine import SparkEngine
+
+        self._lazy_spark.begin()
+        return SparkEngine(self._lazy_spark)
+
+    @cached_property
+    def _lazy_spark(self) -> LazySpark:
+        from instep.pipeline.engine.session import LazySpark
+
+        return LazySpark(self._spark_settings(), self._given)
+
+    def spark(self) -> SparkSession:
+        """The session, started if need be."""
+        if self._no_spark is not None:  # Looked for a moment ago: what else needs it does not wait for it again.
+            raise self._no_spark
+        with self._opening:
+            lazy = self._lazy_spark
+        return lazy.get()
+
+    @property
+    def _master(self) -> str:
+        """A cluster's threads are for the cluster to say."""
+        master = self.project.spark.master
+        return f"local[{self._threads}]" if self._threads and master.startswith("local") else master
+
+    def _spark_settings(self) -> SparkSettings:
+        from instep.pipeline.engine.session import SparkSettings
+
+        spark = self.project.spark
+        # A log in the state folder if that is there: looking (`check`) creates nothing.
+        log = self.project.state_dir / "spark.log" if self.project.state_dir.is_dir() else None
+        tables = [each for each in self.project.entities.values() if isinstance(each, TableEntity)]
+        batches = {_BATCH_ROWS: str(max(each.batch_rows for each in tables))} if tables else {}
+        config = {**batches, **self.project.spark_config}
+        scans = any(isinstance(each.source, SparkSource | ClickHouseSource) for each in self.project.entities.values())
+        return SparkSettings(self._master, spark.remote, config, log, scans=scans)
+
+    def _document_target(self, name: str) -> DocumentTarget:
+        if name not in self._targets:
+            self._targets[name] = targets.document_target(self.project, name).owned_by(self.owner)
+        return self._targets[name]
+
+    def table_target(self, name: str) -> TableTarget:
+        if name not in self._table_targets:
+            self._table_targets[name] = targets.table_target(self.project, name).owned_by(self.owner)
+        return self._table_targets[name]
+
+    def _describe_ledger(self) -> str:
+        self.ledger(read_only=True).close()
+        return self.project.ledger_label
+
+    def _describe_spark(self) -> str:
+        from instep.pipeline.engine.doctor import examine
+
+        try:
+            return examine(self._spark_settings())
+        except InstepError as error:
+            self._no_spark = error
+            raise
+
+
+def _describe_java() -> str:
+    from instep.pipeline.engine.java import find_java, java_problem, java_version
+
+    problem = java_problem()
+    if problem:
+        raise UserError(problem)
+    java = find_java()
+    assert java is not None, "no problem was found"
+    return f"Java {java_version(java)} ({java})"

@@ -1,1 +1,0 @@
-"""Embedders: text in, vectors out. Each implements `documents.embed.port.Embedder`."""

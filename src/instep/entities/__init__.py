@@ -1,0 +1,1 @@
+"""One declared entity in its scope, with its adapters: documents and tables."""

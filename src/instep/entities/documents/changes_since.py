@@ -1,0 +1,32 @@
+"""What has changed in the source since an instance was built, or since another look: as slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.jobs import JobPart, SlicePlan
+from instep.domain.losses import NO_LOSS
+from instep.domain.manifest import difference
+from instep.domain.planning import cut_documents
+from instep.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from instep.entities.documents.setup import DocumentSetup
+
+
+def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, which asks before it makes them."""
+    found = setup.source.list(None)
+    changes = difference(
+        found.documents,
+        ledger.manifest(part.instance),
+        ledger.failed_versions(part.ref, part.generation),
+        complete=found.complete and found.exhaustive,
+        buckets=part.buckets,
+        deleted=found.deleted,
+        retry_failures=False,
+    )
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
+    if setup.guard.refuses(changes.lost, changes.recorded, before.units):
+        return []
+    return cut_documents(changes.changes, setup.sizing, priority=setup.priority)

@@ -1,0 +1,143 @@
+"""Rows of a target against what the source now gives: it is read, cut and, for vectors, embedded again, all through
+the cache. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from instep.domain.discrepancies import Truth
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instep.entities.documents.setup import DocumentSetup
+    from instep.ledger.ledger import Checkpoint, Ledger
+    from instep.pipeline.documents.pipeline import DocumentProgram
+    from instep.pipeline.documents.row_comparison import RowDifference
+
+#: Documents that are asked for at once.
+_PORTION = 500
+#: Rows that are compared at once.
+_ROWS = 1_000
+
+
+class Looked(NamedTuple):
+    """What a deep look has found: documents by id, and how many could not be read."""
+
+    unlike: Mapping[str, RowDifference]
+    unread: int
+
+
+def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram | None:
+    """What a run would do with the documents of what is built; None if it would do it on Spark, or otherwise than it
+    was built.
+    """
+    from instep.pipeline.documents.pipeline import DocumentProgram
+    from instep.pipeline.documents.row_program import RowProgram
+
+    job = ledger.job(checkpoint.job_id)
+    if job is None or checkpoint.fingerprint != setup.fingerprint:
+        return None
+    program = setup.programs(job.part(setup.ref).part, 0, setup.target)
+    if not isinstance(program, DocumentProgram) or isinstance(program, RowProgram) or program.transformed:
+        return None
+    return program
+
+
+def demanded(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
+    """Raises `UserError` if it cannot be had."""
+    program = program_of(setup, ledger, checkpoint)
+    if program is None:
+        raise UserError(
+            f"{setup.ref} cannot be looked at deeply: rows of tables and transforms need Spark, and what is built "
+            "otherwise than the project says now is to be built anew",
+            hint="Compare without --deep, or build it anew: instep run --full-refresh",
+        )
+    return program
+
+
+def as_indexed(truth: Truth, pending: Iterable[DocumentChange]) -> list[ManifestEntry]:
+    """Recorded documents that are in the source as they were indexed."""
+    changing = {each.uri for each in pending}
+    return [
+        each
+        for each in truth.recorded.values()
+        if each.uri in truth.listed and each.uri not in changing and each.uri not in truth.failed
+    ]
+
+
+def wrong_chunks(
+    program: DocumentProgram | None, stale: Sequence[ManifestEntry], truth: Truth, held: Mapping[str, Collection[int]]
+) -> dict[str, int]:
+    """How many chunks of these documents are not what they should be: of those whose source still says what they were
+    made of.
+    """
+    from instep.pipeline.documents.row_comparison import numbers
+    from instep.pipeline.documents.source_rows import given
+
+    made: dict[str, list[int]] = {}
+
+    def take(rows: pa.RecordBatch) -> None:
+        for document, some in numbers(rows).items():
+            made.setdefault(document, []).extend(some)
+
+    if program is not None:
+        for some in _portions(stale):
+            given(program, [_change(each, truth) for each in some], take, vectors=False)
+    right = {each.document_id: made.get(each.document_id, []) for each in stale}
+    return {
+        each.document_id: len(set(held[each.document_id]) - set(right[each.document_id]))
+        for each in stale
+        if _signed(sum(right[each.document_id])) == each.digest
+    }
+
+
+def look(
+    program: DocumentProgram, setup: DocumentSetup, physical: str, entries: Sequence[ManifestEntry], truth: Truth
+) -> Looked:
+    """Compare the rows of these documents with those that their source gives."""
+    from instep.pipeline.documents.row_comparison import RowDifference, unlike
+    from instep.pipeline.documents.source_rows import given
+
+    found: dict[str, Counter[str]] = {}
+    seen: set[str] = set()
+
+    def take(rows: pa.RecordBatch) -> None:
+        for at in range(0, rows.num_rows, _ROWS):
+            part = rows.slice(at, _ROWS)
+            documents = list(dict.fromkeys(map(str, part["document_id"].to_pylist())))
+            seen.update(documents)
+            for document, counted in unlike(part, setup.target.written(physical, documents)).items():
+                found.setdefault(document, Counter()).update(counted._asdict())
+
+    for some in _portions(entries):
+        given(program, [_change(each, truth) for each in some], take, vectors=True)
+    unread = sum(1 for each in entries if each.chunks and each.document_id not in seen)
+    named = {
+        each: RowDifference(**{name: counted[name] for name in RowDifference._fields})
+        for each, counted in found.items()
+    }
+    return Looked(named, unread)
+
+
+def _change(entry: ManifestEntry, truth: Truth) -> DocumentChange:
+    document = truth.listed[entry.uri]
+    size = entry.size if document.size < 0 else document.size
+    return DocumentChange(
+        Action.INSERT, entry.document_id, entry.uri, size, document.version, entry.bucket, "", "", document.locator
+    )
+
+
+def _portions(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry]]:
+    return (entries[at : at + _PORTION] for at in range(0, len(entries), _PORTION))
+
+
+def _signed(number: int) -> int:
+    """A sum as the ledger keeps it: 64 bits, with a sign."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,178 @@
+"""What a target holds against what the source and the ledger say. Nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.discrepancies import Differing, Discrepancy, Truth, discrepancies
+from instep.domain.manifest import Difference, difference
+from instep.domain.refs import PartitionRef
+from instep.entities.documents import deep_comparison as deeply
+from instep.entities.documents.changes import counts_of
+from instep.entities.generations import built
+from instep.errors import Away
+from instep.ledger.ledger import Checkpoint, Ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instep.entities.documents.deep_comparison import Looked
+    from instep.entities.documents.setup import DocumentSetup
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Of one generation of a partition. `found` are the documents whose rows differ from what is recorded; `pending` is
+    what the next run would do, because the source has changed. `rows` are all in the target. `served` says whether
+    those who ask for no generation read them, if they should.
+    """
+
+    ref: PartitionRef
+    generation: str
+    target: str
+    physical: str
+    rows: int
+    found: Sequence[Differing]
+    truth: Truth
+    pending: Difference
+    served: bool
+    problems: Sequence[str]
+    looked: Looked | None = None
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.found) or not self.served
+
+    @property
+    def mendable(self) -> bool:
+        """Whether a repair finds something to do."""
+        return not self.served or any(each.kind is not Discrepancy.ALTERED for each in self.found)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many documents differ in which way."""
+        counted = Counter(each.kind for each in self.found)
+        return {str(kind): counted[kind] for kind in self.kinds}
+
+    @property
+    def kinds(self) -> Sequence[Discrepancy]:
+        """Those that were looked for."""
+        return [each for each in Discrepancy if self.looked is not None or each is not Discrepancy.ALTERED]
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = Counter[Discrepancy]()
+        for each in self.found:
+            rows[each.kind] += each.rows
+        changing = {each.uri for each in self.pending.changes}
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "target": self.target,
+            "physical": self.physical,
+            "rows": self.rows,
+            "served": self.served,
+            "differs": self.differs,
+            "found": {kind: {"documents": self.counts[kind], "rows": rows[Discrepancy(kind)]} for kind in self.counts},
+            "pending": counts_of(self.pending),
+            "documents": [
+                {
+                    **each._asdict(),
+                    "kind": str(each.kind),
+                    "pending": each.uri in changing,
+                    "failed": each.uri in self.truth.failed,
+                    **self._altered(each),
+                }
+                for each in self.found
+            ],
+            "problems": list(self.problems),
+            **({} if self.looked is None else {"unread": self.looked.unread}),
+        }
+
+    def _altered(self, document: Differing) -> dict[str, int]:
+        """In what the rows of a document are others, as far as anybody looked."""
+        if self.looked is None or document.kind is not Discrepancy.ALTERED:
+            return {}
+        seen = self.looked.unlike[document.document_id]
+        return {"texts": seen.texts, "titles": seen.titles, "vectors": seen.vectors}
+
+
+def compare(
+    setup: DocumentSetup,
+    ledger: Ledger,
+    generation: str,
+    *,
+    listing: Callable[[int], None] | None = None,
+    deep: bool = False,
+) -> Differences:
+    """Raises `UserError` when nothing is built, and `Away` when a job changes it meanwhile. `deep`: texts, titles and
+    vectors are compared with what the source now gives.
+    """
+    from instep.pipeline.documents import target_comparison  # Brings Arrow.
+
+    checkpoint = built(ledger, setup.ref, generation)
+    _demand_rest(setup, ledger, checkpoint)
+    program = deeply.demanded(setup, ledger, checkpoint) if deep else None
+    listed = setup.source.list(listing)
+    manifest, failed = ledger.manifest(checkpoint.instance), ledger.failed_versions(setup.ref, generation)
+    exhaustive = listed.complete and listed.exhaustive
+    recorded = {each.document_id: each for each in manifest.values()}
+    truth = Truth(recorded, {each.uri: each for each in listed.documents}, failed, set(listed.deleted), exhaustive)
+    pending = difference(
+        listed.documents, manifest, failed, complete=exhaustive, buckets=checkpoint.buckets, deleted=listed.deleted
+    )
+    held = target_comparison.compare(lambda: _contents(setup, checkpoint.physical), recorded)
+    found = list(discrepancies(held.held, recorded, held.uris))
+    as_indexed = deeply.as_indexed(truth, pending.changes)
+    looked = None
+    if program is not None:
+        differing = {each.document_id for each in found}
+        whole = [each for each in as_indexed if each.document_id not in differing]
+        looked = deeply.look(program, setup, checkpoint.physical, whole, truth)
+        found += [
+            Differing(identity, recorded[identity].uri, Discrepancy.ALTERED, each.rows)
+            for identity, each in looked.unlike.items()
+        ]
+    stale = {each.document_id for each in found if each.kind is Discrepancy.STALE}
+    if stale:
+        entries = [each for each in as_indexed if each.document_id in stale]
+        wrong = deeply.wrong_chunks(deeply.program_of(setup, ledger, checkpoint), entries, truth, held.chunks)
+        found = [
+            each._replace(rows=wrong.get(each.document_id, each.rows)) if each.kind is Discrepancy.STALE else each
+            for each in found
+        ]
+    served = ledger.promoted(setup.ref) != generation or setup.target.served(setup.alias) == checkpoint.physical
+    _demand_rest(setup, ledger, checkpoint)
+    return Differences(
+        ref=setup.ref,
+        generation=generation,
+        target=setup.target_name,
+        physical=checkpoint.physical,
+        rows=held.rows,
+        found=found,
+        truth=truth,
+        pending=pending,
+        served=served,
+        problems=listed.problems,
+        looked=looked,
+    )
+
+
+def _contents(setup: DocumentSetup, physical: str) -> Iterator[pa.RecordBatch]:
+    """Nothing is in an index that is gone."""
+    return setup.target.contents(physical) if setup.target.exists(physical) else iter(())
+
+
+def _demand_rest(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> None:
+    """A job's rows are in the target before they are in the ledger."""
+    job = ledger.unfinished_job(setup.ref, checkpoint.generation)
+    part = job.part(setup.ref).part if job else None
+    if job and part and part.physical == checkpoint.physical:
+        raise Away(
+            f"{setup.ref}: job {job.id} has not ended, so the target is ahead of the ledger",
+            hint="Compare when it has; `instep run` goes on with it.",
+        )
+    if ledger.checkpoint(setup.ref, checkpoint.generation) != checkpoint:
+        raise Away(f"{setup.ref} was brought up to date while it was compared", hint="Compare again.")

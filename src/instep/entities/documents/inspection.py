@@ -1,0 +1,209 @@
+"""What an index that this ledger knows nothing of holds, against the source and what the project declares."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from instep.domain.amounts import amount
+from instep.domain.identity import bucket_of, canonical_uri, document_id, titled_hash
+from instep.domain.jobs import Claim, JobPart, SlicePlan
+from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument, decode_changes
+from instep.domain.planning import cut_documents
+from instep.domain.renaming import renamed
+from instep.domain.waves import WaveSlice
+from instep.errors import UserError
+
+if TYPE_CHECKING:
+    from instep.entities.documents.setup import DocumentSetup
+    from instep.pipeline.engine.engine import WaveProgram
+
+#: A document as it is listed, and as the index has it.
+_Pair: TypeAlias = tuple[SourceDocument, ManifestEntry]
+
+#: Documents that are read, cut and embedded again, to see whether the index was made in the same way.
+SAMPLES: Final = 8
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`entries` by document id: what a manifest would say. Of these so many are the `same` in the source, by id and
+    version; `changed` have another version there, `gone` are not listed, `new` are listed only. `damaged` lack chunks,
+    or have some twice: they are written anew. `sampled` were read, cut and embedded again. `slices` are those of a job
+    that records it; if that dies, they are what a build would do.
+    """
+
+    rows: int
+    entries: Mapping[str, ManifestEntry]
+    same: int
+    changed: int
+    gone: int
+    new: int
+    damaged: int
+    sampled: int
+    slices: Sequence[SlicePlan]
+
+    @property
+    def words(self) -> str:
+        """What was compared, for people."""
+        others = (("changed", self.changed), ("gone", self.gone), ("new", self.new), ("damaged", self.damaged))
+        rest = "".join(f", {number:,} {name}" for name, number in others if number)
+        sampled = (
+            f"; {amount(self.sampled, 'document')} read, cut and embedded again gave the same" if self.sampled else ""
+        )
+        return f"{self.same:,} of {amount(len(self.entries), 'document')} as in the source{rest}{sampled}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "documents": len(self.entries),
+            "rows": self.rows,
+            "same": self.same,
+            "changed": self.changed,
+            "gone": self.gone,
+            "new": self.new,
+            "damaged": self.damaged,
+            "sampled": self.sampled,
+        }
+
+    def documents_of(self, claim: Claim) -> list[str]:
+        return [each.document_id for each in decode_changes(claim.payload)]
+
+
+def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str | None]:
+    """What the index holds, and why it cannot go on being used, if it cannot."""
+    listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
+    held = _held(setup, physical)
+    names = renamed((uri for uri, *_ in held.values()), (each.uri for each in listed.values()))
+    if 2 * len(names) > len(held):
+        return None, f"its documents have other names now: {' is '.join(next(iter(names.items())))}"
+    same: list[_Pair] = []
+    changed: list[_Pair] = []
+    damaged = 0
+    entries: dict[str, ManifestEntry] = {}
+    for id, (uri, version, found, chunks, whole) in held.items():
+        there = listed.get(id)
+        as_listed = there is not None and there.version == version
+        size = there.size if there is not None and as_listed else 0
+        # What is damaged, or called otherwise by now, is written anew whatever its content is.
+        sound = whole and (there is None or there.uri == uri)
+        entries[id] = ManifestEntry(
+            id,
+            there.uri if there is not None else uri,
+            abs(size),
+            version if sound else "",
+            found if sound else "",
+            chunks,
+            bucket_of(id, setup.buckets),
+        )
+        damaged += not sound
+        if there is not None and as_listed and sound:
+            same.append((there, entries[id]))
+        elif there is not None and sound:
+            changed.append((there, entries[id]))
+    gone = sum(id not in listed for id in held)
+    if held and gone == len(held):
+        raise UserError(
+            f"index {physical!r} in target {setup.target_name!r} holds nothing that is in {setup.source_text}, but "
+            f"{amount(gone, 'document')} such as {next(iter(held.values()))[0]}: it is not adopted",
+            where=setup.ref.label,
+            hint="It is of another source: give the entity another name, or its target another place.",
+        )
+    new = sum(id not in held for id in listed)
+    rows = sum(each.chunks for each in entries.values())
+    # A copy of the source has other times and the same content: reading tells.
+    sampled = [*_spread(same), *_spread(changed)][:SAMPLES]
+    slices = cut_documents(list(map(_insertion, entries.values())), setup.sizing, priority=setup.priority)
+    inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, len(sampled), slices)
+    return inspection, _why_not(setup, physical, inspection, sampled)
+
+
+def _spread(pairs: list[_Pair]) -> list[_Pair]:
+    return pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
+
+
+def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
+    return DocumentChange(
+        Action.INSERT, entry.document_id, entry.uri, entry.size, entry.version, entry.bucket, "", "adopted", locator
+    )
+
+
+def _held(setup: DocumentSetup, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
+    """By id: uri, version, hash, rows, and whether these are each of its chunks once."""
+    firsts: dict[str, tuple[str, str, str]] = {}
+    places: dict[str, list[int]] = {}
+    for batch in setup.target.contents(physical):
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        for id, uri, version, found, place in zip(*columns, strict=True):
+            firsts.setdefault(id, (uri, version, found))
+            places.setdefault(id, []).append(place)
+    return {
+        id: (*first, len(places[id]), sorted(places[id]) == [*range(len(places[id]))]) for id, first in firsts.items()
+    }
+
+
+_COLUMNS: Final = ("document_id", "source_uri", "source_version", "document_hash", "chunk_index")
+
+
+def _why_not(
+    setup: DocumentSetup,
+    physical: str,
+    found: Inspection,
+    sampled: Sequence[_Pair],
+) -> str | None:
+    if found.damaged * 2 > len(found.entries):
+        return "most of its documents lack chunks, or have some twice"
+    from instep.pipeline.documents.row_program import RowProgram
+
+    part = JobPart(setup.ref, "", physical, setup.fingerprint, setup.buckets, 0, 0, False)
+    program = setup.programs(part, 0, setup.target)
+    if setup.needs_spark or isinstance(program, RowProgram):
+        return "whether it was made in the same way can only be seen by making it again"
+    return _otherwise_made(setup, physical, program, sampled)
+
+
+def _otherwise_made(
+    setup: DocumentSetup,
+    physical: str,
+    program: WaveProgram,
+    sampled: Sequence[_Pair],
+) -> str | None:
+    """How documents that are read, cut and embedded again differ from what the index has of them, or None."""
+    from instep.pipeline.documents.rows import change_batch
+
+    changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)
+    entries = {entry.document_id: entry for _, entry in sampled}
+    chunks: dict[str, list[dict[str, Any]]] = {id: [] for id in entries}
+    for batch in program.read(iter([change_batch(WaveSlice("sample", 1, 0, 1, changes))])):
+        for row in batch.to_pylist():
+            if row["end_of_document"]:
+                if row["document_hash"] != entries[row["document_id"]].document_hash or row["failure_stage"]:
+                    del chunks[row["document_id"]]
+            else:
+                chunks[row["document_id"]].append(row)
+    if not chunks:
+        return "none of its documents that were read again is what it was"
+    for id, rows in chunks.items():
+        if len(rows) != entries[id].chunks:
+            return f"{entries[id].uri} is cut into {amount(len(rows), 'chunk')} now, and has {entries[id].chunks:,}"
+    firsts = [rows[len(rows) // 2] for rows in chunks.values() if rows]
+    for row in itertools.chain.from_iterable(rows[:3] for rows in chunks.values()):
+        stored = setup.target.row(physical, row["chunk_id"])
+        if stored is None or stored.chunk_hash != titled_hash(row["title"], row["text"]):
+            return f"{row['source_uri']} is cut otherwise now (chunk sizes, or how it is parsed)"
+        if stored.title != row["title"]:
+            return f"{row['source_uri']} has another title now"
+    return _otherwise_embedded(setup, physical, firsts)
+
+
+def _otherwise_embedded(setup: DocumentSetup, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
+    """The nearest to the vector of a text that is in the index is that text, if the embedder is the same."""
+    vectors = setup.embedder().embed([row["text"] for row in rows])
+    missed = 0
+    for row, vector in zip(rows, vectors.tolist(), strict=True):
+        hits = setup.target.search(
+            physical, entity=setup.alias, text=row["text"], vector=vector, mode="vector", limit=1
+        )
+        missed += not hits or hits[0].text != row["text"]
+    return "its vectors are of another embedder" if missed * 4 > len(rows) else None

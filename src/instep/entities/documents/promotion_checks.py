@@ -1,0 +1,181 @@
+"""May what was built of documents be served? By the one counting function, and by what would be lost by it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.fingerprint import changed_parts
+from instep.domain.jobs import Job, JobPart, JobState, PartStatus
+from instep.domain.promotion_rules import EMPTY, Judged, judged, nothing_written
+from instep.domain.renaming import as_named_now
+from instep.domain.settings import allows_empty
+from instep.entities.documents import sampling
+from instep.entities.documents.limits import ANY_SIZE
+from instep.ledger.ledger import Checkpoint, Ledger
+
+if TYPE_CHECKING:
+    from instep.entities.documents.setup import DocumentSetup
+
+_NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what was served stays"
+_ALL_FAILED = "every document failed; what was served stays"
+
+
+def as_recorded(setup: DocumentSetup, part: JobPart, ledger: Ledger) -> bool:
+    """See `EntitySetup.as_recorded`."""
+    recorded, stored = _rows(setup, ledger, part.instance, part.physical)
+    return stored == recorded
+
+
+def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+    """See `EntitySetup.problem`."""
+    recorded, stored = _rows(setup, ledger, part.instance, part.physical)
+    if stored != recorded:
+        return _changed(stored, recorded, served=not part.fresh)
+    unlike = sampling.not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
+    if unlike or not part.fresh:
+        return unlike
+    checkpoint, status = ledger.checkpoint(part.ref, part.generation), job.part(part.ref)
+    empty = allows_empty(job.configuration, str(part.ref))
+    if state is JobState.FAILED:
+        return "every document failed, so nothing is served" if checkpoint is None else _ALL_FAILED
+    if checkpoint is None:
+        counts = status.counts
+        return None if empty else nothing_written(0, counts.read - counts.deleted, counts.written, setup.unit)
+    if stored == 0 and _holds_something(ledger, checkpoint):
+        return None if empty and not status.counts.failed else EMPTY
+    allowed = empty or bool(job.configuration.get("allow_deletes"))
+    return _replaces(setup, part, checkpoint, ledger, status, allowed=allowed)
+
+
+def _replaces(
+    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus, *, allowed: bool
+) -> str | None:
+    """Why a build with something in it does not replace what is served."""
+    verdict = _judged(setup, part, checkpoint, ledger, status)
+    if not verdict.enough:
+        return f"{verdict}; what was served stays"
+    if allowed:
+        return None
+    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(setup, ledger, part.instance, checkpoint)
+
+
+def _vanished(
+    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
+) -> str | None:
+    """The guard of deletes once more: documents that were listed, and were not there any more when they were read, are
+    skipped, and the build is without them. A volume that goes away meanwhile takes nearly all of them.
+    """
+    documents, _, _ = ledger.totals(checkpoint.instance)
+    if not setup.guard.refuses(status.counts.skipped, documents):
+        return None  # Without reading two manifests: no more than these can have vanished.
+    kept = ledger.versions(part.instance).keys() | ledger.failed_versions(part.ref, part.generation).keys()
+    lost = len(as_named_now(ledger.versions(checkpoint.instance), kept).keys() - kept)
+    if not setup.guard.refuses(lost, documents):
+        return None
+    return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
+
+
+def _emptied(setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint) -> str | None:
+    """The guard of deletes for documents that are still there, and have nothing in them by now, or less: their files
+    were emptied, or cut off. What is made otherwise has other chunks: of that only documents without any tell.
+    """
+    documents, rows, _ = ledger.totals(served.instance)
+    built, built_rows, _ = ledger.totals(instance)
+    filled, _ = ledger.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
+    made = ledger.instance(instance)
+    alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
+    shorter = alike and setup.guard.refuses(max(0, rows - built_rows), rows)
+    if not shorter and not setup.guard.refuses(built - filled, documents):
+        return None  # Without reading two manifests.
+    before, now = ledger.manifest(served.instance), ledger.manifest(instance)
+    both = [(entry.chunks, now[uri].chunks) for uri, entry in before.items() if uri in now]
+    emptied = sum(bool(was) and not has for was, has in both)
+    if setup.guard.refuses(emptied, documents):
+        return f"{emptied:,} of {documents:,} documents that are served have nothing in them by now; {_NOT_UNASKED}"
+    gone = sum(max(0, was - has) for was, has in both) if alike else 0
+    if setup.guard.refuses(gone, rows):
+        return f"documents that are still there would lose {gone:,} of {rows:,} chunks; {_NOT_UNASKED}"
+    return None
+
+
+def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
+    """The guard of deletes for documents that are served, and that another generation has not at all."""
+    before = ledger.versions(served.instance)
+    has = ledger.versions(instance).keys() | ledger.failed_versions(setup.ref, generation).keys()
+    lost = len(before.keys() - has)
+    if not setup.guard.refuses(lost, len(before)):
+        return None
+    return f"{lost:,} of {len(before):,} documents that are served are not in it; {_NOT_UNASKED}"
+
+
+def _judged(setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus) -> Judged:
+    counts = status.counts
+    whole = Judged(counts.read - counts.deleted, counts.failed, needed=setup.needed)
+    if whole.enough:
+        return whole  # Without reading two manifests, which may be long.
+    return _compared(setup, ledger, part.generation, part.instance, checkpoint)
+
+
+def not_better(
+    setup: DocumentSetup,
+    ledger: Ledger,
+    checkpoint: Checkpoint,
+    served: Checkpoint,
+    epoch: int,
+    *,
+    allowed: bool,
+    empty: bool,
+) -> str | None:
+    """See `EntitySetup.not_better`."""
+    recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
+    if stored != recorded:
+        return _changed(stored, recorded)
+    if unlike := sampling.not_as_recorded(setup, ledger, checkpoint.instance, checkpoint.physical, epoch):
+        return unlike
+    if stored == 0 and not empty and _holds_something(ledger, served):
+        return EMPTY
+    generation, instance = checkpoint.generation, checkpoint.instance
+    verdict = _compared(setup, ledger, generation, instance, served)
+    if not verdict.enough:
+        return f"{verdict}; what was served stays"
+    if allowed or empty:
+        return None
+    return _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
+
+
+def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:
+    _, rows, _ = ledger.totals(served.instance)
+    return rows > 0
+
+
+def _compared(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> Judged:
+    built = _versions(ledger, instance)
+    versions = ledger.failed_versions(setup.ref, generation)
+    failed = {uri: version for uri, version in versions.items() if uri not in built}
+    before = as_named_now(_versions(ledger, served.instance), built | failed)
+    return judged(before, built | failed, failed, setup.needed)
+
+
+def _rows(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str) -> tuple[int, int]:
+    """As recorded, and as the target counts them."""
+    _, recorded, _ = ledger.totals(instance)
+    return recorded, setup.target.rows(physical)
+
+
+def damage(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+    """See `EntitySetup.damage`."""
+    recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
+    return None if stored == recorded else _changed(stored, recorded, served=True)
+
+
+def _changed(stored: int, recorded: int, *, served: bool = False) -> str:
+    what = "it is served as it is" if served else "not served"
+    return (
+        f"the target holds {stored:,} rows where {recorded:,} were recorded; {what}. "
+        "Something else writes to this index, or it was changed behind Instep's back: see `instep diff`, mend it with "
+        "`instep diff --repair`, or run with --full-refresh"
+    )
+
+
+def _versions(ledger: Ledger, instance: str) -> dict[str, str]:
+    return {uri: version for uri, (_, version) in ledger.versions(instance).items()}

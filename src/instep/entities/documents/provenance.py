@@ -1,0 +1,126 @@
+"""Where a chunk comes from: the epoch that it names leads to the job that wrote it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.domain import events
+from instep.domain.identity import IdentityError, canonical_uri, document_id
+from instep.domain.instances import Instance
+from instep.domain.jobs import Job, JobPart
+from instep.domain.manifest import ManifestEntry
+from instep.domain.refs import PartitionRef
+from instep.entities.provenance import Provenance, Window, background
+from instep.errors import UserError
+from instep.ledger.ledger import Ledger
+from instep.sources.files import FilesSource
+from instep.targets.document_target import StoredRow
+
+if TYPE_CHECKING:
+    from instep.entities.documents.setup import DocumentSetup
+
+#: What a row is asked for by.
+ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
+
+_EVENTS = 1_000
+_NEVER = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentProvenance(Provenance):
+    """`document` is what is recorded of its document now."""
+
+    row: StoredRow
+    document: ManifestEntry | None
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.row.ref, self.row.instance
+
+    def row_dict(self) -> dict[str, Any]:
+        return {"row": asdict(self.row), "document": self.document._asdict() if self.document else None}
+
+
+def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> DocumentProvenance | None:
+    """See `EntitySetup.trace`: `text` is a chunk_id, a document_id, a source URI or a file's path."""
+    found = (setup.target.row(physical, each) for each in dict.fromkeys(_row_ids(setup, text)))
+    row = next((each for each in found if each is not None), None)
+    if row is None:
+        return None
+    ref = PartitionRef.parse(row.ref)
+    job, part = _job_of(ledger, ref, row)
+    behind = background(ledger, ref, row.instance, part)
+    return DocumentProvenance(
+        row=row,
+        target=setup.target_name,
+        physical=physical,
+        job=job,
+        part=part,
+        window=_window(ledger, job, behind.instance) if job and behind.instance else None,
+        behind=behind,
+        document=ledger.document(row.instance, row.document_id),
+    )
+
+
+def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
+    """The document_id for a URI; else the text itself, or what a file there would be."""
+    if "://" not in text:
+        yield text
+    else:
+        try:
+            yield document_id(canonical_uri(text))
+        except IdentityError as error:
+            raise UserError(str(error), hint="Give it as `instep search --json` shows it.") from None
+    for name in setup.source.names(text) if isinstance(setup.source, FilesSource) else ():
+        with suppress(IdentityError):  # The root of all files is none.
+            yield document_id(canonical_uri(name))
+
+
+def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | None, JobPart | None]:
+    found = ledger.part_of_epoch(ref, row.version)
+    # The next part of another instance: the one that wrote the row is not in the ledger any more.
+    if found is None or found[1].instance != row.instance:
+        return None, None
+    job_id, part = found
+    job = ledger.job(job_id)
+    return (job, part) if job else (None, None)
+
+
+def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
+    if job.id == (instance.refreshed_by or instance.job) and instance.target is not None:
+        return Window(instance.floor, instance.target)
+    # The instance tells of its last refresh only; the one before is told by the log.
+    for event in _events_during(ledger, job):
+        match event:
+            case events.InstanceBuilding() | events.InstanceRefreshing():
+                if (event.job, event.instance) == (job.id, instance.uuid):
+                    return Window(event.floor, event.target)
+    return None
+
+
+def _events_during(ledger: Ledger, job: Job) -> Iterator[events.Event | events.Unreadable]:
+    """What was appended while a job ran: the times of events never go back, so that the first is found quickly."""
+    after = _events_before(ledger, job.created_at)
+    while rows := ledger.events(after=after, limit=_EVENTS):
+        for each in events.read(rows):
+            if job.finished_at is not None and each.at > job.finished_at:
+                return
+            yield each.event
+        after = rows[-1][0]
+
+
+def _events_before(ledger: Ledger, time: int) -> int:
+    """How many events are older."""
+
+    def at(sequence: int) -> int:
+        found = ledger.events(after=sequence - 1, limit=1)
+        return found[0][1] if found else _NEVER
+
+    last = 1
+    while at(last) < time:
+        last *= 2
+    return bisect_left(range(1, last + 1), time, key=at)

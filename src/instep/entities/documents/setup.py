@@ -1,0 +1,141 @@
+"""What the use cases need to know of a document entity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.manifest import DeleteGuard, decode_changes
+from instep.domain.planning import SliceSizing
+from instep.domain.refs import index_name
+from instep.domain.waves import Wave, WaveSlice
+from instep.entities.documents import (
+    changes,
+    changes_since,
+    checks,
+    inspection,
+    promotion_checks,
+    provenance,
+    repairing,
+)
+from instep.entities.documents.limits import empty_notes, oversized_notes
+from instep.entities.documents.sampling import SAMPLES
+from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
+from instep.entities.setup import EntitySetup, Size
+from instep.ledger.ledger import Checkpoint, Ledger
+from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
+from instep.pipeline.engine.engine import WaveProgram
+from instep.sources.document_source import DocumentSource
+from instep.targets.document_target import DocumentTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentSetup(EntitySetup):
+    """`programs` builds what a wave of a part runs, reading a target as of a base version. `rehearsal` tries the
+    transform, if there is one, and says what it does. `samples` of its documents are read back before they are served.
+    `trial` asks an embedder that is a service for one vector.
+    """
+
+    target: DocumentTarget
+    source: DocumentSource
+    dimensions: int
+    sizing: SliceSizing
+    guard: DeleteGuard
+    embedder: Callable[[], Embedder]
+    programs: Callable[[JobPart, int, DocumentTarget], WaveProgram]
+    limits: Limits = DEFAULT_LIMITS
+    rehearsal: Callable[[], str] | None = None
+    samples: int = SAMPLES
+    trial: Callable[[], None] | None = None
+
+    @property
+    def unit(self) -> str:
+        return "document"
+
+    def find(self, request: PlanRequest) -> Found:
+        if request.options.repair and request.kind is not Kind.RESUME:
+            return repairing.find_repairs(self, request)
+        return changes.find_documents(self, request)
+
+    def physical(self, instance: str, generation: str) -> str:
+        return index_name(self.alias, self.owner.id, instance)
+
+    def create(self, physical: str) -> None:
+        self.target.create(physical, self.dimensions, self.buckets)
+
+    def wave_slice(self, claim: Claim) -> WaveSlice:
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
+
+    def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+        return changes_since.changed_since(self, ledger, part)
+
+    def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+        if not lost or part.fresh:
+            return None
+        _, recorded, _ = ledger.totals(part.instance)
+        before = ledger.lost_lately(part.ref, part.generation, window=self.guard.window).rows
+        if not self.guard.refuses(lost, recorded, before):
+            return None
+        return Refusal(
+            f"documents that are still there would lose {lost + before:,} of {recorded + before:,} chunks: so much is "
+            "not deleted unasked. Have their files been emptied, or cut off?"
+        )
+
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram:
+        return self.programs(part, wave.base, self.target)
+
+    def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
+        return self.target.kind == "transactional" and promotion_checks.as_recorded(self, part, ledger)
+
+    def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        return promotion_checks.problem(self, part, ledger, job, state)
+
+    def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
+        return promotion_checks.damage(self, ledger, checkpoint)
+
+    def not_better(
+        self,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        served: Checkpoint,
+        *,
+        epoch: int,
+        allow_deletes: bool,
+        allow_empty: bool,
+    ) -> str | None:
+        return promotion_checks.not_better(
+            self, ledger, checkpoint, served, epoch, allowed=allow_deletes, empty=allow_empty
+        )
+
+    def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
+        return Size(*ledger.totals(checkpoint.instance))
+
+    def rehearse(self, found: Found) -> None:
+        """One text is embedded before all of them are, where that costs something."""
+        if self.rehearsal is not None:
+            self.rehearsal()
+        if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
+            self.trial()
+
+    def inspect(self, physical: str) -> tuple[inspection.Inspection | None, str | None]:
+        return inspection.inspect(self, physical)
+
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        return [*oversized_notes(self.limits, part, ledger), *empty_notes(part, ledger)]
+
+    def remove_replaced(self, part: JobPart) -> None:
+        """Nothing: a new instance has an index of its own."""
+
+    @property
+    def row_hint(self) -> str:
+        return provenance.ROW_HINT
+
+    def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.DocumentProvenance | None:
+        return provenance.trace(self, ledger, physical, text)
+
+    def checks(self) -> Mapping[str, Callable[[], str]]:
+        found = {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        return found if self.rehearsal is None else {**found, "transform": self.rehearsal}

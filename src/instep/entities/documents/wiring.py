@@ -1,0 +1,137 @@
+"""Wiring of a document entity: what is declared becomes source, chunker, embedder, program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from instep.domain.jobs import JobPart
+from instep.domain.manifest import DeleteGuard
+from instep.domain.planning import SliceSizing
+from instep.domain.refs import PartitionRef
+from instep.entities.documents.limits import limits_of
+from instep.entities.documents.setup import DocumentSetup
+from instep.entities.documents.sources import document_source, source_fingerprint, source_text
+from instep.entities.partitions import upstream_refs
+from instep.entities.revision import revision_of
+from instep.errors import Transient, UserError
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.code_fingerprint import load_transform
+from instep.pipeline.documents.embed.embedder import Embedder, probe
+from instep.pipeline.documents.fingerprint import fingerprint
+from instep.pipeline.documents.pipeline import DocumentProgram
+from instep.pipeline.documents.row_program import RowProgram
+from instep.pipeline.engine.engine import WaveProgram
+from instep.project import DocumentEntity, Embed, HashingEmbed, OpenAIEmbed, Project
+from instep.project.targets import in_process
+from instep.sources.tables.row_documents import RowDocuments
+from instep.sources.tables.table_source import Sessions
+from instep.targets.document_target import DocumentTarget
+
+
+def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
+    """The entity's setup. Imports no heavy library; raises `UserError` for a transform that is not there."""
+    entity = project.entities[name]
+    assert isinstance(entity, DocumentEntity), "asked for documents"
+    source = document_source(project, name, spark)
+    kind = RowProgram if isinstance(source, RowDocuments) else DocumentProgram
+    chunker = Chunker(entity.chunk.size, entity.chunk.overlap)
+    transform = load_transform(entity.transform) if entity.transform else None
+    limits = limits_of(entity)
+    cache = str(project.state_dir / "embeddings")
+
+    def program(part: JobPart, base: int, into: DocumentTarget) -> WaveProgram:
+        return kind(
+            source=source,
+            chunker=chunker,
+            embedder=embedder_of(entity.embed),
+            target=into,
+            physical=part.physical,
+            base=base,
+            ref=str(part.ref),
+            instance=part.instance,
+            version=part.epoch,
+            limits=limits,
+            cache=cache,
+            transform=transform,
+        )
+
+    return DocumentSetup(
+        ref=PartitionRef(name),
+        source=source,
+        source_text=source_text(entity, source),
+        target=target,
+        target_name=project.target_of(name),
+        dimensions=entity.embed.dimensions,
+        buckets=entity.buckets,
+        sizing=SliceSizing(entity.chunk.size - entity.chunk.overlap, entity.slice_rows, entity.work_factor),
+        priority=entity.priority,
+        guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
+        needs_spark=entity.needs_spark,
+        ttl=entity.ttl,
+        revision=lambda: revision_of(project.root),
+        fingerprint={
+            **fingerprint(chunker=chunker, embedder=embedder_of(entity.embed), transform=transform),
+            **source_fingerprint(entity),
+        },
+        embedder=lambda: embedder_of(entity.embed),
+        trial=partial(_try, entity.embed, cache) if isinstance(entity.embed, OpenAIEmbed) else None,
+        programs=program,
+        limits=limits,
+        rehearsal=transform and _rehearsal(entity.transform or "", transform, spark),
+        depends_on=upstream_refs(project, PartitionRef(name)),
+        in_process=in_process(project.targets[project.target_of(name)]),
+        needed=project.promotion_ratio,
+    )
+
+
+def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
+    @cache
+    def rehearse() -> str:
+        from instep.pipeline.engine.transforming import rehearsed
+
+        try:
+            added = rehearsed(spark(), transform)
+        except UserError as error:
+            raise UserError(error.what, where=name, hint=error.hint) from error
+        return f"{name} adds {', '.join(added)}" if added else f"{name} adds no columns"
+
+    return rehearse
+
+
+def _try(declared: OpenAIEmbed, cache: str) -> None:
+    """Raises `UserError` for an embedder that is of no use to any text."""
+    from instep.pipeline.documents.cache import EmbeddingCache
+    from instep.pipeline.documents.embed.http import HttpEmbedder
+
+    made = embedder_of(declared)
+    assert isinstance(made, HttpEmbedder), "of that kind"
+    # One that has worked is looked at when it is asked for more: all vectors may be known.
+    if not EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
+        with suppress(Transient):  # An outage is waited for by those who need vectors.
+            probe(replace(made, attempts=1))
+
+
+def embedder_of(declared: Embed) -> Embedder:
+    """The embedder that is declared, as an object."""
+    if isinstance(declared, HashingEmbed):
+        from instep.pipeline.documents.embed.hashing import HashingEmbedder
+
+        return HashingEmbedder(declared.dimensions)
+    if isinstance(declared, OpenAIEmbed):
+        from instep.pipeline.documents.embed.http import HttpEmbedder
+
+        return HttpEmbedder(
+            url=declared.url,
+            model=declared.model,
+            dimensions=declared.dimensions,
+            api_key=declared.api_key.get_secret_value() if declared.api_key else None,
+            batch=declared.batch,
+            requests_per_minute=declared.requests_per_minute,
+        )
+    from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
+
+    return SentenceTransformersEmbedder(declared.model, declared.dimensions)

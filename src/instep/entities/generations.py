@@ -1,0 +1,86 @@
+"""Generations of a partition: which one is meant, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.domain.refs import PartitionRef, is_generation_name
+from instep.domain.wants import Want
+from instep.entities.ownership import foreign_alias
+from instep.entities.plan_request import PlanRequest
+from instep.entities.setup import EntitySetup
+from instep.errors import UserError
+from instep.ledger.ledger import Checkpoint, Ledger
+
+
+def checked_generation(name: str | None) -> str | None:
+    """The name itself. Raises `UserError` for one that cannot name a generation."""
+    if name is not None and not is_generation_name(name):
+        raise UserError(
+            f"{name!r} cannot name a generation",
+            hint="Use letters, digits, '.', '_' and '-', at most 64, beginning with a letter or a digit.",
+        )
+    return name
+
+
+def generation_of(ledger: Ledger, ref: PartitionRef, asked: str | None) -> str:
+    """The generation that is asked for; else the promoted one, or that without a name while nothing is served."""
+    return (ledger.promoted(ref) or "") if asked is None else asked
+
+
+def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str | None) -> str:
+    """The same for several partitions at once. Raises `UserError` when they have promoted different ones."""
+    found = {ref: generation_of(ledger, ref, asked) for ref in refs}
+    if len(set(found.values())) > 1:
+        names = ", ".join(f"{ref}: {generation!r}" for ref, generation in found.items())
+        raise UserError(f"they are read in different generations ({names})", hint="Name one, or ask one by one.")
+    return next(iter(found.values()), "")
+
+
+def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> str | None:
+    """The physical index that is read: by the alias, or, when a generation is asked for, by its checkpoint."""
+    if generation is None:
+        served = setup.target.served(setup.alias)
+        if served and (stranger := foreign_alias(setup)):
+            raise stranger
+        return served
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    return checkpoint.physical if checkpoint else None
+
+
+def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
+    """What is served of the generation. Raises `UserError` when nothing is built of it."""
+    checkpoint = ledger.checkpoint(ref, generation)
+    if checkpoint is not None:
+        return checkpoint
+    others = ", ".join(repr(each.generation) for each in ledger.checkpoints(ref))
+    if not others and not generation:
+        raise UserError(
+            f"nothing is built of {ref}, as far as this ledger knows", hint=build_hint(ledger, ref, generation)
+        )
+    named = f"generation {generation!r}" if generation else "the generation without a name"
+    known = f" (built: {others})" if others else ""
+    raise UserError(f"nothing is built of {named} of {ref}", hint=f"{build_hint(ledger, ref, generation)}{known}")
+
+
+def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
+    """Open wants of a partition's generation: the newest ones, and that which is begun first, however old it is."""
+    found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
+    return list({each.id: each for each in found if each.generation == generation}.values())
+
+
+def wanted_as_of_now(request: PlanRequest, ref: PartitionRef, *, now: int) -> list[str]:
+    """Why there is something to do though nothing has changed: wants that only a look at the source can satisfy, up to
+    this moment (ms).
+    """
+    wants = waiting_wants(request.ledger, ref, request.generation)
+    lacking = [each for each in wants if not each.satisfied_by(request.current)]
+    waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
+    return [f"nothing has changed; wanted as of now by {', '.join(each[:8] for each in waiting)}"] if waiting else []
+
+
+def build_hint(ledger: Ledger, ref: PartitionRef, generation: str) -> str:
+    """What builds it. A run that names no generation means the promoted one."""
+    meant = generation_of(ledger, ref, None) == generation
+    option = "" if meant else f" --generation {generation or repr('')}"
+    return f"Build it: instep run {ref.entity}{option}"

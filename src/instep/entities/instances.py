@@ -1,0 +1,188 @@
+"""Instances as users know them: their history, and what may be asked of the canonical one: taint, rebuild, expire.
+
+Whatever is asked, readers keep what is served until something better has been built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.events import Event, InstanceCreated, InstanceExpired, InstanceTainted
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.refs import PartitionRef, generation_text
+from instep.entities.generations import build_hint, waiting_wants
+from instep.errors import Conflict, UserError
+from instep.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What became of the instance of a partition's generation: `old` was left, `new` is to be built. Both may be None
+    or the same where nothing had to be done. `wanted`: somebody waits for it, so that a worker builds it too.
+    """
+
+    ref: PartitionRef
+    generation: str
+    old: Instance | None
+    new: Instance | None
+    wanted: bool
+
+    @property
+    def changed(self) -> bool:
+        return self.old != self.new
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "changed": self.changed,
+            "old": instance_dict(self.old) if self.old else None,
+            "new": instance_dict(self.new) if self.new else None,
+            "wanted": self.wanted,
+        }
+
+
+def taint(ledger: Ledger, ref: PartitionRef, generation: str = "", *, why: str = "", by: str = "") -> Left:
+    """What is Live is not to be trusted: it is built anew. Raises `UserError` when nothing is Live."""
+    old = live(ledger, ref, generation, "tainted")
+    return _leave(ledger, ref, old, InstanceTainted(instance=old.uuid, why=why, by=by), "tainted")
+
+
+def rebuild(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
+    """Have it built anew though nothing is wrong with it; what is to be built anyway stays as it is."""
+    old = to_rebuild(ledger, ref, generation)
+    if old is None or old.state is InstanceState.MISSING:
+        return Left(ref, generation, old, old, _wanted(ledger, ref, generation))
+    event = InstanceCreated(ref=str(ref), reason=Reason.REBUILD, generation=generation, by=by)
+    return _leave(ledger, ref, old, event, "built again")
+
+
+def expire(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
+    """Its time is over, whatever time to live it has. Raises `UserError` when nothing is Live."""
+    old = live(ledger, ref, generation, "expired")
+    return _leave(ledger, ref, old, InstanceExpired(instance=old.uuid, by=by), "expired")
+
+
+def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str = "") -> list[Left]:
+    """Expire what is past its time to live (milliseconds). What a job refreshes is left for the next time."""
+    done = []
+    for ref, old in overdue(ledger, ttls).items():
+        event = InstanceExpired(instance=old.uuid, ttl=ttls[ref], by=by)
+        done.append(_leave(ledger, ref, old, event, "expired"))
+    return done
+
+
+def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
+    """What is Live and past its time to live, of the generations that are read."""
+    now = ledger.present()
+    found = ((ref, ttl, ledger.canonical(ref, ledger.promoted(ref) or "")) for ref, ttl in ttls.items())
+    return {
+        ref: each
+        for ref, ttl, each in found
+        if each is not None and each.state is InstanceState.LIVE and past_ttl(each, ttl, now)
+    }
+
+
+def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
+    """Whether it was built so long ago: refreshes make it complete up to now, and not younger."""
+    return ttl is not None and instance.live_at is not None and now - instance.live_at >= ttl
+
+
+def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Instance:
+    """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
+    current = ledger.canonical(ref, generation)
+    if current is None and generation:
+        raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ledger, ref, generation))
+    if current is None or current.state is InstanceState.MISSING:
+        again = " --retry-failures" if current and current.reason is Reason.FAILURE else ""
+        raise UserError(
+            f"{generation_text(ref, generation)} is not there: nothing is Live that could be {what}",
+            hint=f"It is to be built already: the next `instep run{again}` does that.",
+        )
+    if current.state is not InstanceState.LIVE:
+        raise _in_work(ref, current, what)
+    return current
+
+
+def to_rebuild(ledger: Ledger, ref: PartitionRef, generation: str) -> Instance | None:
+    """The canonical instance. Raises `UserError` while a job works on it."""
+    current = ledger.canonical(ref, generation)
+    if current is not None and current.worked_on_by:
+        raise _in_work(ref, current, "built again")
+    return current
+
+
+def instance_dict(each: Instance) -> dict[str, Any]:
+    return {
+        "uuid": each.uuid,
+        "ref": each.ref,
+        "generation": each.generation,
+        "sequence": each.sequence,
+        "previous": each.previous,
+        "reason": str(each.reason),
+        "state": str(each.state),
+        "canonical": not each.left,
+        "by": each.by,
+        "job": each.job,
+        "refreshed_by": each.refreshed_by,
+        "refreshes": each.refreshes,
+        "window": None if each.target is None else {"floor": each.floor, "target": each.target},
+        "watermark": each.watermark,
+        "fingerprint": None if each.fingerprint is None else dict(each.fingerprint),
+        "revision": each.revision,
+        "inputs": list(each.inputs),
+        "physical": each.physical,
+        "counts": each.counts.as_dict() if each.counts else None,
+        "created_at": each.created_at,
+        "started_at": each.started_at,
+        "live_at": each.live_at,
+        "ended_at": each.ended_at,
+        "ended": ending(each),
+        "error": each.error,
+    }
+
+
+_ENDINGS = {
+    InstanceState.TAINTED: "tainted",
+    InstanceState.EXPIRED: "expired",
+    InstanceState.FAILED: "its build failed",
+}
+
+
+def ending(each: Instance) -> str | None:
+    """How an instance ended, in words; None for the canonical one."""
+    if not each.left:
+        return None
+    words = _ENDINGS.get(each.state)
+    if words is None:  # It was Live, and a new build took its place.
+        return f"replaced for a {each.why}" if each.why == Reason.REBUILD else f"replaced: {each.why}"
+    return f"{words}: {each.why}" if each.why else words
+
+
+def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what: str) -> Left:
+    try:
+        ledger.append([event])
+    except Conflict as error:  # A job has begun with it meanwhile, or somebody else was quicker.
+        raise UserError(
+            f"{generation_text(ref, old.generation)} cannot be {what} now: {error}", hint=f"See `instep history {ref}`."
+        ) from error
+    generation = old.generation
+    new = ledger.canonical(ref, generation)
+    return Left(ref, generation, ledger.instance(old.uuid), new, _wanted(ledger, ref, generation))
+
+
+def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:
+    """Whether a worker makes a job for it."""
+    now = ledger.now()
+    return any(each.can_begin(now) for each in waiting_wants(ledger, ref, generation))
+
+
+def _in_work(ref: PartitionRef, current: Instance, what: str) -> UserError:
+    does = "builds" if current.state is InstanceState.BUILDING else "refreshes"
+    job = str(current.worked_on_by)[:8]
+    return UserError(
+        f"{generation_text(ref, current.generation)} cannot be {what} now: job {job} {does} it",
+        hint=f"When that has ended, it can: `instep job show {job}`; `instep run` finishes a job that was stopped.",
+    )

@@ -1,0 +1,88 @@
+"""Whose the indexes of an entity are: what another ledger made is told before any work begins."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from contextlib import suppress
+
+from instep.entities.setup import EntitySetup
+from instep.errors import Away, Fenced, Transient, Unknown, UserError
+from instep.ledger.ledger import Lease, Ledger
+from instep.targets.ownership import NotOurs, Owner
+
+
+def owner_in(ledger: Ledger) -> Owner:
+    """The ledger as targets know it."""
+    naming = ledger.naming()
+    # A ledger that has had its id from the beginning has made nothing that does not say so.
+    return Owner(naming.ledger, frozenset(ledger.all_indexes()) if naming.since else frozenset())
+
+
+def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
+    """Raises `NotOurs` if an index that a job would write, or an alias that it would move, is another ledger's. A
+    target that is away says nothing: the job will wait for it.
+    """
+    with suppress(Away, Transient, Unknown):
+        stranger = foreign(setup, ledger, generation)
+        if stranger is not None:
+            raise stranger
+
+
+def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:
+    """What of an entity's generation is another ledger's, in words for its users."""
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    names = [setup.alias, setup.alias_of(generation), checkpoint.physical if checkpoint else None]
+    return next((found for name in names if name and (found := _foreign(setup, name))), None)
+
+
+def foreign_alias(setup: EntitySetup) -> NotOurs | None:
+    """The same of what its readers ask for."""
+    return _foreign(setup, setup.alias)
+
+
+def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Ledger, error: Fenced) -> UserError:
+    """What to tell when the target has seen a newer epoch than the one of a lease that is still ours. Raises `Fenced`
+    if it is ours no more: then another worker of this ledger has taken over, and goes on.
+    """
+    ledger.renew_lease(lease)
+    return UserError(
+        f"target {setup.target_name!r} has seen a newer epoch of {physical!r} than this ledger has ever given: {error}",
+        where=setup.ref.label,
+        hint=f"The ledger was replaced by an older one, such as a backup. To go on with it: instep adopt {setup.alias}",
+    )
+
+
+def is_taken(setup: EntitySetup, physical: str) -> bool:
+    """Whether an index of a new instance is there before it is begun. Of a target that is away nothing is known: the
+    job will wait for it.
+    """
+    with suppress(Away, Transient, Unknown):
+        return setup.target.exists(physical)
+    return False
+
+
+def unused(setup: EntitySetup, instance: str, generation: str) -> str:
+    """A name for the index of a new instance where its own is taken. A ledger that was replaced by an older one gives
+    ids again, and what it had built under them is nothing to build upon.
+    """
+    ids = (str(uuid.uuid5(uuid.UUID(instance), str(number))) for number in itertools.count(1))
+    names = (setup.physical(each, generation) for each in ids)
+    return next(each for each in names if not setup.target.exists(each))
+
+
+def _foreign(setup: EntitySetup, name: str) -> NotOurs | None:
+    target = setup.target
+    if target.mine(name):
+        return None
+    found = target.owner_of(name)
+    whose = f"ledger {found[:8]}" if found else "a ledger that is not known"
+    served = target.served(setup.alias)
+    what = f"index {name!r}{f', which serves {served},' if served and served != name else ''}"
+    return NotOurs(
+        f"{what} in target {setup.target_name!r} belongs to {whose}, not to this project's ledger"
+        f" ({setup.owner.id[:8]}): nothing is written there",
+        where=setup.ref.label,
+        hint=f"If that ledger was lost, or the index is to move here: instep adopt {setup.alias}. "
+        "If another project uses it: give the entity another name, or its target another place.",
+    )

@@ -1,0 +1,170 @@
+"""Provenance: from a row in a target to everything that is known of how it came there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from instep.domain.instances import Instance
+from instep.domain.jobs import Job, JobPart
+from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want
+from instep.entities.instances import instance_dict
+from instep.entities.setup import EntitySetup
+from instep.errors import Missing, Transient, UserError
+from instep.ledger.ledger import Ledger
+
+#: Among how many wants of a partition, the newest, those are looked up that an instance satisfied.
+_WANTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a job brought into the index: changes after `floor` (0: everything) up to `target`, in milliseconds."""
+
+    floor: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What is known of an instance besides itself: wants that it satisfied, and what it is made from, also what its
+    jobs had to wait for: UUIDs, and the instances.
+    """
+
+    instance: Instance | None
+    wants: tuple[Want, ...]
+    inputs: tuple[tuple[str, Instance | None], ...]
+
+
+def background(ledger: Ledger, ref: PartitionRef, uuid: str, part: JobPart | None) -> Background:
+    instance = ledger.instance(uuid)
+    inputs = instance.inputs if instance else part.inputs if part else ()
+    return Background(
+        instance,
+        tuple(each for each in ledger.wants(ref=ref, limit=_WANTS) if uuid in each.instances),
+        tuple((each, ledger.instance(each)) for each in inputs),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance(ABC):
+    """A row and where it comes from. What is None is not known (any more): it was collected, or is older than the log.
+
+    `job`, `part` and `window` are those that wrote the row, which may be a refresh after the instance was built.
+    """
+
+    target: str
+    physical: str
+    job: Job | None
+    part: JobPart | None
+    window: Window | None
+    behind: Background
+
+    @property
+    def instance(self) -> Instance | None:
+        return self.behind.instance
+
+    @property
+    def wants(self) -> tuple[Want, ...]:
+        return self.behind.wants
+
+    @property
+    def inputs(self) -> tuple[tuple[str, Instance | None], ...]:
+        return self.behind.inputs
+
+    @property
+    @abstractmethod
+    def origin(self) -> tuple[str, str]:
+        """Partition and instance, as the row itself names them."""
+
+    @abstractmethod
+    def row_dict(self) -> dict[str, Any]:
+        """What is told of the row, and of what it was made from."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **self.row_dict(),
+            "target": self.target,
+            "physical": self.physical,
+            "instance": instance_dict(self.instance) if self.instance else None,
+            "job": _job_dict(self.job, self.part) if self.job and self.part else None,
+            "window": asdict(self.window) if self.window else None,
+            "wants": [_want_dict(each) for each in self.wants],
+            "inputs": [{"uuid": uuid, "instance": instance_dict(each) if each else None} for uuid, each in self.inputs],
+        }
+
+
+def _want_dict(want: Want) -> dict[str, Any]:
+    return {
+        "id": want.id,
+        "refs": list(want.refs),
+        "state": str(want.state),
+        "by": want.by,
+        "needed": want.needed,
+        "created_at": want.created_at,
+        "ended_at": want.ended_at,
+    }
+
+
+def _job_dict(job: Job, part: JobPart) -> dict[str, Any]:
+    status = job.part(part.ref)
+    return {
+        "id": job.id,
+        "state": str(status.state or job.state),
+        "created_at": job.created_at,
+        "finished_at": status.finished_at,
+        "counts": status.counts.as_dict(),
+        "fingerprint": dict(part.fingerprint),
+        "revision": part.revision,
+    }
+
+
+def why(
+    setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
+) -> Provenance:
+    """Where a row comes from that is served, of a generation or of the promoted one. `setups` has one of each entity,
+    in whichever partition. `target` names an entity, or a target with all its documents; `id` is what an entity calls
+    its rows by (`EntitySetup.trace`). Raises `UserError` when there is no such row.
+    """
+    found = [
+        each
+        for each in setups
+        if target in (each.alias, each.ref.entity) or (target == each.target_name and not each.scanned)
+    ]
+    if not found:
+        raise _unknown(setups, target)
+    built, away = False, None
+    for setup in found:
+        try:
+            for physical in _read(setup, ledger, generation):
+                built = True
+                row = setup.trace(ledger, physical, id)
+                if row is not None:
+                    return row
+        except Transient as error:
+            away = error  # Another target may have the same row.
+    if away is not None:
+        raise away
+    if not built:
+        raise UserError(f"nothing is served of {target} yet", hint="Run: instep run")
+    raise Missing(f"{target} has no row of {id!r}", hint=found[0].row_hint)
+
+
+def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:
+    """The physical indexes that are read: that of the alias, or, when a generation is asked for, of its checkpoints."""
+    if generation is None:
+        served = setup.target.served(setup.alias)
+        return [served] if served else []
+    checkpoints = ledger.entity_checkpoints(setup.ref.entity)
+    return sorted({each.physical for each in checkpoints if each.generation == generation})
+
+
+def _unknown(setups: Sequence[EntitySetup], target: str) -> UserError:
+    entities = list(dict.fromkeys(each.alias for each in setups))
+    if any(target == each.target_name for each in setups):
+        return UserError(f"rows of tables in {target} are known by their entity", hint=f"One of {', '.join(entities)}.")
+    names = dict.fromkeys(name for each in setups for name in (each.target_name, each.alias))
+    return Missing(f"no target and no entity is named {target!r}", hint=f"Declared: {', '.join(names)}.")

@@ -1,0 +1,145 @@
+"""The pending queue that an entity takes its changes from: keys are leased for a job, by its id, and acknowledged when
+their rows are durable.
+
+What is to be acknowledged is read from the ledger each time: which slices are complete, what failed, what the job has
+leased. So it matters neither who settles a job nor how often, and a crash in between is made good by whoever is next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+from instep.domain.jobs import Job, JobPart, JobState, SliceState
+from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.rows import decode_row_slice
+from instep.errors import UserError
+from instep.ledger.key_leases import KeyFailure
+from instep.ledger.ledger import Ledger
+from instep.queues.consumers import Ack, Wanted, acknowledge, fail, next_keys
+from instep.queues.engines.queue_engine import PendingStore
+from instep.queues.opening import demand_readable
+from instep.queues.states import recall
+
+#: The most keys of one job: so many can be asked for key by key.
+MOST_KEYS = 30_000
+
+#: How long a key is a job's when nothing is heard of the job.
+LEASE = timedelta(minutes=15)
+_MILLISECOND = timedelta(milliseconds=1)
+_LEASE = LEASE // _MILLISECOND
+
+
+class Pending(NamedTuple):
+    """What a job would take now. `left`: about how many more are offered. `until`: what happened later (ms) is perhaps
+    not offered yet.
+    """
+
+    keys: Sequence[int]
+    retries: int
+    left: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityQueue:
+    """The queue of one entity."""
+
+    name: str
+    open: Callable[[], PendingStore]
+
+    def pending(self, ledger: Ledger) -> Pending:
+        """What is pending, and nobody's. Takes nothing."""
+        with self._opened() as store:
+            until = ledger.now() - store.spec.settle // _MILLISECOND
+            found = next_keys(store, ledger, Wanted(MOST_KEYS + 1), draw=0)
+            taken = found[:MOST_KEYS]
+            left = max(1, store.counts().offered - len(taken)) if len(found) > len(taken) else 0
+        return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
+
+    def take(self, ledger: Ledger, job_id: str) -> list[int]:
+        """Keys that are the job's from now on."""
+        with self._opened() as store:
+            given = next_keys(store, ledger, Wanted(MOST_KEYS, job_id, LEASE), draw=0)
+        return sorted(each.key for each in given)
+
+    @contextmanager
+    def _opened(self) -> Iterator[PendingStore]:
+        """To read from it."""
+        with closing(self.open()) as store:
+            demand_readable(store)
+            if not recall(store).switched:
+                raise UserError(
+                    f"the queue {self.name} is not read from yet: nobody knows whether it has all that is pending",
+                    hint=f"Compare it with its anti-join: instep queue verify {self.name}, then instep queue switch",
+                )
+            yield store
+
+    def keep(self, ledger: Ledger, keys: Collection[int], job_id: str) -> list[int]:
+        """Of keys that were leased for the job those that are still its own, or are again."""
+        ledger.extend_held_by(self.name, job_id, lasting=_LEASE)
+        held = ledger.keys_held_by(self.name, job_id).keys() & set(keys)
+        if len(held) < len(keys):
+            with closing(self.open()) as store:
+                held |= self._leased(store, ledger, store.confirm(set(keys) - held), job_id)
+        return sorted(held)
+
+    def _leased(self, store: PendingStore, ledger: Ledger, keys: Collection[int], job_id: str) -> set[int]:
+        found = ledger.lease_keys(self.name, list(keys), job_id, lasting=_LEASE, retries=True).leased
+        pending = store.confirm(found)
+        covered = {key: hold.fence for key, hold in found.items() if key not in pending}
+        if covered:
+            ledger.forget_keys(self.name, covered)
+        return pending
+
+    def release(self, ledger: Ledger, job_id: str) -> None:
+        """The job does not come about."""
+        ledger.release_held_by(self.name, job_id)
+
+    def settle(self, ledger: Ledger, part: JobPart, job_id: str) -> None:
+        """What is durable is acknowledged, and what failed goes back with its error; when nobody works on the job any
+        more, so does the rest. A new index counts when it is served.
+        """
+        held = ledger.keys_held_by(self.name, job_id)
+        if not held:
+            return
+        job = ledger.job(job_id)
+        ended, stopped = _end(job, part)
+        checkpoint = ledger.checkpoint(part.ref, part.generation)
+        served = not part.fresh or (checkpoint is not None and checkpoint.instance == part.instance)
+        done = {key: held[key].fence for key in _complete(ledger, part, job_id) if key in held}
+        if done and (served or ended):
+            reasons = _failures(ledger, part, job_id)
+            failed = [KeyFailure(key, fence, reasons[str(key)]) for key, fence in done.items() if str(key) in reasons]
+            good = [Ack(key, fence) for key, fence in done.items() if served and str(key) not in reasons]
+            with closing(self.open()) as store:
+                acknowledge(store, ledger, good)
+                fail(store, ledger, failed)
+        if ended:
+            ledger.release_held_by(self.name, job_id)
+        elif stopped:
+            ledger.release_keys(self.name, {key: hold.fence for key, hold in held.items() if key not in done})
+
+
+def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:
+    """Whether the part has ended, and whether its job was stopped."""
+    status = next((each for each in job.parts if each.part.ref == part.ref), None) if job else None
+    return status is None or status.state is not None, job is not None and job.state is JobState.STOPPED
+
+
+def _complete(ledger: Ledger, part: JobPart, job_id: str) -> Iterator[int]:
+    """Keys of slices that are done."""
+    for each in ledger.slices(job_id, part.ref, limit=MAX_SLICES_PER_ENTITY):
+        rows = decode_row_slice(each.payload) if each.state is SliceState.COMPLETED else None
+        yield from rows.keys if rows else ()
+
+
+def _failures(ledger: Ledger, part: JobPart, job_id: str) -> dict[str, str]:
+    """Why rows failed in this job, by their ids. They are the newest, and may be of one moment with those of the job
+    before.
+    """
+    found = ledger.failures(part.ref, limit=2 * MOST_KEYS)
+    return {each.document_id: each.reason for each in found if each.job_id == job_id}

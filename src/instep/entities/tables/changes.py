@@ -1,0 +1,235 @@
+"""What needs work among the rows of a table: a window of watermarks, or all of it; and how that is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from instep.domain.amounts import amount
+from instep.domain.cuts import (
+    Bin,
+    KeyRange,
+    KeySlice,
+    balanced_cuts,
+    cut_columns,
+    dominant_tenant,
+    even_cuts,
+    few_values,
+    slice_count,
+)
+from instep.domain.drift import drift
+from instep.domain.jobs import SlicePlan
+from instep.domain.rows import RowSlice, Selection, encode_row_slice
+from instep.domain.windows import window_of
+from instep.entities.generations import wanted_as_of_now
+from instep.entities.plan_request import Found, Kind, PlanRequest
+from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.tables.queued_changes import find_pending
+from instep.ledger.ledger import Checkpoint
+
+if TYPE_CHECKING:
+    from instep.entities.tables.setup import Slicing, TableSetup
+
+#: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
+MICROS = 1_000
+
+#: So many places in the order of the keys are looked at, for each slice.
+_BINS_PER_SLICE = 40
+_BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
+
+
+def find_rows(setup: TableSetup, request: PlanRequest) -> Found:
+    """See `EntitySetup.find`."""
+    kind, checkpoint = request.kind, request.checkpoint
+    if kind is Kind.RESUME:
+        return Found(kind, request.why, "row")
+    asked = request.options.watermark or request.ledger.now()
+    # What is built anew is never older than what it replaces, whatever is asked for.
+    anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
+    if setup.queue and kind is Kind.FIRST_BUILD and not request.options.full_refresh:
+        return find_pending(setup, setup.queue, request)
+    if kind is not Kind.REFRESH or checkpoint is None:
+        return _whole(setup, request, kind, request.why, anew)
+    if why := _why_whole(setup, request, checkpoint):
+        return _whole(setup, request, Kind.REBUILD, [why], anew)
+    if setup.queue:
+        return _queued(setup, setup.queue, request, checkpoint, anew)
+    return _newer(setup, request, checkpoint, asked)
+
+
+def _queued(setup: TableSetup, queue: EntityQueue, request: PlanRequest, checkpoint: Checkpoint, asked: int) -> Found:
+    found = find_pending(setup, queue, request)
+    differences = drift_of(setup, checkpoint.physical) if found.slices else []
+    return _whole(setup, request, Kind.REBUILD, differences, asked) if differences else found
+
+
+def _why_whole(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> str | None:
+    """Why all rows are read again though the entity is declared as it was, if they are."""
+    if (
+        setup.queue is None
+        and (request.options.retry_failures or request.settings().retry_failures)
+        and request.ledger.count_failures(setup.ref, request.generation)
+    ):
+        return "rows that failed are to be tried again"
+    if not setup.target.exists(checkpoint.physical):
+        return f"its index ({checkpoint.physical}) is not in target {setup.target_name!r} any more"
+    if _left_behind(setup, request, checkpoint):
+        return "its other namespaces are in another index by now"
+    if setup.queue is None and setup.rows.watermark is None and setup.source.state() is None:
+        return "it has no watermark, so all rows are read"
+    return None
+
+
+def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, asked: int) -> Found:
+    """Rows that have changed since the checkpoint."""
+    if setup.rows.watermark is None:
+        return _unchanged(setup, request, asked)
+    floor = checkpoint.watermark * MICROS
+    window = window_of(floor, asked * MICROS, lag=setup.lag * MICROS)
+    if window is None:
+        return Found(Kind.NOTHING, [], "row")
+    warnings = _unseen(setup, floor)
+    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
+        return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
+    if differences := drift_of(setup, checkpoint.physical):
+        return _whole(setup, request, Kind.REBUILD, differences, asked)
+    part = RowSlice(0, 1, window, (), KeyRange())
+    return Found(
+        kind=Kind.REFRESH,
+        why=[],
+        unit="row",
+        slices=[_slice_plan(setup, part, rows=0, work=setup.slicing.slice_rows)],
+        state=[f"rows above {floor}"],
+        target=window.target // MICROS,
+        warnings=warnings,
+    )
+
+
+def _unseen(setup: TableSetup, floor: int) -> list[str]:
+    """What is to be said of rows that a refresh does not see. Of a namespace nothing: files do not tell whose they
+    are.
+    """
+    if not setup.ref.scope.is_global:
+        return []
+    unseen, name = setup.source.unseen(setup.rows, floor), setup.rows.watermark
+    if unseen is None:
+        return []
+    found = []
+    if unseen.without:
+        found.append(
+            f"warning: {amount(unseen.without, 'row')} without {name}: a refresh never sees them, nor that they have "
+            "changed; instep run --full-refresh reads all"
+        )
+    if unseen.late:
+        found.append(
+            f"warning: {amount(unseen.late, 'row')} came late: written since the last run, with no {name} above its "
+            "checkpoint, so that a refresh does not see them; instep run --full-refresh reads all, and `lag` waits"
+        )
+    return found
+
+
+def _left_behind(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> bool:
+    """Whether the partition is the reason that another index, which it would be built into, is not served."""
+    if not setup.in_place or request.indexes(setup.ref.entity) <= {checkpoint.physical}:
+        return False
+    built = {each.physical for each in request.ledger.entity_checkpoints(setup.ref.entity)}
+    return setup.physical(checkpoint.instance, request.generation) in built - {checkpoint.physical}
+
+
+def _unchanged(setup: TableSetup, request: PlanRequest, target: int) -> Found:
+    why = wanted_as_of_now(request, setup.ref, now=target)
+    return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=target)
+
+
+def drift_of(setup: TableSetup, physical: str) -> list[str]:
+    """How what is stored differs from what would be written now."""
+    return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
+
+
+def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
+    """All rows, cut into slices."""
+    setup.tables()  # What is wrong with the declaration is said before anything is read.
+    # Of rows that a queue says none may be left to a later window: there is none.
+    windows = setup.rows.watermark and setup.queue is None
+    window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
+    selection = Selection(setup.ref.scope, window)
+    slicing = setup.slicing
+    if size := request.settings().slice_rows:
+        slicing = replace(slicing, slices=None, asked=size)
+    cut_by, slices, warnings = _cut(setup, selection, slicing)
+    factor, counted = slicing.work_factor, slicing.slices != 1
+    plans = [
+        _slice_plan(
+            setup,
+            RowSlice(index, len(slices), window, cut_by, each.range),
+            rows=each.rows if counted else 0,
+            work=each.work(factor),
+        )
+        for index, each in enumerate(slices)
+    ]
+    rows = sum(each.rows for each in slices)
+    return Found(
+        kind=kind,
+        why=[*why, *warnings],
+        unit="row",
+        slices=plans,
+        counts={"new": rows} if counted else {},
+        state=[f"{rows} rows"],
+        target=asked - setup.lag if window else None,
+    )
+
+
+def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
+    """`rows` is 0 for a slice whose rows were not counted; its work is taken to be that of a usual one."""
+    return SlicePlan(
+        index=part.index,
+        bucket=0,
+        # Where it begins and ends is in the payload: bounds can be long, and nobody looks for slices by them.
+        lower="",
+        upper="",
+        units=rows,
+        work=work,
+        priority=setup.priority,
+        payload=encode_row_slice(part),
+    )
+
+
+def _cut(
+    setup: TableSetup, selection: Selection, slicing: Slicing
+) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
+    """The columns that are cut by, the slices, and what is to be said of them."""
+    rows = setup.rows
+    if slicing.slices == 1:
+        return (), [KeySlice(KeyRange(), slicing.slice_rows)], []
+    scope = (rows.scope,) if rows.scope else ()
+    columns = cut_columns(rows.sorted_by, scope, dominated=bool(scope) and not slicing.even)
+    wanted = min(max((slicing.slices or 0) * _BINS_PER_SLICE, _BINS_AT_LEAST), _BINS_AT_MOST)
+    found = setup.source.histogram(setup.spark, rows, selection, columns, bins=wanted)
+    count = slicing.slices or slice_count(
+        found.rows, slice_rows=slicing.slice_rows, work_factor=slicing.work_factor, asked=slicing.asked
+    )
+    bins = list(found.bins)
+    if count == 1 or not bins:
+        return (), [KeySlice(KeyRange(), found.rows)], []
+    if slicing.even:
+        ends = setup.source.extremes(setup.spark, rows, selection, columns[-1])
+        return columns[-1:], even_cuts(*ends, count, rows=found.rows) if ends else [KeySlice(KeyRange(), 0)], []
+    if len(columns) > 1 and dominant_tenant(bins, len(scope), count) is None:
+        columns, bins = columns[-1:], _by_last_column(bins)
+    slices = balanced_cuts(bins, count)
+    warning = few_values(columns, values=len(bins), rows=found.rows, slices=count)
+    return (columns if len(slices) > 1 else ()), _scaled(slices, found.rows), [str(warning)] if warning else []
+
+
+def _by_last_column(bins: Sequence[Bin]) -> list[Bin]:
+    """The same rows in the order of what follows the scope: no tenant has so many that it would have to be cut."""
+    ordered = sorted((each.key.suffix(1), each.rows) for each in bins)
+    return [Bin(key, sum(rows for _, rows in group)) for key, group in groupby(ordered, key=lambda each: each[0])]
+
+
+def _scaled(slices: Sequence[KeySlice], rows: int) -> list[KeySlice]:
+    """Estimates that add up to all rows, those with nulls too."""
+    known = sum(each.rows for each in slices)
+    return [KeySlice(each.range, round(each.rows * rows / known)) for each in slices] if known else list(slices)

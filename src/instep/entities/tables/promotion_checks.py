@@ -1,0 +1,118 @@
+"""May what was built of a table be served? Not if rows are missing that were read, or too many are gone at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.domain.durations import duration_text
+from instep.domain.jobs import Job, JobPart, SliceState
+from instep.domain.losses import NO_LOSS, Loss
+from instep.domain.promotion_rules import EMPTY, NEEDED, Judged, nothing_written
+from instep.domain.settings import allows_empty
+from instep.ledger.ledger import Checkpoint, Ledger
+
+if TYPE_CHECKING:
+    from instep.entities.tables.setup import TableSetup
+
+
+def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+    """See `EntitySetup.problem`."""
+    status = job.part(part.ref)
+    failed = status.slices.get(SliceState.FAILED, 0) + status.slices.get(SliceState.CANCELLED, 0)
+    if failed:
+        return f"{failed:,} of its slices are not done, so it is not further than it was"
+    return _built(setup, part, ledger, job) if part.fresh else None
+
+
+def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
+    """Of all rows, before it replaces anything."""
+    status = job.part(part.ref)
+    counts = status.counts
+    if counts.read and counts.failed == counts.read:
+        return "every row failed; see `instep failures`"
+    checkpoint = ledger.checkpoint(part.ref, part.generation)
+    verdict = Judged(counts.read - counts.deleted, counts.failed, "rows", setup.needed)
+    if checkpoint and not verdict.enough:
+        return f"{verdict}; what was served stays"
+    allowed, empty = bool(job.configuration.get("allow_deletes")), allows_empty(job.configuration, str(part.ref))
+    nothing = nothing_written(status.units, counts.read - counts.deleted, counts.written, setup.unit)
+    if checkpoint is None and nothing and not empty:
+        return nothing
+    found = (_in_place if setup.in_place else _staged)(setup, part, counts.written, checkpoint)
+    if isinstance(found, str) or found is None:
+        return found
+    served, stored = found
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if stored < served else NO_LOSS
+    lost = _lost(setup, served, stored, before.units, allowed=allowed, empty=empty)
+    if lost is None and stored < served:
+        ledger.count_lost(part, Loss(units=served - stored), job_id=job.id)
+    return lost
+
+
+def _staged(
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+) -> str | tuple[int, int] | None:
+    """What is in the target against what was written: what is wrong, or the rows that are served, and those that would
+    be.
+    """
+    stored = setup.target.rows(part.physical)
+    if stored > written:
+        return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
+    if stored < NEEDED * written:
+        return _few_keys(written, stored)
+    return (_served(setup, checkpoint), stored) if checkpoint else None
+
+
+def _in_place(
+    setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
+) -> str | tuple[int, int] | None:
+    """The same: what the build wrote against what it would sweep, before it does. Whoever finishes it after a crash
+    finds nothing that speaks against it any more.
+    """
+    path = setup.ref.scope.path
+    mine, others = setup.target.tables.held(part.physical, part.instance, prefix=path)
+    if mine < written and others:
+        return (
+            f"{written - mine:,} of {written:,} rows that were read did not replace what is stored: either the source "
+            "is older than that (a restored backup?), or several rows have one `key`. Nothing was removed. If the "
+            f"source is right: instep namespace delete {setup.ref.scope}, and run again"
+        )
+    if mine < NEEDED * written:
+        return _few_keys(written, mine)
+    if checkpoint is None:
+        return None
+    served = mine + others
+    if checkpoint.physical != part.physical:
+        stands = setup.target.exists(checkpoint.physical)
+        served = sum(setup.target.tables.held(checkpoint.physical, part.instance, prefix=path)) if stands else 0
+    return served, mine
+
+
+def _few_keys(written: int, stored: int) -> str:
+    return f"of {written:,} rows only {stored:,} have keys of their own: is `key` right?"
+
+
+def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
+    return setup.target.rows(checkpoint.physical) if setup.target.exists(checkpoint.physical) else 0
+
+
+def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
+    """`before`: rows that were lost lately."""
+    lost = served - stored
+    if served and not stored:
+        return None if empty else EMPTY
+    if allowed or not setup.guard.refuses(lost, served, before):
+        return None
+    lately = f", and {before:,} more in the last {duration_text(setup.guard.window)}" if before else ""
+    return (
+        f"{lost:,} of {served:,} rows are gone from the source{lately}; more than {setup.guard.share:.0%} at once is "
+        "not left out unasked (--allow-deletes)"
+    )
+
+
+def not_better(
+    setup: TableSetup, checkpoint: Checkpoint, served: Checkpoint, *, allowed: bool, empty: bool
+) -> str | None:
+    """See `EntitySetup.not_better`."""
+    stored = setup.target.rows(checkpoint.physical)
+    return _lost(setup, _served(setup, served), stored, 0, allowed=allowed, empty=empty)

@@ -1,0 +1,164 @@
+"""Where a row of a table comes from: its watermark leads to the job of its instance whose window it was in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.columns import Column
+from instep.domain.jobs import Job, JobPart
+from instep.domain.key_text import keys_in
+from instep.domain.keys import Key, KeyValue, key_of
+from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.refs import PartitionRef
+from instep.domain.rows import RowSlice, decode_row_slice
+from instep.entities.provenance import Provenance, Window, background
+from instep.entities.tables.changes import MICROS
+from instep.ledger.ledger import Ledger
+from instep.targets.table_target import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
+
+#: Among how many jobs of the ledger, the newest, the one that wrote a row is looked up.
+_JOBS = 200
+
+if TYPE_CHECKING:
+    from instep.entities.tables.setup import TableSetup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowProvenance(Provenance):
+    """`key` has the row's key columns, `ref` and `uuid` are the partition and the instance that it names. `watermark`
+    (µs) is its own, None where the entity has none. `slice` is the one of the job's that it was in.
+    """
+
+    key: Mapping[str, KeyValue]
+    ref: str
+    uuid: str
+    watermark: int | None
+    slice: RowSlice | None
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.ref, self.uuid
+
+    def row_dict(self) -> dict[str, Any]:
+        row = {
+            "key": {name: _plain(value) for name, value in self.key.items()},
+            "ref": self.ref,
+            "instance": self.uuid,
+            "watermark": self.watermark,
+        }
+        return {"row": row, "slice": _slice_dict(self.slice) if self.slice else None}
+
+
+def _slice_dict(rows: RowSlice) -> dict[str, Any]:
+    return {
+        "index": rows.index,
+        "count": rows.count,
+        "columns": list(rows.cut_by),
+        "from": _bound(rows.range.lower),
+        "below": _bound(rows.range.upper),
+    }
+
+
+def _bound(bound: Key | None) -> list[Any] | None:
+    return None if bound is None else [_plain(each) for each in bound.values]
+
+
+def _plain(value: KeyValue) -> int | str:
+    """As JSON has it."""
+    match value:
+        case bytes():
+            return value.hex()
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+    return value
+
+
+def trace(setup: TableSetup, ledger: Ledger, physical: str, text: str) -> RowProvenance | None:
+    """See `EntitySetup.trace`: `text` is the key, its columns joined by commas."""
+    spec = spec_of(setup.target.tables.specs(physical), OWN)
+    columns = [Column(name, spec.type_of(name)) for name in spec.key]
+    for key in keys_in(text, columns):
+        row = setup.target.tables.row(physical, key)
+        if row is not None:
+            return _provenance(setup, ledger, physical, spec, row)
+    return None
+
+
+def _provenance(
+    setup: TableSetup, ledger: Ledger, physical: str, spec: TableSpec, row: Mapping[str, Any]
+) -> RowProvenance:
+    ref, uuid = PartitionRef.parse(row[REF]), str(row[INSTANCE])
+    watermark = int(row[VERSION]) if setup.rows.watermark else None
+    values = _by_source(setup, spec, row)
+    if setup.queue:
+        job, part, slices = _job_with(ledger, ref, uuid, values)
+    else:
+        job, part = _job_of(ledger, ref, uuid, watermark)
+        slices = _slices(ledger, job, part) if job and part else []
+    window = slices[0].window if slices else None
+    return RowProvenance(
+        key={name: row[name] for name in spec.key},
+        ref=str(ref),
+        uuid=uuid,
+        watermark=watermark,
+        target=setup.target_name,
+        physical=physical,
+        job=job,
+        part=part,
+        window=Window((window.floor or 0) // MICROS, window.target // MICROS) if window else None,
+        slice=_slice_of(slices, values),
+        behind=background(ledger, ref, uuid, part),
+    )
+
+
+def _job_of(
+    ledger: Ledger, ref: PartitionRef, uuid: str, watermark: int | None
+) -> tuple[Job, JobPart] | tuple[None, None]:
+    """Without a watermark all rows of an instance were written by the job that built it."""
+    if watermark is not None:
+        found = ledger.part_reaching(ref, uuid, -(-watermark // MICROS))
+        job_id = found[0] if found else None
+    else:
+        instance = ledger.instance(uuid)
+        job_id = instance.job if instance else None
+    job = ledger.job(job_id) if job_id else None
+    return (job, job.part(ref).part) if job else (None, None)
+
+
+def _job_with(
+    ledger: Ledger, ref: PartitionRef, uuid: str, values: Mapping[str, Any]
+) -> tuple[Job, JobPart, list[RowSlice]] | tuple[None, None, list[RowSlice]]:
+    """Keys come from a queue in any order: the last job that had this one wrote the row. Of old jobs nobody knows."""
+    for job in ledger.jobs(limit=_JOBS):
+        part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
+        slices = _slices(ledger, job, part) if part else []
+        found = _slice_of(slices, values)
+        if part and found and (not found.keys or int(next(iter(values.values()))) in found.keys):
+            return job, part, slices
+    return None, None, []
+
+
+def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:
+    stored = ledger.slices(job.id, part.ref, limit=MAX_SLICES_PER_ENTITY)
+    return [rows for each in stored if (rows := decode_row_slice(each.payload)) is not None]
+
+
+def _by_source(setup: TableSetup, spec: TableSpec, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the row has in columns of the source, as far as the source need not be asked for their names."""
+    found = {source: row[name] for source, name in zip(setup.rows.key, spec.key, strict=True)}
+    return found | ({setup.rows.scope: row[spec.scope]} if setup.rows.scope and spec.scope else {})
+
+
+def _slice_of(slices: Sequence[RowSlice], values: Mapping[str, Any]) -> RowSlice | None:
+    for each in slices:
+        if not values.keys() >= set(each.cut_by):
+            return None  # Cut by a column that is in no key.
+        if not each.cut_by or each.range.holds(key_of(*(values[name] for name in each.cut_by))):
+            return each
+    return None

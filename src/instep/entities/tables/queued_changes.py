@@ -1,0 +1,124 @@
+"""What needs work where a pending queue says it: keys, cut into slices; and which rows a wave of them reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from instep.domain.amounts import amount
+from instep.domain.columns import TypeName
+from instep.domain.cuts import KeyRange
+from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
+from instep.domain.key_batches import batches, stretches
+from instep.domain.keys import INT64_MAX, Key, key_of
+from instep.domain.planning import rows_per_slice
+from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
+from instep.entities.generations import wanted_as_of_now
+from instep.entities.plan_request import Found, Kind, PlanRequest
+from instep.entities.tables.change_queue import EntityQueue
+from instep.errors import UserError
+from instep.ledger.ledger import Ledger
+from instep.sources.tables.predicates import MAX_RANGES
+
+if TYPE_CHECKING:
+    from instep.entities.tables.setup import TableSetup
+
+_WHOLE_NUMBERS = (TypeName.INT32, TypeName.INT64)
+
+
+def find_pending(setup: TableSetup, queue: EntityQueue, request: PlanRequest) -> Found:
+    """Up to as many keys as one job takes."""
+    if request.generation:
+        raise UserError(
+            f"the queue {queue.name} gives each key once, so there are no generations of what is made of it",
+            where=str(setup.ref),
+            hint="Build it anew: instep run --full-refresh",
+        )
+    checkpoint = request.checkpoint
+    pending = queue.pending(request.ledger)
+    keys = pending.keys
+    if not keys and checkpoint is not None:
+        why = wanted_as_of_now(request, setup.ref, now=pending.until)
+        return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=pending.until)
+    setup.tables()  # What is wrong with the declaration is said before anything is leased.
+    more = ", and more" if pending.left else ""
+    return Found(
+        kind=request.kind,
+        why=[*request.why, f"pending in the queue {queue.name}: {amount(len(keys), 'key')}{more}"],
+        unit="row",
+        slices=cut_keys(setup, keys),
+        counts={"new": len(keys) - pending.retries, "retried": pending.retries},
+        state=[hashlib.sha256(repr(keys).encode()).hexdigest()],
+        # As long as there is more, it is complete up to no other moment than it was.
+        target=(checkpoint.watermark if checkpoint else 0) if pending.left else pending.until,
+        left=pending.left,
+    )
+
+
+def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
+    """Keys without rows: they are no failures, and somebody may want to know of them."""
+    job = ledger.latest_job(part.ref)
+    if job is None or not has_keys(ledger.slices(job.id, part.ref, limit=1)):
+        return []
+    status = job.part(part.ref)
+    missing = status.units - status.counts.read
+    if missing <= 0:
+        return []
+    return [f"{amount(missing, 'key')} of the queue {queue.name} had no row in the source, or went to other consumers"]
+
+
+def cut_keys(setup: TableSetup, keys: Sequence[int]) -> list[SlicePlan]:
+    """Batches in the order of the keys, the first and the last without an end."""
+    if not keys:
+        return []
+    factor, key = setup.slicing.work_factor, _maker(setup)
+    found = batches(keys, rows_per_slice(setup.slicing.slice_rows, factor))
+    edges = [None, *(key(each[0]) for each in found[1:]), None]
+    return [
+        SlicePlan(
+            index=index,
+            bucket=0,
+            lower="",
+            upper="",
+            units=len(each),
+            work=max(1, round(len(each) * factor)),
+            priority=setup.priority,
+            payload=encode_row_slice(
+                RowSlice(index, len(found), None, setup.rows.key, KeyRange(lower, upper), tuple(each))
+            ),
+        )
+        for index, (each, (lower, upper)) in enumerate(zip(found, pairwise(edges), strict=True))
+    ]
+
+
+def has_keys(slices: Sequence[SlicePlan] | Sequence[SliceStatus]) -> bool:
+    """Whether they were cut by `cut_keys`."""
+    first = decode_row_slice(slices[0].payload) if slices else None
+    return first is not None and bool(first.keys)
+
+
+def selection(setup: TableSetup, keys: Sequence[int]) -> Selection:
+    """These rows, by key and by the ranges that the keys lie in: a source may be able to use only one of the two."""
+    key = _maker(setup)
+    ranges = (
+        KeyRange(key(first), key(last + 1) if last < INT64_MAX else None) for first, last in stretches(keys, MAX_RANGES)
+    )
+    return Selection(setup.ref.scope, None, setup.rows.key, tuple(ranges), tuple(map(key, keys)))
+
+
+def _maker(setup: TableSetup) -> Callable[[int], Key]:
+    """What makes a key of the source's own type."""
+    (name,) = setup.rows.key
+    kind = next(each.type for each in setup.columns() if each.name == name)
+    if kind.name in _WHOLE_NUMBERS:
+        return key_of
+    if kind.name is TypeName.DECIMAL and not kind.scale:
+        return lambda value: key_of(Decimal(value))
+    raise UserError(
+        f"{name!r} is {kind}, and keys of a queue are whole numbers",
+        where=setup.source_text,
+        hint="Cast it, with `sql`.",
+    )

@@ -1,0 +1,201 @@
+"""What the use cases need to know of a table entity in one scope."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from instep.domain.columns import Column
+from instep.domain.graph import GraphTable
+from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.manifest import DeleteGuard
+from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.refs import index_name
+from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.waves import Wave, WaveSlice
+from instep.entities.plan_request import Found, PlanRequest
+from instep.entities.setup import EntitySetup, Size
+from instep.entities.tables import changes, checks, promotion_checks, provenance, queued_changes
+from instep.entities.tables.change_queue import EntityQueue
+from instep.ledger.ledger import Checkpoint, Ledger
+from instep.pipeline.tables.ids import id_of
+from instep.pipeline.tables.program import TableWave
+from instep.pipeline.tables.routing import WaveRows
+from instep.pipeline.tables.writing import RowWriter, needed_columns
+from instep.sources.tables.table_source import Sessions, TableSource
+from instep.targets.partition import PartitionTarget
+from instep.targets.table_target import TableSpec
+
+#: The part of a fingerprint that says which rows a table without a watermark had.
+ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """How rows become slices. `slices` is None for as many as the rows need. `asked`: rows of a slice, whatever else is
+    said of them.
+    """
+
+    slices: int | None
+    even: bool
+    slice_rows: int
+    work_factor: float
+    asked: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSetup(EntitySetup):
+    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds.
+    `queue` says what needs work, if there is one.
+    """
+
+    target: PartitionTarget
+    source: TableSource
+    spark: Sessions
+    rows: RowColumns
+    slicing: Slicing
+    lag: int
+    batch_rows: int
+    guard: DeleteGuard
+    columns: Callable[[], tuple[Column, ...]]
+    tables: Callable[[], tuple[GraphTable, ...]]
+    queue: EntityQueue | None = None
+
+    @property
+    def in_place(self) -> bool:
+        return self.rows.scope is not None
+
+    @property
+    def scanned(self) -> bool:
+        return True
+
+    @property
+    def most_claims(self) -> int:
+        """All slices of a wave are one scan, and have no entries in a commit but their counts."""
+        return MAX_SLICES_PER_ENTITY
+
+    @property
+    def specs(self) -> Sequence[TableSpec]:
+        return [TableSpec.of(table) for table in self.tables()]
+
+    @property
+    def unit(self) -> str:
+        return "row"
+
+    def find(self, request: PlanRequest) -> Found:
+        return changes.find_rows(self, request)
+
+    def physical(self, instance: str, generation: str) -> str:
+        if not self.in_place:
+            return index_name(self.alias, self.owner.id, instance)
+        # All partitions that are made in the same way share it, and no others.
+        made = {part: text for part, text in self.fingerprint.items() if part != ROWS}
+        text = repr((sorted(made.items()), self.tables(), generation))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        before = index_name(self.alias, "", digest)
+        return before if before in self.owner.before else index_name(self.alias, self.owner.id, digest)
+
+    def outgrown(self, part: JobPart) -> str | None:
+        differences = changes.drift_of(self, part.physical) if self.target.exists(part.physical) else []
+        return f"the table has changed: {'; '.join(differences)}" if differences else None
+
+    def reads_all(self, part: JobPart) -> bool:
+        """Nobody knows any more whether a queue has led to a new instance, or all rows."""
+        return self.queue is None and super().reads_all(part)
+
+    def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
+        if self.queue is None or not queued_changes.has_keys(slices):
+            return slices
+        return queued_changes.cut_keys(self, self.queue.take(ledger, job_id))
+
+    def release(self, ledger: Ledger, job_id: str) -> None:
+        if self.queue:
+            self.queue.release(ledger, job_id)
+
+    def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
+        if self.queue:
+            self.queue.settle(ledger, part, job_id)
+
+    def catch_up(self, ledger: Ledger) -> None:
+        latest = ledger.latest_job(self.ref) if self.queue else None
+        if latest and (status := latest.part(self.ref)).state is not None:
+            self.settle(status.part, ledger, latest.id)
+
+    def create(self, physical: str) -> None:
+        self.target.tables.create(physical, self.specs)
+
+    def wave_slice(self, claim: Claim) -> WaveSlice:
+        rows = decode_row_slice(claim.payload)
+        assert rows is not None, "a job on a table has slices of rows"
+        return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
+
+    def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
+        slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
+        first: RowSlice = slices[0][1]
+        selection = Selection(
+            self.ref.scope, first.window, first.cut_by, tuple(rows.range for _, rows in slices) if first.cut_by else ()
+        )
+        keys = None
+        if self.queue and first.keys:
+            keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
+            selection = queued_changes.selection(self, keys or first.keys[:1])
+        tables = self.tables()
+        writer = RowWriter(
+            tables=tables,
+            columns=needed_columns(self.columns(), tables, self.rows, first.cut_by),
+            rows=self.rows,
+            slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
+            cut_by=first.cut_by,
+            target=self.target.tables,
+            # Made here: a task that looked into ClickHouse in a process would have to wait until this one is out of it.
+            into=self.target.tables.writer(part.physical, wave.base),
+            base=wave.base,
+            ref=str(part.ref),
+            instance=part.instance,
+            batch_rows=self.batch_rows,
+            failing=frozenset(id_of(part.ref.entity, uri) for uri in ledger.failed_versions(part.ref, part.generation)),
+            first=self.staged(part),
+            keys=None if keys is None else tuple(keys),
+        )
+        return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
+
+    def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
+        return promotion_checks.problem(self, part, ledger, job)
+
+    def remove_replaced(self, part: JobPart) -> None:
+        if part.fresh and self.in_place:
+            path = self.ref.scope.path
+            self.target.tables.sweep(part.physical, part.instance, epoch=part.epoch, prefix=path, scope=path)
+
+    def not_better(
+        self,
+        ledger: Ledger,
+        checkpoint: Checkpoint,
+        served: Checkpoint,
+        *,
+        epoch: int,
+        allow_deletes: bool,
+        allow_empty: bool,
+    ) -> str | None:
+        return promotion_checks.not_better(self, checkpoint, served, allowed=allow_deletes, empty=allow_empty)
+
+    def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
+        return Size(None, None, 0)
+
+    @property
+    def row_hint(self) -> str:
+        return f"Give its key, {','.join(self.rows.key)}, as `instep failures` shows keys."
+
+    def trace(self, ledger: Ledger, physical: str, text: str) -> provenance.RowProvenance | None:
+        return provenance.trace(self, ledger, physical, text)
+
+    def inspect(self, physical: str) -> tuple[None, str]:
+        return None, "what of a table is in it, and up to when, only the ledger that made it knows"
+
+    def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
+        return queued_changes.notes(self.queue, part, ledger) if self.queue else []
+
+    def checks(self) -> Mapping[str, Callable[[], str]]:
+        return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}

@@ -1,0 +1,130 @@
+"""Wiring of table entities: what is declared becomes sources, targets and setups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from instep.domain.fingerprint import digest
+from instep.domain.manifest import DeleteGuard
+from instep.domain.refs import PartitionRef, Scope
+from instep.entities.partitions import upstream_refs
+from instep.entities.revision import revision_of
+from instep.entities.tables.catalog import Catalog
+from instep.entities.tables.change_queue import EntityQueue
+from instep.entities.tables.setup import ROWS, Slicing, TableSetup
+from instep.pipeline.documents.code_fingerprint import load_transform, loaded_fingerprint
+from instep.project import Project
+from instep.project.graph import row_columns
+from instep.project.sources import ClickHouseSource, SparkSource
+from instep.project.tables import TableEntity
+from instep.queues.opening import open_queue
+from instep.sources.tables.table_source import Sessions, TableSource
+from instep.sources.urls import is_url
+from instep.targets.partition import PartitionTarget
+from instep.targets.table_target import TableTarget
+
+if TYPE_CHECKING:
+    from instep.sources.tables.transforms import Transform
+
+
+@dataclass(frozen=True)
+class TableEntities:
+    """The table entities of a project, wired up when they are asked for. `target` gives a target by its name."""
+
+    project: Project
+    spark: Sessions
+    target: Callable[[str], TableTarget]
+
+    def catalog(self) -> Catalog:
+        entities = {name: each for name, each in self.project.entities.items() if isinstance(each, TableEntity)}
+        return Catalog(entities, {name: table_source(self.project, name) for name in entities}, self.spark)
+
+    def setup(self, name: str, scope: Scope, catalog: Catalog) -> TableSetup:
+        """One entity in one scope. Asks no source for anything."""
+        entity, source = catalog.entities[name], catalog.sources[name]
+        return TableSetup(
+            ref=PartitionRef(name, scope),
+            source=source,
+            source_text=source.text,
+            target=PartitionTarget(self.target(self.project.target_of(name)), scope),
+            target_name=self.project.target_of(name),
+            buckets=1,
+            priority=entity.priority,
+            needs_spark=True,
+            fingerprint=_fingerprint(entity, source),
+            ttl=entity.ttl,
+            revision=lambda: revision_of(self.project.root),
+            depends_on=upstream_refs(self.project, PartitionRef(name, scope)),
+            spark=self.spark,
+            rows=row_columns(entity),
+            slicing=Slicing(
+                None if entity.slices == "auto" else entity.slices,
+                entity.cuts == "even",
+                entity.slice_rows,
+                entity.work_factor,
+            ),
+            lag=entity.watermark_lag,
+            batch_rows=entity.batch_rows,
+            guard=DeleteGuard(entity.deletes.share, entity.deletes.floor, entity.deletes.window),
+            columns=partial(catalog.columns, name),
+            tables=partial(catalog.tables, name),
+            queue=self._queue(entity),
+            needed=self.project.promotion_ratio,
+        )
+
+    def _queue(self, entity: TableEntity) -> EntityQueue | None:
+        if entity.changes is None:
+            return None
+        name = entity.changes.queue
+        return EntityQueue(name, partial(open_queue, self.project, name))
+
+
+def table_source(project: Project, name: str) -> TableSource:
+    entity = project.entities[name]
+    assert isinstance(entity, TableEntity), "only tables have table sources"
+    declared = project.resolved_source(name)
+    transform: Transform | None = load_transform(entity.transform) if entity.transform else None
+    if isinstance(declared, SparkSource):
+        from instep.sources.tables.spark_tables import SparkTable
+
+        return SparkTable(
+            format=declared.format,
+            path=declared.path or (),
+            table=declared.table,
+            options=declared.reader_options(),
+            sql=declared.sql,
+            transform=transform,
+            transform_name=entity.transform or "",
+        )
+    from instep.sources.tables.clickhouse import ClickHouseTable
+
+    assert isinstance(declared, ClickHouseSource), "there is no other"
+    return ClickHouseTable(declared.uri, declared.table, sql=declared.sql, transform=transform)
+
+
+def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
+    """Of all that decides what is written of a row, but for its columns: these are asked only if there is work."""
+    declared = entity.model_dump(mode="json")
+    parts = {
+        "source": [entity.source.type, *_place(entity.source, source), entity.source.sql],
+        "key": [declared[name] for name in ("key", "scope", "watermark", "deleted")],
+        "graph": [declared["node"], declared["edges"]],
+    }
+    made = {part: digest(value) for part, value in parts.items()}
+    if entity.transform:
+        made["transform"] = loaded_fingerprint(load_transform(entity.transform))
+    if entity.changes:
+        made["changes"] = digest(entity.changes.queue)
+    elif entity.watermark is None:
+        made[ROWS] = source.state() or ""
+    return made
+
+
+def _place(declared: SparkSource | ClickHouseSource, source: TableSource) -> list[object]:
+    """Where it is, as it is declared: a project may be moved. Without secrets: a database as it is shown."""
+    if isinstance(declared, ClickHouseSource):
+        return [source.text if is_url(declared.uri) else declared.uri, declared.table]
+    return [declared.format, declared.path or source.text]

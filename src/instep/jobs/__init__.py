@@ -1,0 +1,1 @@
+"""Jobs: acquired, run in waves by workers, recovered, finished and promoted."""

@@ -1,0 +1,372 @@
+"""The beginning of a run's round: leases, jobs joined and resumed, and a job for what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.events import InstanceExpired
+from instep.domain.instances import InstanceState
+from instep.domain.jobs import JobPart
+from instep.domain.planning import PlanTooLarge, check_limits
+from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
+from instep.entities.ownership import is_taken, newer_elsewhere, unused
+from instep.entities.plan_request import Kind
+from instep.entities.setup import EntitySetup
+from instep.errors import Conflict, Fenced, InstepError, UserError
+from instep.jobs.finish import give_up
+from instep.jobs.job_spans import TRACEPARENT
+from instep.jobs.recovery import bury_the_dead
+from instep.ledger.ledger import Holder, Lease, NewPart
+from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
+from instep.planning.planner import Planner
+from instep.planning.upstream import upstream_of
+from instep.telemetry.context import within
+
+if TYPE_CHECKING:
+    from instep.jobs.worker import Worker
+
+
+#: A plan is made again so often when somebody taints or expires what it would refresh before its job is stored.
+REPLANS = 5
+
+
+class Busy(UserError):
+    """Another run holds the partition (exit code 75, EX_TEMPFAIL: the same call may work later)."""
+
+    exit_code = 75
+
+
+class Stopped(UserError):
+    """A person has stopped the job."""
+
+
+class Acquisition:
+    """One round's beginning: a lease for everything that is to be done, and a job for what is new.
+
+    `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
+    `settled` those that needed nothing any more, `refused` those that cannot be begun, and why:
+    unless that is so of all. `demand` is called when there are leases for a new job, and raises
+    when what asked for it has been taken back meanwhile.
+    """
+
+    def __init__(
+        self,
+        todo: Mapping[PartitionRef, EntityPlan],
+        planner: Planner,
+        worker: Worker,
+        *,
+        deadline: float,
+        demand: Callable[[], None] | None = None,
+    ) -> None:
+        self.todo = dict(todo)
+        self.taken: dict[PartitionRef, str] = {}
+        self.created: set[PartitionRef] = set()
+        self.settled: set[PartitionRef] = set()
+        self.refused: dict[PartitionRef, InstepError] = {}
+        self._planner = planner
+        self._worker = worker
+        self._had = worker.parts
+        self._deadline = deadline
+        self._demand = demand
+        self._context = planner.context
+        self._ledger = planner.context.ledger
+        self._job_id = planner.context.ids.new()
+        self._told: set[PartitionRef] = set()
+        self._sound: set[PartitionRef] = set()
+        self._leases: dict[PartitionRef, Lease] = {}
+        #: A job has one trace: that of the first who asked.
+        self._made_in = next((plan.traceparent for plan in todo.values() if plan.traceparent), "")
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the worker has got a part that it did not have. To join what it takes part in already is none: a job
+        that somebody is just resuming, say, gives it nothing to do yet.
+        """
+        return not self._worker.parts <= self._had
+
+    def get(self) -> None:
+        """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
+        with within(self._made_in):
+            self._get()
+
+    def _get(self) -> None:
+        self._ledger.begin_job(self._job_id, self._worker.id, self._configuration())
+        try:
+            waited = False
+            while not (self.taken or self._leases or self.settled):
+                holders = []
+                for ref in list(self.todo):
+                    with self._refusing(ref):
+                        holder = self._try(ref, waited=waited)
+                        holders += [holder] if holder else []
+                if holders and len(holders) == len(self.todo):
+                    self._wait(holders[0])
+                    waited = True
+            self._plan_job()
+        except BaseException:
+            with suppress(InstepError):
+                self._release()
+                self._ledger.discard_job(self._job_id)
+            raise
+
+    @contextmanager
+    def _refusing(self, ref: PartitionRef) -> Iterator[None]:
+        """What a person has to mend of one partition is no reason to leave the others. Raises it if it was the last."""
+        try:
+            yield
+        except UserError as error:
+            if len(self.todo) == 1:
+                raise
+            del self.todo[ref]
+            self.refused[ref] = error
+            if lease := self._leases.pop(ref, None):
+                self._planner.setups[ref].release(self._ledger, self._job_id)
+                self._ledger.release_lease(lease)
+            self._worker.heartbeat.drop(ref)
+
+    def _wait(self, holder: Holder) -> None:
+        """Before the next try. Raises `Busy` when the time for waiting is over."""
+        context = self._context
+        if context.clock.monotonic() >= self._deadline:
+            raise Busy(held_text(holder), hint="Wait for it, or run again with a longer --wait.")
+        if holder.ref not in self._told:
+            context.progress.say(holder.ref.label, f"{held_text(holder)}; waiting")
+            self._told.add(holder.ref)
+        context.clock.sleep(context.timing.poll / 1000)
+        bury_the_dead(context)
+
+    def _configuration(self) -> dict[str, Any]:
+        found = {str(ref): said for ref, plan in self.todo.items() if (said := plan.settings.as_dict())}
+        settings = {"settings": found} if found else {}
+        trace = {TRACEPARENT: self._made_in} if self._made_in else {}
+        return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options), **settings, **trace}
+
+    def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
+        """Get the partition's lease or join its job; else say who holds it."""
+        answer = self._acquire(ref, self._job_id)
+        if isinstance(answer, Holder):
+            return None if self._join(answer) else answer
+        resumed, answer = self._take_over(ref, answer)
+        if resumed or isinstance(answer, Holder):
+            return answer if isinstance(answer, Holder) else None
+        if waited or self._world_moved(ref):
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
+        if self.todo[ref].pending:
+            self._leases[ref] = answer
+        else:
+            self._settle(answer)
+        return None
+
+    def _settle(self, lease: Lease) -> None:
+        """Nothing is to be done any more."""
+        self._ledger.release_lease(lease)
+        self._worker.heartbeat.drop(lease.ref)
+        self.settled.add(lease.ref)
+
+    def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
+        since = self._context.clock.monotonic()
+        answer = self._ledger.acquire_lease(ref, job_id, self._worker.id)
+        if isinstance(answer, Lease):
+            self._worker.heartbeat.keep(answer, since=since)
+        return answer
+
+    def _join(self, holder: Holder) -> bool:
+        """Take part in the job that holds the partition, if it does what this run would do."""
+        job = self._ledger.job(holder.job_id)
+        status = next((each for each in job.parts if each.part.ref == holder.ref), None) if job else None
+        if self._planner.options.full_refresh or status is None or status.state is not None:
+            return False
+        if status.part.generation != self.todo[holder.ref].generation:
+            return False
+        setup = self._planner.setups[holder.ref]
+        if setup.misfit(status.part) or setup.outgrown(status.part):
+            return False
+        if not self._worker.join(holder.job_id, status.part):
+            return False
+        self._context.progress.say(holder.ref.label, f"{held_text(holder)}; joining it")
+        self.taken[holder.ref] = holder.job_id
+        return True
+
+    def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
+        """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
+        left = self._ledger.unfinished_job(ref, self.todo[ref].generation)
+        if left is None:
+            return False, lease
+        setup, since = self._planner.setups[ref], self._context.clock.monotonic()
+        lease = self._ledger.transfer_lease(lease, left.id)
+        self._worker.heartbeat.keep(lease, since=since)
+        self._ledger.join_job(left.id, self._worker.id)
+        part = self._ledger.adopt_part(lease)
+        asked = "a full refresh was asked" if self._planner.options.full_refresh else None
+        if not asked and allowed_since(left, setup, self._planner.options):
+            asked = "deletes are allowed by now"
+        why = asked or setup.misfit(part) or setup.outgrown(part)
+        if why is None:
+            self._ledger.start_job(left.id)
+            self._worker.take(part, lease)
+            self._tell(part)
+            self.taken[ref] = left.id
+            return True, lease
+        give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
+        return False, self._acquire(ref, self._job_id)
+
+    def _world_moved(self, ref: PartitionRef) -> bool:
+        """Whether others did something since our plan: a run that had the lease, or somebody who tainted it."""
+        plan, ledger = self.todo[ref], self._ledger
+        return (
+            plan.resumes is not None
+            or ledger.checkpoint(ref, plan.generation) != plan.checkpoint
+            or ledger.canonical(ref, plan.generation) != plan.current
+        )
+
+    def _plan_job(self) -> None:
+        """Store what is new as a job; forget it if nothing is. What an instance is can change until then."""
+        if self._leases and self._demand:
+            self._demand()
+        for _ in range(REPLANS):
+            if not self._leases:
+                self._ledger.discard_job(self._job_id)
+                return
+            try:
+                self._reserve()
+                self._store_job()
+            except Conflict as error:
+                if not any(self._world_moved(ref) for ref in self._leases):
+                    raise
+                problem = error
+                self._plan_again()
+            else:
+                return
+        raise UserError(
+            f"what was planned has changed {REPLANS} times before it could be begun: {problem}",
+            hint="Somebody goes on tainting, expiring or rebuilding: see `instep history`, and run again.",
+        )
+
+    def _reserve(self) -> None:
+        """Take what others could take too. Where nothing is left of what was planned, there is nothing to do."""
+        for ref, lease in list(self._leases.items()):
+            plan = self.todo[ref]
+            slices = self._planner.setups[ref].reserve(plan.slices, self._ledger, self._job_id)
+            self.todo[ref] = replace(plan, found=replace(plan.found, slices=slices))
+            if plan.slices and not slices and plan.kind is Kind.REFRESH:
+                del self._leases[ref]
+                self._settle(lease)
+
+    def _release(self) -> None:
+        for ref in self._leases:
+            self._planner.setups[ref].release(self._ledger, self._job_id)
+
+    def _plan_again(self) -> None:
+        self._release()
+        for ref, lease in list(self._leases.items()):
+            self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
+            if not self.todo[ref].pending:
+                del self._leases[ref]
+                self._settle(lease)
+
+    def _store_job(self) -> None:
+        if not self._leases:
+            self._ledger.discard_job(self._job_id)
+            return
+        try:
+            check_limits(len(self.todo[ref].slices) for ref in self._leases)
+        except PlanTooLarge as error:
+            raise UserError(str(error)) from error
+        parts = []
+        for ref, lease in list(self._leases.items()):
+            with self._refusing(ref):
+                parts.append(self._new_part(self.todo[ref], lease))
+        if not parts:
+            self._ledger.discard_job(self._job_id)
+            return
+        others = any(each.id != self._worker.id for each in self._ledger.workers())
+        self._ledger.plan_job(self._job_id, parts, stagger=others)
+        self._ledger.start_job(self._job_id)
+        for new in parts:
+            # What is fresh may have an index of its own, which is not made yet.
+            self._worker.take(
+                new.part,
+                self._leases[new.part.ref],
+                fenced=not new.part.fresh,
+                sound=new.part.ref in self._sound,
+                leads=True,
+            )
+            self._tell(new.part)
+            self.taken[new.part.ref] = self._job_id
+            self.created.add(new.part.ref)
+
+    def _tell(self, part: JobPart) -> None:
+        first = self._ledger.checkpoint(part.ref, part.generation) is None
+        state = IndexState.BACKFILLING if first else IndexState.INDEXING
+        self._context.status_reporter.tell(part.ref, state, epoch=part.epoch)
+
+    def _new_part(self, plan: EntityPlan, lease: Lease) -> NewPart:
+        setup, checkpoint = self._planner.setups[plan.ref], plan.checkpoint
+        if plan.kind is Kind.REFRESH and checkpoint:
+            instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
+            if self._planner.options.repair:
+                setup.create(physical)  # It may be gone as a whole.
+            base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
+            if base < 0:
+                raise UserError(
+                    f"the index of {setup.ref} ({physical}) is gone from target {setup.target_name!r}",
+                    hint="Build it again: instep run --full-refresh, or of documents: instep diff --repair",
+                )
+        else:
+            self._expire(setup, plan.generation)
+            instance = self._ledger.new_instance(lease, reason_of(plan), generation=plan.generation)
+            physical, fresh = setup.physical(instance, plan.generation), True
+            there = setup.target.exists(physical) if setup.in_place else is_taken(setup, physical)
+            base = self._fence(setup, physical, lease) if there else 0
+            if there and not setup.in_place:
+                physical, base = unused(setup, instance, plan.generation), 0
+        beside = {ref: self.todo[ref].generation for ref in self._leases}
+        upstream = upstream_of(setup, self._ledger, job_id=self._job_id, beside=beside)
+        part = JobPart(
+            setup.ref,
+            instance,
+            physical,
+            setup.fingerprint,
+            setup.buckets,
+            lease.epoch,
+            base,
+            fresh,
+            revision=setup.revision(),
+            inputs=upstream.inputs,
+            generation=plan.generation,
+            target=plan.found.target,
+        )
+        sound = not part.fresh and setup.as_recorded(part, self._ledger)
+        self._sound = self._sound | {part.ref} if sound else self._sound - {part.ref}
+        options = self._planner.options
+        return NewPart(
+            part,
+            plan.slices,
+            upstream.missed(self._job_id, instance, self._context.ids),
+            lost=plan.found.lost,
+            allowed=options.allow_deletes or options.allow_empty,
+        )
+
+    def _fence(self, setup: EntitySetup, physical: str, lease: Lease) -> int:
+        try:
+            return setup.target.fence(physical, lease.epoch)
+        except Fenced as error:
+            raise newer_elsewhere(setup, physical, lease, self._ledger, error) from error
+
+    def _expire(self, setup: EntitySetup, generation: str) -> None:
+        current = self._ledger.canonical(setup.ref, generation)
+        if current and current.state is InstanceState.LIVE and is_over(setup, current, self._ledger):
+            self._ledger.append([InstanceExpired(instance=current.uuid, ttl=setup.ttl or 0)])
+
+
+def held_text(holder: Holder) -> str:
+    who = holder.workers[0]
+    more = f" and {len(holder.workers) - 1} more" if len(holder.workers) > 1 else ""
+    return (
+        f"{holder.ref} is being indexed by process {who.pid} on {who.host}{more} "
+        f"(worker {who.id[:8]}, job {holder.job_id[:8]})"
+    )

@@ -1,0 +1,234 @@
+"""Adoption: an index that another ledger made becomes this one's, after a look at what it holds.
+
+The ledger first, the target second. As long as the target says that the index is another's, this ledger can neither
+write nor drop it: so a crash at any point leaves what is served as it is, and the next adoption does the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.counts import Counts
+from instep.domain.instances import Reason
+from instep.domain.jobs import JobPart, JobState
+from instep.domain.refs import PartitionRef
+from instep.domain.waves import SliceOutcome
+from instep.entities.setup import EntitySetup
+from instep.errors import Conflict, Fenced, UserError
+from instep.jobs.acquisition import Busy, held_text
+from instep.jobs.recovery import recover
+from instep.ledger.ledger import Holder, Lease, NewPart
+from instep.planning.context import Context
+
+if TYPE_CHECKING:
+    from instep.entities.documents.inspection import Inspection
+    from instep.jobs.worker import Worker
+
+#: Epochs double until the target takes one: more than it can ever have seen.
+_DOUBLINGS = 62
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What there is to adopt of one partition, and what becomes of it. `whose`: the ledger that has the alias; empty if
+    it names none. `inspection`: what the index holds, as far as that tells whether it can go on being used. `done`: it
+    is this ledger's now.
+    """
+
+    setup: EntitySetup
+    alias: str
+    physical: str | None
+    whose: str
+    generation: str
+    inspection: Inspection | None = None
+    why_not: str | None = None
+    done: bool = False
+
+    @property
+    def ref(self) -> PartitionRef:
+        return self.setup.ref
+
+    @property
+    def live(self) -> bool:
+        """Whether what it holds goes on being used; else the next run builds it anew beside it."""
+        return self.inspection is not None and self.why_not is None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "target": self.setup.target_name,
+            "alias": self.alias,
+            "physical": self.physical,
+            "owner": self.whose,
+            "live": self.live,
+            "rebuild": self.why_not,
+            "found": self.inspection.as_dict() if self.inspection else None,
+            "adopted": self.done,
+        }
+
+
+def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | None:
+    """What there is to adopt of a partition; None if nothing is there. Writes nothing. Raises `UserError` for what must
+    not be adopted.
+    """
+    target, ledger = setup.target, context.ledger
+    alias = setup.alias_of(generation) or setup.alias
+    whose = target.owner_of(alias)
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    if whose is None and (checkpoint is None or target.mine(checkpoint.physical)):
+        return None
+    physical = target.served(alias) if whose is not None else checkpoint.physical if checkpoint else None
+    if physical is not None and not target.exists(physical):
+        physical = None
+    found = Adoption(setup, alias, physical, whose or "", generation)
+    if physical is None:
+        return replace(found, why_not="nothing is there that is served")
+    if checkpoint is not None and target.exists(checkpoint.physical):
+        known = checkpoint.physical == physical
+        return replace(found, why_not=None if known else f"this ledger has built {checkpoint.physical} itself")
+    context.progress.say(setup.ref.label, f"looking at {physical}")
+    inspection, why_not = setup.inspect(physical)
+    return replace(found, inspection=inspection, why_not=why_not)
+
+
+def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
+    """Make it this ledger's. Raises `Busy` while a job works on the partition. Again it changes nothing."""
+    if found.live and found.physical is not None:
+        _Registration(found, context, by).run()
+    _claim(found, context)
+    return replace(found, done=True)
+
+
+@contextmanager
+def _leased(setup: EntitySetup, context: Context, what: str) -> Iterator[tuple[Lease, Worker]]:
+    """Nobody works on the partition meanwhile. The job is forgotten if it was not stored."""
+    from instep.jobs.worker import Worker
+
+    ledger, ref, job_id = context.ledger, setup.ref, context.ids.new()
+    worker = Worker({ref: setup}, context, "run")
+    try:
+        recover(context)
+        ledger.begin_job(job_id, worker.id, {what: str(ref)})
+        try:
+            since = context.clock.monotonic()
+            lease = ledger.acquire_lease(ref, job_id, worker.id)
+            if isinstance(lease, Holder):
+                raise Busy(held_text(lease), hint="Adopt it when that has ended, or stop the job.")
+            worker.heartbeat.keep(lease, since=since)
+            yield lease, worker
+        finally:
+            worker.heartbeat.drop(ref)
+            with suppress(Conflict):  # It was stored, and has ended.
+                ledger.discard_job(job_id)
+    finally:
+        worker.end()
+
+
+class _Registration:
+    """A job that has nothing to do but to say what is there."""
+
+    def __init__(self, found: Adoption, context: Context, by: str) -> None:
+        assert found.inspection is not None, "it was looked at"
+        assert found.physical is not None, "there is something"
+        self._found = found
+        self._inspection = found.inspection
+        self._physical = found.physical
+        self._context = context
+        self._by = by
+
+    def run(self) -> None:
+        ledger, setup = self._context.ledger, self._found.setup
+        with _leased(setup, self._context, "adopt") as (first, worker):
+            lease = self._give_up(first, worker)
+            generation = self._found.generation
+            instance = ledger.new_instance(lease, Reason.REBUILD, generation=generation, by=self._by)
+            part = JobPart(
+                setup.ref,
+                instance,
+                self._physical,
+                setup.fingerprint,
+                setup.buckets,
+                lease.epoch,
+                0,
+                True,
+                revision=setup.revision(),
+                generation=generation,
+            )
+            ledger.plan_job(lease.job_id, [NewPart(part, self._inspection.slices)])
+            ledger.start_job(lease.job_id)
+            self._complete(part, lease, worker)
+            if not ledger.begin_finish(lease.job_id, setup.ref, worker.id):
+                raise Conflict(f"job {lease.job_id} still has open slices")
+            ledger.finish_part(lease.job_id, part, JobState.COMPLETED, worker_id=worker.id, promote=True, whole=True)
+
+    def _give_up(self, lease: Lease, worker: Worker) -> Lease:
+        """What an adoption that died has left, or a first build that was stopped. Nothing of it is in the target."""
+        ledger, ref = self._context.ledger, self._found.ref
+        left = ledger.unfinished_job(ref, self._found.generation)
+        if left is None:
+            return lease
+        mine, since = lease.job_id, self._context.clock.monotonic()
+        lease = ledger.transfer_lease(lease, left.id)
+        ledger.join_job(left.id, worker.id)
+        part = ledger.adopt_part(lease)
+        ledger.finish_part(left.id, part, JobState.FAILED, worker_id=worker.id, error="given up for an adoption")
+        again = ledger.acquire_lease(ref, mine, worker.id)
+        if isinstance(again, Holder):
+            raise Busy(held_text(again), hint="Adopt it when that has ended, or stop the job.")
+        worker.heartbeat.keep(again, since=since)
+        return again
+
+    def _complete(self, part: JobPart, lease: Lease, worker: Worker) -> None:
+        ledger, entries = self._context.ledger, self._inspection.entries
+        while claims := ledger.claim(lease.job_id, part.ref, worker.id, work=sys.maxsize, limit=64):
+            outcomes = []
+            for claim in claims:
+                here = [entries[each] for each in self._inspection.documents_of(claim)]
+                kept = sum(each.chunks for each in here)
+                counts = Counts(read=len(here), skipped=len(here), rows_kept=kept)
+                outcomes.append(SliceOutcome(claim.slice_id, claim.fence, counts, here))
+            ledger.complete(part, worker.id, outcomes, job_id=lease.job_id)
+
+
+def _claim(found: Adoption, context: Context) -> None:
+    """The target's part: whose it is, and an epoch that is newer than all that it has seen."""
+    setup, target, ledger = found.setup, found.setup.target, context.ledger
+    checkpoint = ledger.checkpoint(setup.ref, found.generation)
+    serve = checkpoint.physical if checkpoint and target.exists(checkpoint.physical) else found.physical
+    with _leased(setup, context, "adopt") as (first, worker):
+        lease = first
+        for name in (found.physical, serve, found.alias):
+            if name is not None and (whose := target.owner_of(name)) is not None:
+                target.claim(name, of=whose)
+        for _ in range(_DOUBLINGS):
+            try:
+                for physical in {each for each in (found.physical, serve) if each and setup.target.exists(each)}:
+                    setup.target.fence(physical, lease.epoch)
+                setup.target.promote(found.alias, serve, lease.epoch)
+            except (Fenced, Conflict):
+                since = context.clock.monotonic()
+                lease = ledger.transfer_lease(lease, lease.job_id, above=2 * lease.epoch)
+                worker.heartbeat.keep(lease, since=since)
+            else:
+                break
+    if found.inspection and found.live and setup.target.rows(serve or "") != found.inspection.rows:
+        raise UserError(
+            f"somebody has written to {serve} while it was adopted",
+            where=setup.ref.label,
+            hint=f"It is this ledger's now. See what differs, and mend it: instep diff {setup.alias} --repair",
+        )
+
+
+def verdict(found: Adoption) -> str:
+    """What adopting it means, in words."""
+    if found.live and found.inspection:
+        return f"it goes on being used: {found.inspection.words}"
+    if found.why_not is None:
+        return "this ledger knows it: it goes on with it, however new what the target has seen is"
+    built = "" if found.physical is None else "; the next run builds it anew, and it is served until then"
+    return f"{found.why_not}{built}"

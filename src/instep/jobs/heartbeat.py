@@ -1,0 +1,119 @@
+"""Keeps a worker's heartbeat and its jobs' leases alive while long Spark stages run, or says that it could not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from instep.domain.clock import Clock
+from instep.domain.refs import PartitionRef
+from instep.domain.timing import Timing
+from instep.errors import Fenced, InstepError
+from instep.ledger.ledger import Lease, Ledger
+
+
+class Heartbeat:
+    """What a worker has in work, and what it can prove. `beat` is called every heartbeat, from a
+    background of its own; the rest by the worker.
+
+    A heartbeat and a lease are trusted until the *start* of the last renewal that succeeded + their time
+    to live - margin: the reply may have been slow.
+    """
+
+    def __init__(self, ledger: Ledger, worker_id: str, clock: Clock, timing: Timing) -> None:
+        self._ledger = ledger
+        self._worker_id = worker_id
+        self._clock = clock
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
+        self._leases: dict[PartitionRef, Lease] = {}
+        self._renewed: dict[PartitionRef, float] = {}
+        self._beaten = clock.monotonic()
+        self.lost = False
+
+    def keep(self, lease: Lease, *, since: float) -> None:
+        """Renew this lease from now on; it was got or renewed by a call that began at `since` (monotonic)."""
+        with self._lock:
+            self._leases[lease.ref] = lease
+            self._renewed[lease.ref] = since
+
+    def drop(self, ref: PartitionRef) -> None:
+        with self._lock:
+            self._leases.pop(ref, None)
+            self._renewed.pop(ref, None)
+
+    def begin(self, slice_ids: Iterable[str]) -> None:
+        """These slices really run from now on."""
+        with self._lock:
+            self._running.update(slice_ids)
+
+    def end(self, slice_ids: Iterable[str]) -> None:
+        with self._lock:
+            self._running.difference_update(slice_ids)
+
+    def require(self, ref: PartitionRef) -> None:
+        """Raises `Fenced` unless worker and lease can be proved to be ours for a while yet."""
+        now = self._clock.monotonic()
+        with self._lock:
+            renewed = self._renewed.get(ref)
+        if self.lost or now - self._beaten > self._trusted(self._timing.stale):
+            raise Fenced(f"worker {self._worker_id[:8]} could not say that it lives; others may have its slices now")
+        if renewed is None or now - renewed > self._trusted(self._timing.lease):
+            raise Fenced(f"the lease on {ref} could not be kept; another job may hold it now")
+
+    def beat(self) -> bool:
+        """One heartbeat, and renewals when it is time. Outages are waited out until the margin. False when
+        the worker is not registered any more: nothing is left to keep. An error that nobody thought of is raised when
+        all the others have been tried.
+        """
+        started = self._clock.monotonic()
+        unexpected: Exception | None = None
+        with self._lock:
+            running, leases = tuple(self._running), list(self._leases.values())
+        try:
+            self._ledger.heartbeat(self._worker_id, running)
+            self._beaten = started
+        except Fenced:
+            self.lost = True
+            return False
+        except InstepError:
+            return True
+        except Exception as error:
+            unexpected = error
+        for lease in leases:
+            try:
+                self._renew(lease)
+            except Exception as error:
+                unexpected = unexpected or error
+        if unexpected is not None:
+            raise unexpected
+        return True
+
+    def _renew(self, lease: Lease) -> None:
+        started = self._clock.monotonic()
+        with self._lock:
+            due = started - self._renewed.get(lease.ref, started) >= self._timing.renew / 1000
+        if not due:
+            return
+        try:
+            renewed = self._ledger.renew_lease(lease)
+        except Fenced:
+            self._replace(lease, None, started)
+        except InstepError:
+            return
+        else:
+            self._replace(lease, renewed, started)
+
+    def _replace(self, lease: Lease, renewed: Lease | None, started: float) -> None:
+        """Unless the worker got another lease meanwhile."""
+        with self._lock:
+            if self._leases.get(lease.ref) != lease:
+                return
+            if renewed is None:
+                del self._leases[lease.ref], self._renewed[lease.ref]
+            else:
+                self._leases[lease.ref], self._renewed[lease.ref] = renewed, started
+
+    def _trusted(self, milliseconds: int) -> float:
+        return (milliseconds - self._timing.margin) / 1000

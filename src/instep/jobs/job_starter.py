@@ -1,0 +1,105 @@
+"""A worker makes jobs by itself: of what somebody waits for (`fulfil`), of what has changed (`watch`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from instep.domain.refs import PartitionRef
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.jobs.acquisition import Acquisition, Busy
+from instep.jobs.backoff import Backoff, Refusals, stays_stopped
+from instep.jobs.setup_cache import SetupCache
+from instep.jobs.target_order import in_target_order
+from instep.planning.plan import EntityPlan
+from instep.planning.planner import Planner
+from instep.telemetry.context import within
+
+if TYPE_CHECKING:
+    from instep.jobs.worker import Worker
+
+
+class JobStarter(ABC):
+    """Starts what is due. What could not be started is left alone for a while, which grows. `resting`: its worker's."""
+
+    def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
+        self._planner = planner
+        self._context = planner.context
+        self._refusals = Refusals(self._context)
+        self._backoff = resting or Backoff(self._context)
+        self._gaps: dict[PartitionRef, str | None] = {}
+
+    @abstractmethod
+    def _due(self) -> list[tuple[PartitionRef, str]]:
+        """Partitions of ours that nobody works on and that may need it now, and in which generation."""
+
+    @abstractmethod
+    def _idle(self, plan: EntityPlan) -> bool:
+        """It was due, and there is nothing to do. Whether that gave others something to do."""
+
+    def begin(self, worker: Worker) -> bool:
+        """Make a job of what is due, not begun by anybody, and ours to build. False if there is nothing."""
+        plans: dict[PartitionRef, EntityPlan] = {}
+        moved = False
+        due = self._due()
+        if due and isinstance(self._planner.setups, SetupCache):
+            self._planner.setups.renew()
+        for ref, generation in due:
+            # One generation of each partition: the next one when that is built.
+            plan = None if ref in plans or self._waits(ref, generation) else self._plan(ref, generation)
+            if plan is not None and plan.resumes and plan.resumes.stopped_by_people:
+                self._refusals.add(ref, generation, stays_stopped(plan.resumes))
+            elif plan is not None and plan.pending:
+                plans[ref] = plan
+            elif plan is not None:
+                moved |= self._idle(plan)
+        if not plans:
+            return moved
+        found = in_target_order(self._planner.setups[ref] for ref in plans)
+        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker) for turn in found]
+        return any(begun)
+
+    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker) -> bool:
+        start = Acquisition(plans, self._planner, worker, deadline=self._context.clock.monotonic())
+        try:
+            start.get()
+        except Busy:
+            return False  # Others were quicker.
+        except (UserError, Transient, Unknown) as error:
+            for plan in plans.values():
+                self._refused(plan.ref, plan.generation, error)
+            return False
+        for plan in plans.values():
+            if refused := start.refused.get(plan.ref):
+                self._refused(plan.ref, plan.generation, refused)
+            else:
+                self._refusals.forget(plan.ref, plan.generation)
+        return start.progressed
+
+    def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
+        try:
+            with within(self._asked_in(ref, generation)):
+                plan = self._planner.plan(ref, generation)
+        except (UserError, Transient, Unknown) as error:
+            self._refused(ref, generation, error)
+            return None
+        # The same is not said at each look.
+        problem = plan.found.problems[0] if plan.found.problems else None
+        if problem is not None and self._gaps.get(ref) != problem:
+            self._context.progress.say(ref.label, f"not all of the source could be seen: {problem}")
+        self._gaps[ref] = problem
+        return plan
+
+    def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
+        """What is away may be back soon; what a person has to mend may take longer."""
+        passes = isinstance(error, Transient | Unknown | Away)
+        self._refusals.add(ref, generation, str(error), longest=self._context.timing.sweep if passes else None)
+
+    def _waits(self, ref: PartitionRef, generation: str) -> bool:
+        """Whether it is due, and something that it is made from has to be there first."""
+        return False
+
+    def _asked_in(self, ref: PartitionRef, generation: str) -> str:
+        """The trace of whoever asked for it, if somebody did."""
+        return ""

@@ -1,0 +1,167 @@
+"""What changes in the source while an instance is built: what is served takes it meanwhile, and the new instance takes
+it before it is served.
+
+For the new instance these are slices like others, of the same job. For what is served there are none: another look at
+the source finds what a crash has left undone. Nobody else writes to that: the partition's lease is the job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from instep.domain.counts import Counts
+from instep.domain.fingerprint import changed_parts
+from instep.domain.jobs import Claim, JobPart, SlicePlan
+from instep.domain.losses import Loss
+from instep.domain.manifest import Action, ManifestEntry, lost_by
+from instep.domain.reasons import cleaned
+from instep.domain.waves import SliceOutcome, Wave, WaveSlice
+from instep.entities.setup import EntitySetup
+from instep.errors import Fenced, UserError
+from instep.jobs.heartbeat import Heartbeat
+from instep.ledger.ledger import Ledger
+from instep.planning.context import Context
+
+#: Seconds between two looks for what is served. A look that takes long is followed by a longer pause.
+LOOK_SECONDS = 60.0
+_PAUSES_PER_LOOK: Final = 10
+
+#: Looks before a new instance is served: a source that never stands still must not keep it from that.
+_LAST_LOOKS: Final = 3
+
+
+@dataclass
+class LiveRefresh:
+    """Of one part of a job. `led`: the epoch under which this worker began it, if it did. Under others what is served
+    is left as it is: a document may have killed that worker, and without slices nothing tells which.
+    """
+
+    setup: EntitySetup
+    context: Context
+    job_id: str
+    heartbeat: Heartbeat
+    led: int | None
+    _due: float | None = None
+    _last_looks: int = 0
+
+    def keep_served(self, part: JobPart) -> None:
+        """Bring what is served up to date, if it is time. What goes wrong with that does not hold up the build."""
+        if part.epoch != self.led:
+            return
+        began = self.context.clock.monotonic()
+        if self._due is not None and began >= self._due:
+            served = _served(self.setup, part, self.context.ledger)
+            if served is not None and _made_alike(self.setup, served):
+                try:
+                    self._refresh(served)
+                except Fenced:
+                    raise
+                except Exception as error:
+                    said = f"what is served is not brought up to date meanwhile: {cleaned(str(error))}"
+                    self.context.progress.say(part.ref.label, said)
+        now = self.context.clock.monotonic()
+        if self._due is None or began >= self._due:
+            self._due = now + max(LOOK_SECONDS, _PAUSES_PER_LOOK * (now - began))
+
+    def catch_up(self, part: JobPart) -> int:
+        """Have the new instance take what it lacks of the source: returns how many changes the part was extended by,
+        which is not over then. `part` is sealed. What is served is fenced first, so that whoever still kept it up to
+        date does so no more: it is never ahead of what takes its place.
+        """
+        served = _served(self.setup, part, self.context.ledger)
+        if served is None or self._last_looks >= _LAST_LOOKS:
+            return 0
+        self._last_looks += 1
+        if self.setup.target.exists(served.physical):
+            self.setup.target.fence(served.physical, served.epoch)
+        slices = self.setup.changed_since(self.context.ledger, part)
+        if slices:
+            self.context.ledger.extend_part(part, slices, job_id=self.job_id)
+        return sum(each.units for each in slices)
+
+    def _refresh(self, served: JobPart) -> None:
+        slices = self.setup.changed_since(self.context.ledger, served)
+        most = self.setup.most_claims
+        for start in range(0, len(slices), most):
+            self._write(served, [self._slice(served, each) for each in slices[start : start + most]])
+
+    def _slice(self, part: JobPart, plan: SlicePlan) -> WaveSlice:
+        """As if it were claimed."""
+        claim = Claim(
+            slice_id=f"{self.job_id}.served.{plan.index}",
+            job_id=self.job_id,
+            ref=part.ref,
+            index=plan.index,
+            bucket=plan.bucket,
+            units=plan.units,
+            work=plan.work,
+            attempts=0,
+            fence=1,
+            rank=0,
+            payload=plan.payload,
+        )
+        return self.setup.wave_slice(claim)
+
+    def _write(self, served: JobPart, slices: Sequence[WaveSlice]) -> None:
+        context, setup = self.context, self.setup
+        base = setup.target.fence(served.physical, served.epoch)
+        wave = Wave(context.ids.new(), served.ref, served.instance, served.physical, served.epoch, base, tuple(slices))
+        announced = _announced(slices)
+        if announced:
+            self._record(served, [SliceOutcome("", 0, Counts(), entries=announced)])
+        engine = context.engine(context.choose(setup, wave.work))
+        tasks = engine.run(wave, setup.program(served, wave, context.ledger, self.job_id))
+        outcomes = [outcome for task in tasks for outcome in task.slices]
+        self.heartbeat.require(served.ref)
+        if refusal := setup.too_much(served, context.ledger, rows := sum(each.lost for each in outcomes)):
+            raise UserError(refusal.why)
+        units = sum(lost_by(each.changes) for each in slices)
+        if lost := Loss(units, rows):
+            context.ledger.count_lost(served, lost, job_id=self.job_id)
+        staged = [task.staged for task in tasks if task.staged]
+        setup.target.commit(served.physical, base=base, epoch=served.epoch, attempt=wave.id, staged=staged, marks=[])
+        there = {entry.document_id for outcome in outcomes for entry in outcome.entries}
+        unmet = [each.document_id for each in announced if each.document_id not in there]
+        self._record(served, [SliceOutcome("", 0, Counts(), removed=unmet), *outcomes])
+
+    def _record(self, served: JobPart, outcomes: Sequence[SliceOutcome]) -> None:
+        self.context.ledger.absorb(served, outcomes, job_id=self.job_id)
+
+
+def _served(setup: EntitySetup, part: JobPart, ledger: Ledger) -> JobPart | None:
+    """The part as if it were to refresh what is served: of its own generation, or of the promoted one."""
+    if not setup.staged(part):
+        return None
+    found = ledger.checkpoint(part.ref, part.generation)
+    if found is None and (promoted := ledger.promoted(part.ref)) is not None:
+        found = ledger.checkpoint(part.ref, promoted)
+    if found is None:
+        return None
+    return replace(
+        part,
+        instance=found.instance,
+        physical=found.physical,
+        generation=found.generation,
+        fingerprint=found.fingerprint,
+        buckets=found.buckets,
+        fresh=False,
+    )
+
+
+def _made_alike(setup: EntitySetup, served: JobPart) -> bool:
+    """What another chunker, embedder or transform has made is not mixed with what these make: it stays as it is."""
+    return served.buckets == setup.buckets and not changed_parts(setup.fingerprint, served.fingerprint)
+
+
+def _announced(slices: Sequence[WaveSlice]) -> list[ManifestEntry]:
+    """Documents that the manifest does not know yet, as entries of which nothing is known: should they be in the target
+    and not recorded, the next look finds them changed, or gone.
+    """
+    return [
+        ManifestEntry(each.document_id, each.uri, 0, "", "", 0, each.bucket)
+        for part in slices
+        for each in part.changes
+        if each.action is Action.INSERT
+    ]

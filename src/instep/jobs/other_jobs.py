@@ -1,0 +1,60 @@
+"""What a run cannot go on with because others have it, and when it has waited for them for long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain.jobs import JobState, OpenPart
+from instep.jobs.acquisition import Busy, held_text
+from instep.ledger.ledger import Holder
+from instep.planning.context import Context
+from instep.planning.upstream import Waiting
+
+
+class OtherJobs:
+    """Watches, for a worker, the others that take part in its jobs: they may have been stopped, or be dead elsewhere.
+
+    `longest`: seconds that are waited without anything being done.
+    """
+
+    def __init__(self, context: Context, waiting: Waiting, longest: float) -> None:
+        self._context = context
+        self._waiting = waiting
+        self._longest = longest
+        self._seen: object = None
+        self._since = 0.0
+
+    def look(self, parts: Sequence[OpenPart], worker_id: str) -> Busy | None:
+        """Why these parts, with which nothing can be done just now, are not waited for any longer; None while they are,
+        or if nobody else has them.
+        """
+        now, ours = self._context.clock.monotonic(), [each for each in parts if not self._on_others(each)]
+        seen = None if ours else {(each.key, each.job_state, each.part.epoch, *_open(each)) for each in parts}
+        if seen is None or seen != self._seen:
+            self._seen, self._since = seen, now
+            return None
+        if now - self._since < self._longest:
+            return None
+        holder = next(filter(None, (self._holder(each, worker_id) for each in parts)), None)
+        if holder is None:
+            return None
+        return Busy(
+            f"{held_text(holder)}, and nothing was done in it for {round(now - self._since)} s",
+            hint="Wait for it, or run again with a longer --wait. If that process is stopped, end it: what it has in "
+            "work is free then, or five minutes after its last word at the latest.",
+        )
+
+    def _on_others(self, part: OpenPart) -> bool:
+        """Whether it is up to others what comes next. What waits for its upstream is looked at there."""
+        return part.key in self._waiting or part.job_state is JobState.STOPPING or not part.pending
+
+    def _holder(self, part: OpenPart, worker_id: str) -> Holder | None:
+        if part.key in self._waiting:
+            return None
+        workers = self._context.ledger.workers()
+        found = tuple(each for each in workers if each.id != worker_id and part.job_id in each.job_ids)
+        return Holder(part.part.ref, part.job_id, part.part.epoch, 0, 0, found) if found else None
+
+
+def _open(part: OpenPart) -> tuple[int, int]:
+    return part.pending, part.processing

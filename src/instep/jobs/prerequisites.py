@@ -1,0 +1,95 @@
+"""A run builds what its entities are made from, asked for or not: else it would wait for somebody who is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from instep.domain.jobs import JobState
+from instep.domain.refs import PartitionRef
+from instep.entities.plan_request import PlanOptions
+from instep.errors import UserError
+from instep.jobs.acquisition import Acquisition, Busy
+from instep.planning.plan import EntityPlan
+from instep.planning.planner import Planner
+from instep.planning.upstream import cancel_waits, in_hand
+
+if TYPE_CHECKING:
+    from instep.jobs.worker import Worker
+
+
+class Prerequisites:
+    """Jobs that a run began, joined or resumed because parts of its own wait for them. `taken` maps partitions to their
+    plans, and the jobs. Options of the run are not for these.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = replace(planner, options=PlanOptions(), expected={})
+        self._context = planner.context
+        self.taken: dict[PartitionRef, tuple[EntityPlan, str]] = {}
+
+    def begin(self, worker: Worker) -> bool:
+        """Begin what the worker's parts wait for. False if there is nothing to begin: somebody is at it."""
+        plans = [self._planner.plan(ref, generation, again=True) for ref, generation in self._lacking(worker).items()]
+        canceled = [self._canceled(plan) for plan in plans if not plan.pending]
+        todo = {plan.ref: plan for plan in plans if plan.pending}
+        if not todo:
+            return any(canceled)
+        start = Acquisition(todo, self._planner, worker, deadline=self._context.clock.monotonic())
+        try:
+            start.get()
+        except Busy:
+            return False
+        for ref, job_id in start.taken.items():
+            self._begun(start.todo[ref], job_id, worker)
+        return start.progressed
+
+    def ended(self) -> list[tuple[EntityPlan, str]]:
+        """Plans and jobs of parts that have ended; each is given once."""
+        found = {}
+        for ref, (_, job_id) in self.taken.items():
+            job = self._context.ledger.job(job_id)
+            if job and job.part(ref).state:
+                found[ref] = job_id
+        return [self.taken.pop(ref) for ref in found]
+
+    def _canceled(self, plan: EntityPlan) -> bool:
+        return cancel_waits(self._context.ledger, plan.ref, plan.generation, "; ".join(plan.found.why))
+
+    def _begun(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
+        job, ref = self._context.ledger.job(job_id), plan.ref
+        self.taken[ref] = plan, job_id
+        worker.choices[ref] = plan.engine
+        total = job.part(ref).expected if job else None
+        self._context.progress.begin(ref.label, total, self._planner.setups[ref].unit)
+        worker.show(job_id, ref)
+
+    def _lacking(self, worker: Worker) -> dict[PartitionRef, str]:
+        """What is waited for, in which generation, and nobody goes on with."""
+        setups, ledger = self._planner.setups, self._context.ledger
+        wants = worker.waiting.wants()
+        found = {
+            ref: want.generation
+            for want in wants
+            for ref in map(PartitionRef.parse, want.refs)
+            if not want.satisfied_by(ledger.canonical(ref, want.generation))
+        }
+        for ref in found:
+            self._demand(ref)
+        busy = in_hand(ledger.open_parts(found), setups) if found else set()
+        return {ref: generation for ref, generation in found.items() if ref not in busy}
+
+    def _demand(self, ref: PartitionRef) -> None:
+        if ref not in self._planner.setups:
+            raise UserError(
+                f"a job waits for {ref}, which it does not depend on any more",
+                hint=f"Cancel what it waits for: `instep wants {ref}`, then `instep cancel`.",
+            )
+        _, job_id = self.taken.get(ref, (None, ""))
+        job = self._context.ledger.job(job_id)
+        if job and job.state is JobState.STOPPED:
+            reason = f": {job.error}" if job.error else ""
+            raise UserError(
+                f"{ref}, which is waited for: job {job.id} was stopped{reason}",
+                hint="Run again to resume it: finished slices are not redone.",
+            )

@@ -1,0 +1,170 @@
+"""Promotion of a generation: those who ask for none read it from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.events import GenerationPromoted
+from instep.domain.instances import InstanceState
+from instep.domain.refs import PartitionRef, generation_text
+from instep.entities.generations import build_hint, built
+from instep.entities.setup import EntitySetup
+from instep.errors import UserError
+from instep.jobs.acquisition import Busy, held_text
+from instep.jobs.finish import late_aliases
+from instep.jobs.recovery import recover
+from instep.ledger.ledger import Checkpoint, Holder, Lease
+from instep.planning.context import Context
+
+if TYPE_CHECKING:
+    from instep.jobs.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promotion did: readers of `ref` get `generation` now, and got `before`."""
+
+    ref: PartitionRef
+    generation: str
+    before: str
+    instance: str
+    physical: str
+
+    @property
+    def changed(self) -> bool:
+        return self.generation != self.before
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "before": self.before,
+            "changed": self.changed,
+            "instance": self.instance,
+            "physical": self.physical,
+        }
+
+
+def promote(
+    setup: EntitySetup,
+    generation: str,
+    context: Context,
+    *,
+    allow_deletes: bool = False,
+    allow_empty: bool = False,
+    by: str = "",
+) -> Promotion:
+    """Have those who ask for no generation read this one from now on: the alias moves, and then the ledger records it.
+    `allow_deletes`: however many rows are gone from it. `allow_empty`: all of them, if its source is empty.
+
+    Raises `UserError` when nothing is built of it, or what is built is not good enough; `Busy` while a job works on the
+    partition. Again it changes nothing; after a crash in between it does the rest.
+    """
+    ledger = context.ledger
+    checkpoint = built(ledger, setup.ref, generation)
+    before = ledger.promoted(setup.ref) or ""
+    if before != generation or setup.target.served(setup.alias) != checkpoint.physical:
+        promotion = _Promotion(setup, generation, context, by)
+        checkpoint = promotion.run(allow_deletes=allow_deletes, allow_empty=allow_empty)
+    return Promotion(setup.ref, generation, before, checkpoint.instance, checkpoint.physical)
+
+
+def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
+    """Complete a promotion whose process died when it had moved the alias and not yet said so; or, of an index that
+    partitions share, when it had said so and not yet moved the alias.
+    """
+    ledger = context.ledger
+    checkpoints = ledger.checkpoints(setup.ref)
+    for each in checkpoints:
+        if late_aliases(setup, each.generation, each.physical, ledger):
+            with suppress(Busy):  # Who has the partition looks when it ends.
+                _Promotion(setup, each.generation, context, by).serve_late()
+    if len(checkpoints) < 2:
+        return
+    served, promoted = setup.target.served(setup.alias), ledger.promoted(setup.ref)
+    moved = next((each.generation for each in checkpoints if each.physical == served), promoted)
+    if moved is not None and moved != promoted:
+        with suppress(Busy):  # Somebody is at it.
+            _Promotion(setup, moved, context, by).run(moved=True)
+
+
+class _Promotion:
+    """One promotion, under the lease of the partition: nobody builds any of its generations meanwhile."""
+
+    def __init__(self, setup: EntitySetup, generation: str, context: Context, by: str) -> None:
+        self._setup = setup
+        self._generation = generation
+        self._context = context
+        self._by = by
+
+    def run(self, *, moved: bool = False, allow_deletes: bool = False, allow_empty: bool = False) -> Checkpoint:
+        """`moved`: only end what was verified before, if that is still served."""
+        target, alias = self._setup.target, self._setup.alias
+        with self._leased() as (lease, worker):
+            checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
+            if moved and target.served(alias) != checkpoint.physical:
+                return checkpoint
+            if not moved:
+                self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes, allow_empty=allow_empty)
+            worker.heartbeat.require(self._setup.ref)
+            # Also what is moved: its process may have died when that was decided, and readers did not see it yet.
+            target.promote(alias, checkpoint.physical, lease.epoch)
+            if target.served(alias) == checkpoint.physical:
+                self._record()
+            return checkpoint
+
+    def serve_late(self) -> None:
+        with self._leased() as (lease, worker):
+            ledger = self._context.ledger
+            checkpoint = built(ledger, self._setup.ref, self._generation)
+            worker.heartbeat.require(self._setup.ref)
+            for alias in late_aliases(self._setup, self._generation, checkpoint.physical, ledger):
+                self._setup.target.promote(alias, checkpoint.physical, lease.epoch)
+
+    @contextmanager
+    def _leased(self) -> Iterator[tuple[Lease, Worker]]:
+        from instep.jobs.worker import Worker  # Brings Arrow: only where there is something to do.
+
+        ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
+        worker = Worker({ref: self._setup}, self._context, "run")
+        try:
+            recover(self._context)  # Who has died with the lease keeps it from nobody.
+            ledger.begin_job(job_id, worker.id, {"promote": {str(ref): self._generation}})
+            try:
+                since = self._context.clock.monotonic()
+                lease = ledger.acquire_lease(ref, job_id, worker.id)
+                if isinstance(lease, Holder):
+                    raise Busy(held_text(lease), hint="Promote when that has ended.")
+                worker.heartbeat.keep(lease, since=since)
+                yield lease, worker
+            finally:
+                worker.heartbeat.drop(ref)
+                ledger.discard_job(job_id)
+        finally:
+            worker.end()
+
+    def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
+        """Raises `UserError` when what is built may not be served in place of what is."""
+        setup, ledger = self._setup, self._context.ledger
+        promoted = ledger.promoted(setup.ref)
+        if promoted is None or promoted == self._generation:
+            return
+        instance, served = ledger.instance(checkpoint.instance), ledger.checkpoint(setup.ref, promoted)
+        problem = None
+        if instance is not None and instance.state is InstanceState.TAINTED:
+            problem = f"what is built of it is tainted{f': {instance.why}' if instance.why else ''}"
+        elif served is not None:
+            problem = setup.not_better(
+                ledger, checkpoint, served, epoch=epoch, allow_deletes=allow_deletes, allow_empty=allow_empty
+            )
+        if problem:
+            name = generation_text(setup.ref, self._generation)
+            raise UserError(f"{name} is not promoted: {problem}", hint=build_hint(ledger, setup.ref, self._generation))
+
+    def _record(self) -> None:
+        ref, ledger = self._setup.ref, self._context.ledger
+        if ledger.promoted(ref) != self._generation:
+            ledger.append([GenerationPromoted(ref=str(ref), generation=self._generation, by=self._by)])

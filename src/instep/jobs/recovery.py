@@ -1,0 +1,55 @@
+"""Recovery, by any worker: what dead workers left behind goes back to those who live."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+
+from instep.domain.amounts import amount
+from instep.domain.jobs import OpenPart
+from instep.domain.refs import PartitionRef
+from instep.entities.setup import EntitySetup
+from instep.jobs.finish import give_up
+from instep.ledger.ledger import Lease
+from instep.planning.context import Context
+
+
+def recover(context: Context) -> None:
+    """Bury who is proved dead on this host, at once; then sweep up who has been silent for too long."""
+    bury_the_dead(context)
+    swept = context.ledger.sweep()
+    for worker_id in swept.workers:
+        context.liveness.forget(worker_id)
+        context.progress.say("workers", f"worker {worker_id[:8]} has been silent for too long; its slices are free")
+    for job_id, state in swept.jobs.items():
+        context.progress.say("jobs", f"job {job_id[:8]} ended: {state}")
+
+
+def bury_the_dead(context: Context) -> None:
+    ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
+    for worker in ledger.workers():
+        # Only of this host: on a shared file system a lock held elsewhere may not be seen.
+        if worker.host == here and liveness.proved_dead(worker.id):
+            slices = ledger.bury_worker(worker.id)
+            liveness.forget(worker.id)
+            context.progress.say("workers", f"worker {worker.id[:8]} is dead; {amount(slices, 'slice')} taken from it")
+
+
+def fail_orphans(
+    parts: list[OpenPart], setups: Mapping[PartitionRef, EntitySetup], context: Context, worker_id: str
+) -> None:
+    """The stated rule: a part that nobody keeps is resumed by the first worker that can. One whose declaration
+    has changed since is nobody's any more, and fails once it has been left alone for the orphan time.
+    """
+    ledger = context.ledger
+    for each in parts:
+        ref = each.part.ref
+        why = setups[ref].misfit(each.part)
+        job = ledger.job(each.job_id) if why and not each.held else None
+        if why is None or job is None or ledger.now() - job.updated_at < context.timing.orphan:
+            continue
+        lease = ledger.acquire_lease(ref, each.job_id, worker_id)
+        if isinstance(lease, Lease):
+            part = ledger.adopt_part(lease)
+            give_up(setups[ref], part, ledger, job_id=each.job_id, worker_id=worker_id, why=f"orphaned, and {why}")
+            context.progress.say(ref.label, f"job {each.job_id[:8]} was given up: {why}")

@@ -1,0 +1,62 @@
+"""Trying again while something out there is down: pauses that grow, and a breaker per target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from instep.domain.breaker import Backoff, Breaker
+from instep.domain.clock import Clock
+from instep.errors import Transient, Unknown
+
+T = TypeVar("T")
+
+#: What to do when something was away for too long.
+RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
+
+#: First and longest pause between tries, in seconds.
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 10.0
+
+
+def backoff(random: Callable[[], float]) -> Backoff:
+    return Backoff(base=FIRST_PAUSE, maximum=LONGEST_PAUSE, random=random)
+
+
+def with_retries(call: Callable[[], T], *, clock: Clock, pauses: Backoff, allowed: Callable[[], None]) -> T:
+    """Repeat a call that may be repeated until it answers; `allowed` raises when it is no use any more."""
+    tried = 0
+    while True:
+        try:
+            return call()
+        except (Transient, Unknown):
+            tried += 1
+            clock.sleep(pauses.pause(tried))
+            allowed()
+
+
+@dataclass
+class Circuit:
+    """A target's breaker, as seen by one worker. `down_since` is monotonic seconds, None while it answers."""
+
+    clock: Clock
+    breaker: Breaker = field(default_factory=Breaker)
+    down_since: float | None = None
+
+    def succeeded(self) -> None:
+        self.breaker, self.down_since = self.breaker.succeeded(), None
+
+    def failed(self) -> None:
+        now = self.clock.monotonic()
+        self.breaker = self.breaker.failed(now)
+        if self.down_since is None:
+            self.down_since = now
+
+    def wait(self) -> float:
+        """Seconds until the target may be tried again."""
+        return self.breaker.wait(self.clock.monotonic())
+
+    def down_for(self) -> float:
+        """Seconds since the first failure that no success followed."""
+        return 0.0 if self.down_since is None else self.clock.monotonic() - self.down_since

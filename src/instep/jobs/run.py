@@ -1,0 +1,359 @@
+"""Running: plan, make a job of what is to be done, and take part in it until it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import JobState
+from instep.domain.reasons import cleaned
+from instep.domain.refs import PartitionRef
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.jobs.acquisition import Acquisition, Stopped
+from instep.jobs.prerequisites import Prerequisites
+from instep.jobs.promote import settle
+from instep.jobs.retry import RESUMES
+from instep.jobs.target_order import held_up, in_target_order, those_that_answer_first
+from instep.ledger.ledger import Ledger
+from instep.planning.context import Context
+from instep.planning.plan import EntityPlan
+from instep.planning.planner import Planner
+from instep.telemetry import traces
+
+if TYPE_CHECKING:
+    from instep.jobs.worker import Worker
+
+
+_WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityResult:
+    """What a run did with one partition. `state` is None when there was nothing to do, or when `problem` says why that
+    could not be done: of several targets one may be away.
+    """
+
+    plan: EntityPlan
+    state: JobState | None
+    job_id: str | None
+    counts: Counts
+    seconds: float
+    engine: str | None
+    promoted: bool
+    notes: Sequence[str]
+    problem: UserError | None = None
+    #: The target does not hold what is recorded.
+    damaged: bool = False
+
+    @property
+    def held_back(self) -> bool:
+        return self.plan.found.held_back is not None
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether not all of the source could be seen: nothing was deleted because of that."""
+        return bool(self.plan.found.problems)
+
+    @property
+    def state_name(self) -> str:
+        if self.problem is not None:
+            return "AWAY" if isinstance(self.problem, Away) else "FAILED"
+        if self.state is None and not self.held_back and self.incomplete:
+            return "INCOMPLETE"
+        if self.state is None and self.damaged:
+            return "DAMAGED"
+        return str(self.state or ("HELD_BACK" if self.held_back else "UP_TO_DATE"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "ref": str(self.plan.ref),
+            "generation": self.plan.generation,
+            "kind": str(self.plan.kind),
+            "state": self.state_name,
+            "job": self.job_id,
+            "counts": self.counts.as_dict(),
+            "unchanged": self.plan.found.counts.get("unchanged", 0),
+            "known_failures": self.plan.found.counts.get("known_failures", 0),
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine,
+            "promoted": self.promoted,
+            "notes": list(self.notes),
+            "problem": str(self.problem) if self.problem else None,
+        }
+
+    def followed_by(self, later: EntityResult) -> EntityResult:
+        """One result for a job and the one that did what had changed meanwhile."""
+        return EntityResult(
+            self.plan,
+            later.state,
+            later.job_id,
+            self.counts + later.counts,
+            later.seconds,
+            later.engine or self.engine,
+            self.promoted or later.promoted,
+            list(dict.fromkeys([*self.notes, *later.notes])),
+            damaged=later.damaged,
+        )
+
+
+def run_entities(
+    setups: Sequence[EntitySetup],
+    context: Context,
+    options: PlanOptions,
+    *,
+    wait_seconds: float,
+    expected: Mapping[str, str] | None = None,
+    upstream: Sequence[EntitySetup] = (),
+    demand: Callable[[], None] | None = None,
+) -> list[EntityResult]:
+    """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
+
+    A job that others work on is joined. What only they can go on with is waited for, `wait_seconds` at most without
+    anything being done (`Busy`).
+    `expected` maps references to digests of a saved plan: refused when the world has moved since. Of `upstream`, what
+    the entities are made from, only that is built which is not there; results of that come first. `demand` is that of
+    `Acquisition`.
+    """
+    with traces.span("request", refs=", ".join(str(setup.ref) for setup in setups[:20])):
+        planner = Planner({setup.ref: setup for setup in (*setups, *upstream)}, context, options, expected or {})
+        return _run_all(setups, planner, wait_seconds, demand)
+
+
+def _run_all(
+    setups: Sequence[EntitySetup], planner: Planner, wait_seconds: float, demand: Callable[[], None] | None
+) -> list[EntityResult]:
+    found = in_target_order(setups)
+    alone = len(setups) == 1 or bool(planner.expected)
+    done: dict[PartitionRef, EntityResult] = {}
+    for turn in those_that_answer_first(found):
+        for result in _in_turn(turn, planner, wait_seconds, demand, alone=alone):
+            ref = result.plan.ref
+            before = done.get(ref)  # Built already, because what came before is made from it.
+            if before is None or result.state is not None or result.problem:
+                done[ref] = before.followed_by(result) if before and result.state is not None else result
+    places = {setup.ref: place for place, setup in enumerate(setups)}
+    return sorted(done.values(), key=lambda each: places.get(each.plan.ref, -1))
+
+
+def _in_turn(
+    setups: Sequence[EntitySetup],
+    planner: Planner,
+    wait_seconds: float,
+    demand: Callable[[], None] | None,
+    *,
+    alone: bool,
+) -> list[EntityResult]:
+    """What could not be done of one of several partitions is its result, not an error for all of them."""
+    run = _Run(planner, wait_seconds, demand)
+    plans = run.plan_all(setups, alone=alone)
+    todo = {plan.ref: plan for plan in plans.values() if plan.pending}
+    try:
+        if todo:
+            run.go(todo)
+    except InstepError as error:
+        if alone:
+            raise
+        for ref in todo.keys() - run.results.keys():
+            run.problems.setdefault(ref, error)
+    if alone and run.problems:
+        raise next(iter(run.problems.values()))
+    before = [result for ref, result in run.results.items() if ref not in plans]
+    return [*before, *(run.result(plan) for plan in plans.values())]
+
+
+class _Run:
+    def __init__(self, planner: Planner, wait_seconds: float, demand: Callable[[], None] | None) -> None:
+        self._planner = planner
+        self._demand = demand
+        self._context = planner.context
+        self._started = self._context.clock.monotonic()
+        self._wait = wait_seconds
+        self._prerequisites = Prerequisites(planner)
+        self._left: dict[PartitionRef, int] = {}
+        self.results: dict[PartitionRef, EntityResult] = {}
+        self.problems: dict[PartitionRef, InstepError] = {}
+
+    def plan_all(self, setups: Sequence[EntitySetup], *, alone: bool) -> dict[PartitionRef, EntityPlan]:
+        """What is the same for all partitions of an entity is asked once."""
+        indexes = cache(self._context.ledger.indexes)
+        plans = {}
+        for setup in setups:
+            try:
+                settle(setup, self._context)
+                setup.catch_up(self._context.ledger)
+                plans[setup.ref] = self._planner.plan(setup.ref, indexes=indexes)
+            except InstepError as error:
+                if alone:
+                    raise
+                self.problems[setup.ref] = error
+                plans[setup.ref] = self._planner.unplanned(setup.ref)
+        return plans
+
+    def result(self, plan: EntityPlan) -> EntityResult:
+        problem, done = self.problems.get(plan.ref), self.results.get(plan.ref)
+        if problem is None and done is not None:
+            return done
+        notes = [*plan.found.problems, *plan.found.warnings, *([plan.found.held_back] if plan.found.held_back else [])]
+        stopped = None
+        if problem is not None:
+            stopped = held_up("is not up to date", plan.ref, problem, else_=RESUMES)
+        damage = None if problem or plan.pending else self._damage(plan)
+        notes += [damage] if damage else []
+        counts, job_id = (done.counts, done.job_id) if done else (Counts(), None)
+        seconds = self._seconds()
+        return EntityResult(plan, None, job_id, counts, seconds, None, False, notes, stopped, damage is not None)
+
+    def _damage(self, plan: EntityPlan) -> str | None:
+        """What is wrong with what is served, if the last job found that: it stays so until somebody mends it."""
+        ledger, checkpoint = self._context.ledger, plan.checkpoint
+        job = ledger.latest_job(plan.ref, plan.generation) if checkpoint else None
+        if checkpoint is None or job is None or job.part(plan.ref).error is None:
+            return None
+        try:
+            return self._planner.setups[plan.ref].damage(ledger, checkpoint)
+        except InstepError as error:
+            return f"whether its target holds what is recorded is not known: {error}"
+
+    def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
+        from instep.jobs.worker import Worker  # Brings Arrow: only for runs that have something to do.
+
+        for plan in todo.values():
+            self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
+        todo = {ref: plan for ref, plan in todo.items() if self._rehearsed(plan)}
+        if not todo:
+            return
+        worker = Worker(self._planner.setups, self._context, "run")
+        try:
+            worker.recover()
+            while todo:
+                todo = self._round(todo, worker)
+        except BaseException as error:
+            worker.end(stop="its run was interrupted" if isinstance(error, KeyboardInterrupt) else cleaned(str(error)))
+            if isinstance(error, (Transient, Unknown)):
+                raise Away(str(error), hint=RESUMES) from error
+            raise
+        why = next((str(each) for each in self.problems.values()), "its other entities were not asked for")
+        worker.end(stop=cleaned(why))
+
+    def _rehearsed(self, plan: EntityPlan) -> bool:
+        try:
+            self._planner.setups[plan.ref].rehearse(plan.found)
+        except InstepError as error:
+            self.problems[plan.ref] = error
+        return plan.ref not in self.problems
+
+    def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
+        """Work on what can be had of `todo`; returns what is to be done after that."""
+        start = Acquisition(todo, self._planner, worker, deadline=self._started + self._wait, demand=self._demand)
+        try:
+            start.get()
+        except (Fenced, Conflict):
+            if not worker.begun_anew():
+                raise
+            return self._planned_anew(todo)
+        self.problems |= start.refused
+        self._work(start, worker)
+        self.problems |= worker.problems
+        # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
+        done = {ref for ref in start.created if not self._goes_on(start.todo[ref])} | start.settled
+        left = [ref for ref in todo if ref not in done]
+        return self._planned_again({ref: todo[ref] for ref in left}, start.taken)
+
+    def _goes_on(self, plan: EntityPlan) -> bool:
+        """Whether the job left some of what was there when this run first looked. What comes meanwhile is not counted,
+        or a run might never end.
+        """
+        left = self._left.get(plan.ref)
+        self._left[plan.ref] = plan.found.left if left is None else left - plan.units
+        return self._left[plan.ref] > 0
+
+    def _planned_anew(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
+        """Others took this run for dead while it planned; they may have done its work."""
+        return self._planned_again(todo, self.results)
+
+    def _planned_again(
+        self, todo: Mapping[PartitionRef, EntityPlan], again: Collection[PartitionRef]
+    ) -> dict[PartitionRef, EntityPlan]:
+        plans: dict[PartitionRef, EntityPlan] = {}
+        for ref, each in todo.items():
+            if ref in self.problems:
+                continue
+            try:
+                plan = self._planner.plan(ref, each.generation, again=ref in again)
+            except UserError as error:
+                self.problems[ref] = error
+            else:
+                plans |= {ref: plan} if plan.pending else {}
+        return plans
+
+    def _work(self, start: Acquisition, worker: Worker) -> None:
+        progress, ledger = self._context.progress, self._context.ledger
+        for ref, job_id in start.taken.items():
+            worker.choices[ref] = start.todo[ref].engine
+            job = ledger.job(job_id)
+            total = job.part(ref).expected if job else None
+            progress.begin(ref.label, total, self._planner.setups[ref].unit)
+            worker.show(job_id, ref)
+        try:
+            wanted = {(job_id, ref) for ref, job_id in start.taken.items()}
+            worker.work(wanted, self._prerequisites.begin, wait=self._wait)
+        finally:
+            for ref, job_id in self._jobs(start).items():
+                progress.end(ref.label, well=ref not in worker.problems and _ended_well(ledger, job_id, ref))
+        for plan, job_id in self._prerequisites.ended():
+            self._record(plan, job_id, worker)
+        for ref, job_id in start.taken.items():
+            if ref not in worker.problems:
+                try:
+                    self._record(start.todo[ref], job_id, worker)
+                except UserError as error:
+                    self.problems[ref] = error
+
+    def _jobs(self, start: Acquisition) -> dict[PartitionRef, str]:
+        return {ref: job_id for ref, (_, job_id) in self._prerequisites.taken.items()} | start.taken
+
+    def _record(self, plan: EntityPlan, job_id: str, worker: Worker) -> None:
+        ref, ledger = plan.ref, self._context.ledger
+        job = ledger.job(job_id)
+        if job is None or (status := job.part(ref)).state is None:
+            reason = f": {job.error}" if job and job.error else ""
+            by_people = job is not None and job.stopped_by_people
+            raise (Stopped if by_people else UserError)(
+                f"{ref}: job {job_id} was stopped{reason}",
+                hint="Run again to resume it: finished slices are not redone.",
+            )
+        report = worker.reports[ref]
+        notes = [*plan.found.problems, *plan.found.warnings, *report.notes, *([status.error] if status.error else [])]
+        notes += self._planner.setups[ref].notes(status.part, ledger)
+        checkpoint = ledger.checkpoint(ref, plan.generation)
+        result = EntityResult(
+            plan,
+            status.state,
+            job_id,
+            status.counts,
+            self._seconds(),
+            report.engine,
+            checkpoint is not None and checkpoint.job_id == job_id,
+            list(dict.fromkeys(notes)),
+            damaged=status.error is not None and not status.part.fresh,
+        )
+        before = self.results.get(ref)
+        self.results[ref] = before.followed_by(result) if before else result
+
+    def _seconds(self) -> float:
+        return self._context.clock.monotonic() - self._started
+
+
+def _ended_well(ledger: Ledger, job_id: str, ref: PartitionRef) -> bool:
+    """Unknown is not well."""
+    with suppress(InstepError):
+        job = ledger.job(job_id)
+        status = job.part(ref) if job else None
+        return status is not None and status.state in _WELL and status.error is None
+    return False

@@ -1,0 +1,107 @@
+"""A worker looks at its sources again and again, and makes jobs of what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from instep.domain.manifest import LEFT_UNREAD
+from instep.domain.refs import PartitionRef
+from instep.entities.generations import generation_of
+from instep.entities.plan_request import Kind
+from instep.jobs.backoff import Backoff
+from instep.jobs.job_starter import JobStarter
+from instep.planning.plan import EntityPlan
+from instep.planning.planner import Planner
+from instep.planning.upstream import in_hand, missing_upstream, upstream_first
+
+#: A source whose look takes long is left alone for so many times as long.
+REST = 4
+#: Seconds between two tries of documents that could not be read, which grow.
+_UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
+
+
+class SourcePoller(JobStarter):
+    """Starts what differs from its source, in the promoted generation: but what a person has stopped stays so, what
+    has just failed rests, and what is made from something waits until there is something to make that from. `every`:
+    seconds between two looks at a source, or more if a look takes long.
+    """
+
+    def __init__(self, planner: Planner, every: float, resting: Backoff | None = None) -> None:
+        super().__init__(planner, resting)
+        self._every = every
+        self._next: dict[PartitionRef, float] = {}
+        #: What cannot be had for now, and why.
+        self._lacking: dict[PartitionRef, str] = {}
+        self._told: dict[PartitionRef, str] = {}
+        self._unread: dict[PartitionRef, tuple[int, float]] = {}
+
+    def _due(self) -> list[tuple[PartitionRef, str]]:
+        ledger, time = self._context.ledger, self._context.clock.monotonic()
+        refs = [ref for ref in self._planner.setups if self._next.get(ref, 0.0) <= time]
+        busy = in_hand(ledger.open_parts(refs), self._planner.setups) if refs else set()
+        ordered = upstream_first(self._planner.setups, [ref for ref in refs if ref not in busy])
+        return self._rested([(ref, generation_of(ledger, ref, None)) for ref in ordered])
+
+    def _rested(self, keys: Collection[tuple[PartitionRef, str]]) -> list[tuple[PartitionRef, str]]:
+        found = []
+        for ref, generation in keys:
+            why = self._backoff.why(self._planner.setups[ref], generation)
+            if why:
+                self._lacking[ref] = why
+                self._looked(ref, self._context.clock.monotonic())
+            elif not self._refusals.rests(ref, generation):
+                found.append((ref, generation))
+        return found
+
+    def _waits(self, ref: PartitionRef, generation: str) -> bool:
+        """Said once, and nothing is planned."""
+        missing = missing_upstream(self._planner.setups[ref], self._context.ledger)
+        why = next((f"waits for {each}: {self._lacking[each]}" for each in missing if each in self._lacking), None)
+        if why is None:
+            self._told.pop(ref, None)
+            return False
+        if self._told.get(ref) != why:
+            self._context.progress.say(ref.label, why)
+            self._told[ref] = why
+        self._lacking[ref] = why
+        self._looked(ref, self._context.clock.monotonic())
+        return True
+
+    def _plan(self, ref: PartitionRef, generation: str) -> EntityPlan | None:
+        clock = self._context.clock
+        began = clock.monotonic()
+        try:
+            plan = super()._plan(ref, generation)
+        finally:
+            self._looked(ref, began)
+        if plan is not None and self._left_unread(plan):
+            return None
+        if plan is None:
+            self._lacking[ref] = "it could not be planned"
+        elif plan.pending:
+            self._lacking.pop(ref, None)
+        else:
+            self._lacking[ref] = "; ".join(plan.found.why) or "there is nothing to do"
+        return plan
+
+    def _left_unread(self, plan: EntityPlan) -> bool:
+        """Whether there is nothing to do but to read what could not be read before, and it is not yet time to."""
+        ref, now = plan.ref, self._context.clock.monotonic()
+        only = all(each.why == LEFT_UNREAD for each in plan.found.changes)
+        if plan.kind is not Kind.REFRESH or not plan.found.changes or not only:
+            self._unread.pop(ref, None)
+            return False
+        times, until = self._unread.get(ref, (0, 0.0))
+        if until > now:
+            return True
+        self._unread[ref] = times + 1, now + min(_UNREAD_FIRST * 2**times, _UNREAD_MOST)
+        return False
+
+    def _looked(self, ref: PartitionRef, began: float) -> None:
+        ended = self._context.clock.monotonic()
+        self._next[ref] = ended + max(self._every, REST * (ended - began))
+
+    def _idle(self, plan: EntityPlan) -> bool:
+        """It is in step."""
+        self._refusals.forget(plan.ref, plan.generation)
+        return False

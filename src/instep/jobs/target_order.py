@@ -1,0 +1,65 @@
+"""Turns: an entity with several targets is brought up to date in one after the other.
+
+Each turn has jobs of its own. So a target that is away holds up nobody but itself, and those that come later find the
+embeddings of the first in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+
+from instep.domain.refs import PartitionRef
+from instep.entities.setup import EntitySetup
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
+
+Turn = Sequence[EntitySetup]
+
+
+def in_target_order(setups: Iterable[EntitySetup]) -> list[Turn]:
+    """What is worked on together: entities with one target; and of those with several what is in each of these. In this
+    order, but what depends on others comes after them.
+    """
+    found: dict[str, list[EntitySetup]] = {}
+    for setup in setups:
+        one_of_several = setup.ref.entity != setup.alias
+        found.setdefault(setup.target_name if one_of_several else "", []).append(setup)
+    waiting: list[Turn] = list(found.values())
+    ordered: list[Turn] = []
+    while waiting:
+        turn = next((each for each in waiting if not _waits(each, waiting)), waiting[0])
+        waiting = [each for each in waiting if each is not turn]
+        ordered.append(turn)
+    return ordered
+
+
+def _waits(turn: Turn, among: Sequence[Turn]) -> bool:
+    others = {setup.ref for each in among if each is not turn for setup in each}
+    return any(not others.isdisjoint(setup.depends_on) for setup in turn)
+
+
+def those_that_answer_first(found: Sequence[Turn]) -> list[Turn]:
+    """The same, but what would have to be waited for comes last."""
+    if len(found) < 2:
+        return list(found)
+    asked = [(not all(map(_answers, turn)), turn) for turn in found]
+    return [turn for _, turn in sorted(asked, key=itemgetter(0))]
+
+
+def held_up(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
+    """What is said of one partition where others did well: `Away` if it may pass, with the hint `else_` if the error
+    has none.
+    """
+    why, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
+    text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"
+    if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:
+        return Away(text, hint=hint or else_)
+    return UserError(text, hint=hint)
+
+
+def _answers(setup: EntitySetup) -> bool:
+    try:
+        setup.target.served(setup.alias)
+    except InstepError:
+        return False
+    return True

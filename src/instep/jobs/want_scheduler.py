@@ -1,0 +1,60 @@
+"""A worker makes jobs of wants that nobody works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want
+from instep.jobs.backoff import Backoff
+from instep.jobs.job_spans import trace_of
+from instep.jobs.job_starter import JobStarter
+from instep.planning.plan import EntityPlan
+from instep.planning.planner import Planner
+from instep.planning.upstream import cancel_waits, in_hand
+
+
+class WantScheduler(JobStarter):
+    """Starts what open wants wait for, and goes on with what no person has stopped."""
+
+    def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
+        super().__init__(planner, resting)
+        self._traces: dict[tuple[PartitionRef, str], str] = {}
+
+    def _due(self) -> list[tuple[PartitionRef, str]]:
+        """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
+        setups, ledger = self._planner.setups, self._context.ledger
+        wants, now = ledger.startable_wants(setups), ledger.present()
+        named = [
+            (PartitionRef.parse(ref), each.generation) for each in wants if each.can_begin(now) for ref in each.refs
+        ]
+        self._traces = self._traces_of(wants)
+        named += [key for key in ledger.wanted_stopped(setups) if not self._rests(*key)]
+        found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
+        # A part whose instance has failed with its upstream may still be open while its partition is wanted anew.
+        busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
+        return [key for key in found if key[0] not in busy]
+
+    def _rests(self, ref: PartitionRef, generation: str) -> bool:
+        """What a person has stopped stays so; what an outage or an error has, goes on after a while."""
+        return self._backoff.why(self._planner.setups[ref], generation) is not None
+
+    def _traces_of(self, wants: Sequence[Want]) -> dict[tuple[PartitionRef, str], str]:
+        """Of each partition that of who waits longest. What a job missed belongs to the job's own trace."""
+        found: dict[tuple[PartitionRef, str], str] = {}
+        for each in wants:
+            trace = each.traceparent
+            if not trace and each.derivative_of is not None:
+                trace = trace_of(each.derivative_of, self._context.ledger)
+            for ref in each.refs if trace else ():
+                found.setdefault((PartitionRef.parse(ref), each.generation), trace)
+        return found
+
+    def _asked_in(self, ref: PartitionRef, generation: str) -> str:
+        return self._traces.get((ref, generation), "")
+
+    def _idle(self, plan: EntityPlan) -> bool:
+        """There is nothing to do. Whether a job waited for it, which has failed now."""
+        why = "; ".join(plan.found.why) or "it is wanted, and there is nothing to do"
+        self._refusals.add(plan.ref, plan.generation, why)
+        return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)

@@ -1,0 +1,422 @@
+"""Claims slices of one part and runs them as a wave; commits target first, ledger second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import Claim, JobPart, OpenPart
+from instep.domain.losses import Loss
+from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
+from instep.domain.reasons import cleaned
+from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
+from instep.entities.ownership import newer_elsewhere
+from instep.entities.setup import EntitySetup
+from instep.error_transport import explaining
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.retry import Circuit, T, backoff, with_retries
+from instep.ledger.ledger import Lease, Ledger
+from instep.pipeline.engine.choice import pace_of
+from instep.pipeline.engine.engine import Engine
+from instep.pipeline.outcomes import decode_outcome, encode_outcome
+from instep.planning.context import Context
+from instep.telemetry import traces
+from instep.telemetry.context import Fact, about, at, here
+
+#: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
+OUTAGE_SECONDS = 30.0
+#: Rows moved under a wave: it is run again on what is there now, so often at most.
+CONFLICTS = 5
+#: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
+HOPELESS = 8
+
+
+class Outage(Transient):
+    """The target or the embedder was out of reach for longer than a wave waits. Its slices were given back."""
+
+
+class WaveRunner:
+    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know. `base`: the
+    version in which the target has seen the epoch, if it has.
+    """
+
+    def __init__(
+        self,
+        setup: EntitySetup,
+        part: JobPart,
+        *,
+        base: int | None = None,
+        job_id: str,
+        worker_id: str,
+        engine: Engine,
+        context: Context,
+        heartbeat: Heartbeat,
+        circuit: Circuit,
+        notes: list[str],
+    ) -> None:
+        self._setup = setup
+        self._part = part
+        self._job_id = job_id
+        self._worker = worker_id
+        self._engine = engine
+        self._context = context
+        self._ledger = context.ledger
+        self._clock = context.clock
+        self._heartbeat = heartbeat
+        self._circuit = circuit
+        self._pauses = backoff(context.random)
+        self._pace = pace_of(engine.name, tables=setup.scanned)
+        self._failed_in_a_row = 0
+        self._after = 0
+        self._done = 0
+        self._base = -1 if base is None else base
+        self._notes = notes
+
+    def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
+        """One wave, as large as its time goal and the other workers' share allow. False if nothing is claimable.
+
+        Raises `Fenced` when the claims or the lease were taken over, `Outage`, or `UserError` when it is hopeless.
+        """
+        began = self._clock.monotonic()
+        with traces.span("wave", engine=self._engine.name) as told:
+            with traces.span("claim") as claim:
+                claims = self._claim(open_part)
+                if not claims:
+                    claim.drop()
+            if not claims:
+                told.drop()
+                return False
+            self._count_step("claim", began)
+            told.tell(slices=len(claims))
+            self._run_claimed(claims, open_part, progress)
+        self._context.counters.wave(self._part.ref.entity, self._clock.monotonic() - began)
+        return True
+
+    def _run_claimed(self, claims: Sequence[Claim], open_part: OpenPart, progress: Callable[[int], None]) -> None:
+        started = self._clock.monotonic()
+        ids = [claim.slice_id for claim in claims]
+        self._heartbeat.begin(ids)
+        self._done = 0
+        try:
+            idle = open_part.pending - len(claims) < open_part.workers - 1
+            for some in _without_giants(self._without_the_too_long(claims, idle)):
+                self._run_or_halve(some, progress)
+        finally:
+            self._heartbeat.end(ids)
+        with suppress(InstepError):  # Who finishes the part does it again.
+            self._setup.settle(self._part, self._ledger, self._job_id)
+        self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        began = self._clock.monotonic()
+        with traces.span(name):
+            yield
+        self._count_step(name, began)
+
+    def _count_step(self, name: str, began: float) -> None:
+        self._context.counters.step(self._part.ref.entity, name, self._clock.monotonic() - began)
+
+    def _claim(self, open_part: OpenPart) -> list[Claim]:
+        self._heartbeat.require(self._part.ref)
+        claims = self._ledger.claim(
+            self._job_id,
+            self._part.ref,
+            self._worker,
+            work=wave_work(self._pace),
+            limit=min(self._setup.most_claims, fair_share(open_part.pending, open_part.workers)),
+            after=self._after,
+            together=self._setup.scanned,
+        )
+        self._after = max((claim.rank for claim in claims), default=0)
+        return claims
+
+    def _without_the_too_long(self, claims: Sequence[Claim], idle: bool) -> list[Claim]:
+        """Cut what would keep the others waiting at the end. Only slices that nobody worked on before:
+        what may be in the target already is looked up as a whole.
+        """
+        if self._setup.scanned:
+            return list(claims)
+        return [
+            claim
+            for claim in claims
+            if claim.fence > 1
+            or not too_long(claim.work, claim.units, self._pace, idle=idle)
+            or not self._ledger.split(claim, self._worker)
+        ]
+
+    def _run_or_halve(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        """A wave that dies is tried again in halves until the slice at fault stands alone."""
+        if not claims:
+            return
+        try:
+            self._run_while_down(claims, progress)
+        except (Fenced, Transient, Unknown, UserError):
+            raise
+        except Exception as error:
+            self._failed_in_a_row += 1
+            self._retried()
+            reason = cleaned(f"{type(error).__name__}: {error}")
+            with about(**_facts(claims)):
+                self._context.progress.say(self._part.ref.label, f"a wave has failed: {reason}")
+            if self._failed_in_a_row >= HOPELESS:
+                self._give_back(claims, reason)
+                raise UserError(
+                    f"{self._setup.ref}: {self._failed_in_a_row} waves failed in a row; the last one with {reason}",
+                    hint="Mend the cause and run again: finished slices are not redone.",
+                ) from error
+            if len(claims) == 1:
+                self._give_back(claims, reason, spent=True)
+                return
+            middle = len(claims) // 2
+            self._run_or_halve(claims[:middle], progress)
+            self._run_or_halve(claims[middle:], progress)
+
+    def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        """One wave, tried again while something out there is down; that spends no attempts."""
+        tried, conflicts = 0, 0
+        while True:
+            try:
+                with explaining():
+                    self._attempt(claims, progress)
+            except Conflict:
+                conflicts += 1
+                if conflicts > CONFLICTS:
+                    raise
+                self._retried()
+            except (Transient, Unknown) as error:
+                tried += 1
+                if isinstance(error, Outage) or not self._waited(error, tried):
+                    # Whether a commit happened that nobody knows of is looked up by who claims them next.
+                    self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
+                    raise Outage(str(error)) from error
+            else:
+                self._circuit.succeeded()
+                return
+            self._base = -1
+
+    def _waited(self, error: Exception, tried: int) -> bool:
+        """Wait before the next try, the breaker's time at least; False, at once, when that would be too long since it
+        was there last. What the wave took before that does not count.
+        """
+        self._circuit.failed()
+        pause = max(self._pauses.pause(tried), self._circuit.wait())
+        if self._circuit.down_for() + pause > OUTAGE_SECONDS:
+            return False
+        if tried == 1:
+            self._context.progress.say(self._part.ref.label, f"waiting: {cleaned(str(error))}")
+        self._notes.append(f"tried again after: {cleaned(str(error))}")
+        self._retried()
+        self._clock.sleep(pause)
+        return True
+
+    def _retried(self) -> None:
+        self._context.counters.retried(self._part.ref.entity)
+
+    def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        claims = self._not_worn_out(self._not_yet_committed(claims, progress))
+        if not claims:
+            return
+        with _taken_back_unless_done(progress) as tell:
+            self._run_once(claims, tell)
+        self._failed_in_a_row = 0
+        self._done += sum(claim.work for claim in claims)
+
+    def _run_once(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        wave, told = self._wave(claims), 0
+        with about(wave=wave.id, **_facts(claims)):
+            place = here()
+
+            def tell(units: int) -> None:
+                nonlocal told
+                told += units
+                with at(place):  # Engines tell from threads of their own.
+                    progress(units)
+
+            with self._step("run"):
+                program = self._setup.program(self._part, wave, self._ledger, self._job_id)
+                tasks = self._engine.run(wave, program, tell)
+                outcomes = [outcome for task in tasks for outcome in task.slices]
+                _check_complete(wave, outcomes)
+            self._demand(claims)
+            self._demand_content(claims, outcomes)
+            with self._step("commit"):
+                self._commit(wave, tasks, outcomes)
+            with self._step("complete"):
+                self._record(outcomes)
+            # What nobody had counted before.
+            if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
+                progress(read - told)
+
+    def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
+        """Fence whoever held these slices before, in the target; then complete what they had committed
+        without recording it. In this order: else a commit could slip in between.
+        """
+        suspects = [claim for claim in claims if claim.fence > 1]
+        if suspects or self._base < 0:
+            self._base = self._fence(claims, suspects)
+        if not suspects:
+            return list(claims)
+        outcomes = _committed(self._setup, self._part, suspects)
+        self._record(outcomes)
+        done = {outcome.slice_id for outcome in outcomes}
+        progress(sum(outcome.counts.read for outcome in outcomes))
+        return [claim for claim in claims if claim.slice_id not in done]
+
+    def _fence(self, claims: Sequence[Claim], suspects: Sequence[Claim]) -> int:
+        part = self._part
+        try:
+            return self._setup.target.fence(part.physical, part.epoch, _fences(suspects))
+        except Fenced as error:
+            self._demand(claims)
+            lease = Lease(part.ref, self._job_id, part.epoch, 0)
+            raise newer_elsewhere(self._setup, part.physical, lease, self._ledger, error) from error
+
+    def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
+        """What was tried often enough, and is not in the target, and will not be: others are fenced by now."""
+        worn_out = [claim for claim in claims if claim.worn_out]
+        if worn_out:
+            self._give_back(worn_out, None, spent=True)
+        return [claim for claim in claims if not claim.worn_out]
+
+    def _demand(self, claims: Sequence[Claim]) -> None:
+        """The last look before the commit. What happens after it is fenced by the target."""
+        self._heartbeat.require(self._part.ref)
+        if not self._insist(partial(self._ledger.holds, claims, self._worker)):
+            raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
+
+    def _demand_content(self, claims: Sequence[Claim], outcomes: Sequence[SliceOutcome]) -> None:
+        """The delete guard for what a listing cannot tell: documents that are there, and have nothing in them."""
+        refusal = self._setup.too_much(self._part, self._ledger, sum(each.lost for each in outcomes))
+        if refusal is None or self._deletes_are_allowed():
+            return
+        self._give_back(claims, refusal.why)
+        # What a person has to decide is not tried again before.
+        self._ledger.request_stop(self._job_id, refusal.why)
+        raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
+
+    def _deletes_are_allowed(self) -> bool:
+        job = self._ledger.job(self._job_id)
+        return job is not None and bool(job.configuration.get("allow_deletes"))
+
+    def _commit(self, wave: Wave, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> None:
+        """Repeated as the same attempt when its reply is lost: that changes nothing if it was in."""
+        commit = partial(
+            self._setup.target.commit,
+            self._part.physical,
+            base=wave.base,
+            epoch=self._part.epoch,
+            attempt=wave.id,
+            staged=[task.staged for task in tasks if task.staged],
+            marks=[Mark(each.slice_id, each.fence, encode_outcome(each)) for each in outcomes],
+        )
+        tried = 0
+        while True:
+            try:
+                self._base = commit()
+            except (Transient, Unknown) as error:
+                tried += 1
+                if not self._waited(error, tried):
+                    raise Outage(str(error)) from error
+                self._heartbeat.require(self._part.ref)
+            else:
+                return
+
+    def _record(self, outcomes: Sequence[SliceOutcome]) -> None:
+        if outcomes:
+            self._insist(
+                partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
+            )
+            if lost := sum(each.lost for each in outcomes):
+                self._ledger.count_lost(self._part, Loss(rows=lost), job_id=self._job_id)
+            counts = sum((each.counts for each in outcomes), Counts())
+            self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
+
+    def _give_back(self, claims: Sequence[Claim], error: str | None, *, spent: bool = False, delay: int = 0) -> None:
+        self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """The ledger is down: what we know must not be lost while it can still be recorded."""
+        require = partial(self._heartbeat.require, self._part.ref)
+        return with_retries(call, clock=self._clock, pauses=self._pauses, allowed=require)
+
+    def _wave(self, claims: Sequence[Claim]) -> Wave:
+        slices = tuple(map(self._setup.wave_slice, claims))
+        part = self._part
+        return Wave(self._context.ids.new(), part.ref, part.instance, part.physical, part.epoch, self._base, slices)
+
+
+def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str) -> None:
+    """Complete what workers that are gone had committed without recording it, and do nothing else.
+
+    The slices that are left over are in work here; they are cancelled with the part.
+    """
+    ledger.start_job(job_id)
+    while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=setup.most_claims):
+        suspects = [claim for claim in claims if claim.fence > 1]
+        if suspects:
+            setup.target.fence(part.physical, part.epoch, _fences(suspects))
+            ledger.complete(part, worker_id, _committed(setup, part, suspects), job_id=job_id)
+
+
+def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> list[SliceOutcome]:
+    """Outcomes of those of these slices that the target has in its commits."""
+    try:
+        found = setup.target.committed(part.physical, part.base, [claim.slice_id for claim in suspects])
+    except Unknown as error:
+        raise UserError(f"{setup.ref}: {error}", hint="Build it anew: instep run --full-refresh") from error
+    return [decode_outcome(found[each.slice_id], fence=each.fence) for each in suspects if each.slice_id in found]
+
+
+@contextmanager
+def _taken_back_unless_done(progress: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """What is told of an attempt that fails is done by none: it is told again by the next one."""
+    told = 0
+
+    def tell(units: int) -> None:
+        nonlocal told
+        told += units
+        progress(units)
+
+    try:
+        yield tell
+    except BaseException:
+        progress(-told)
+        raise
+
+
+def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """A wave is durable when all of it is: nothing is to wait for one document that takes as long as thousands."""
+    giants = [[claim] for claim in claims if is_giant(claim.units, claim.work)]
+    return [[claim for claim in claims if [claim] not in giants], *giants]
+
+
+def _facts(claims: Sequence[Claim]) -> dict[str, Fact]:
+    """What log lines and spans say of these slices."""
+    if len(claims) == 1:
+        return {"slice": claims[0].slice_id}
+    return {"slices": len(claims)}
+
+
+def _fences(claims: Sequence[Claim]) -> list[Mark]:
+    """What the target is to be told: these slices belong to us now.
+
+    Those they were split from need no word: nobody had run them, or they were fenced before they were looked up.
+    """
+    return [Mark(claim.slice_id, claim.fence, b"") for claim in claims]
+
+
+def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:
+    """Every slice exactly once, and every outcome balanced: unknown is not success."""
+    expected = sorted(part.slice_id for part in wave.slices)
+    if sorted(outcome.slice_id for outcome in outcomes) != expected:
+        raise RuntimeError(f"wave {wave.id}: outcomes of {len(outcomes)} slices where {len(expected)} were run")
+    units = {part.slice_id: part.units for part in wave.slices}
+    for outcome in outcomes:
+        planned = units[outcome.slice_id]
+        if not outcome.counts.balanced or (planned is not None and outcome.counts.read != planned):
+            raise RuntimeError(f"slice {outcome.slice_id} does not add up: {outcome.counts}")

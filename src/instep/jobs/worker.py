@@ -1,0 +1,573 @@
+"""A worker: this process, registered in the ledger, taking part in jobs until there is nothing left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+
+from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.reasons import cleaned
+from instep.domain.refs import PartitionRef
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
+from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
+from instep.jobs.backoff import Backoff
+from instep.jobs.finish import finish, strand
+from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.job_spans import trace_of
+from instep.jobs.job_starter import JobStarter
+from instep.jobs.live_refresh import LiveRefresh
+from instep.jobs.other_jobs import OtherJobs
+from instep.jobs.part_context import PartContext, Report
+from instep.jobs.recovery import fail_orphans, recover
+from instep.jobs.registration import Kind, Registration
+from instep.jobs.retry import RESUMES, Circuit, backoff
+from instep.jobs.setup_cache import SetupCache
+from instep.jobs.source_poller import SourcePoller
+from instep.jobs.want_scheduler import WantScheduler
+from instep.jobs.wave import Outage, WaveRunner
+from instep.ledger.ledger import Holder, Lease
+from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.context import Context
+from instep.planning.job_settings import as_job_says
+from instep.planning.planner import Planner
+from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
+from instep.telemetry import traces
+from instep.telemetry.context import about, within
+
+#: An idle worker looks for work at least every so many polls' time.
+IDLE = 10
+#: Taken over so often in a row without a wave in between: no other worker explains that.
+FENCED_IN_A_ROW = 10
+
+
+class Worker:
+    """What this process has in hand under its registration, and what it does next.
+
+    `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
+    its writes were refused because others had taken over, `waiting` which parts wait for other partitions.
+    """
+
+    def __init__(self, setups: Setups, context: Context, kind: Kind) -> None:
+        self._setups = setups
+        self._context = context
+        self._kind = kind
+        self._circuits: dict[str, Circuit] = {}
+        self._aside: dict[PartKey, float] = {}
+        self._said: dict[PartitionRef, str] = {}
+        self._shown: dict[PartKey, int] = {}
+        self._fenced_in_a_row = 0
+        self._pauses = backoff(context.random)
+        self.choices: dict[PartitionRef, EngineChoice] = {}
+        self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
+        self.refused = 0
+        #: What a run could not do of a partition.
+        self.problems: dict[PartitionRef, InstepError] = {}
+        self.waiting = Waiting(context)
+        self._swept: float | None = None
+        self._register()
+
+    def _register(self) -> None:
+        """With nothing in hand, under a new id. If that fails, the old one stays, and is lost."""
+        self._part_contexts: dict[PartKey, PartContext] = {}
+        self._live_refresh: dict[PartKey, LiveRefresh] = {}
+        self._jobs: set[str] = set()
+        #: Parts of which a reply was lost, or that could not be joined: perhaps nobody knows of their lease.
+        self._unsure: set[PartKey] = set()
+        self._registration = Registration(self._context, self._kind)
+
+    @property
+    def id(self) -> str:
+        return self._registration.id
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        return self._registration.heartbeat
+
+    def end(self, *, stop: str | None = None) -> None:
+        """Leave in good order: slices go back unspent. With `stop`, jobs in which nobody is left are STOPPED.
+        In this order: who finds a lease must find it free, or its holder alive.
+        """
+        self._registration.silence()
+        try:
+            with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
+                jobs = sorted(self._jobs)
+                self._forget_what_ended()
+                for job_id in jobs:
+                    ended = job_id not in self._jobs
+                    if ended or self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
+                        self._settle(job_id)
+                self._registration.retire()
+        finally:
+            self._registration.end()
+
+    def _settle(self, job_id: str) -> None:
+        """What was reserved for a job goes back if it was stopped; if not now, then when its time is over."""
+        for (job, _), part_context in self._part_contexts.items():
+            if job == job_id:
+                with suppress(InstepError):
+                    part_context.setup.settle(part_context.part, self._context.ledger, job_id)
+
+    # Taking part.
+
+    @property
+    def parts(self) -> frozenset[PartKey]:
+        """What it takes part in."""
+        return frozenset(self._part_contexts)
+
+    def take(
+        self, part: JobPart, lease: Lease, *, fenced: bool = False, sound: bool = False, leads: bool = False
+    ) -> None:
+        """Work on a part whose lease this worker has got for its job. `fenced` and `sound`: see `PartContext`. `leads`:
+        it made the job (see `LiveRefresh`).
+        """
+        self._jobs.add(lease.job_id)
+        setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
+        if part.fresh:
+            setup.create(part.physical)
+        trace = trace_of(lease.job_id, self._context.ledger)
+        key = lease.job_id, part.ref
+        self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)
+        # It outlives the desk, which is another one under another epoch.
+        known = {each: found for each, found in self._live_refresh.items() if each in self._part_contexts}
+        made = LiveRefresh(setup, self._context, lease.job_id, self.heartbeat, part.epoch if leads else None)
+        self._live_refresh = {key: made} | known
+
+    def join(self, job_id: str, part: JobPart) -> bool:
+        """Take part in a job that others keep. False if its lease was lost meanwhile."""
+        ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
+        try:
+            ledger.join_job(job_id, self.id)
+            lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
+        except (Conflict, Fenced):
+            if not again:  # A lease is free when nobody is left in its job.
+                ledger.leave_job(job_id, self.id)
+            return False
+        self.heartbeat.keep(lease, since=since)
+        self.take(part, lease)
+        if not again:
+            self._tell(part.ref, f"takes part in job {job_id[:8]}")
+        return True
+
+    def adopt(self, job_id: str, ref: PartitionRef) -> bool:
+        """Take up a part that nobody keeps any more. False if somebody was quicker."""
+        ledger, since = self._context.ledger, self._context.clock.monotonic()
+        try:
+            lease = ledger.acquire_lease(ref, job_id, self.id)
+            if not isinstance(lease, Lease):
+                return False
+            part = ledger.adopt_part(lease)
+        except (Conflict, Fenced):
+            return False
+        self.heartbeat.keep(lease, since=since)
+        self.take(part, lease)
+        self._tell(ref, f"takes up job {job_id[:8]}, in which nobody was left")
+        return True
+
+    # Working.
+
+    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool], *, wait: float) -> None:
+        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for. What only
+        others can go on with is waited for `wait` seconds without anything being done.
+        """
+        refs = {ref for _, ref in wanted}
+        standstill, swept = OtherJobs(self._context, self.waiting, wait), False
+        while True:
+            upstream = all_upstream(self._setups, self.waiting.refs)
+            found = self._look(refs | upstream)
+            parts = [each for each in found if each.key in wanted and each.part.ref not in self.problems]
+            if not parts:
+                return
+            others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
+            # What waits itself comes first: if all fail together, no part is left open.
+            parts = [*(each for each in others if each.key in self.waiting), *parts, *others]
+            for each in parts:
+                if each.workers > 1:
+                    self.show(each.job_id, each.part.ref)
+            if self._serve_one(parts) or (self.waiting.refs and self._begin_upstream(begin, wanted)):
+                continue
+            busy = standstill.look(parts, self.id)
+            if busy is None:
+                swept = False
+                self._context.clock.sleep(self._context.timing.poll / 1000)
+            elif not swept:
+                self.recover()  # Who has it may have died meanwhile, and been silent for long enough by now.
+                swept = True
+            else:
+                for each in parts:
+                    self._give_up(each.key, busy)
+
+    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
+        """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is
+        wanted or has changed, if nothing is in work.
+
+        The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy. `longest`:
+        seconds between two looks at most.
+        """
+        shortest = self._context.timing.poll / 1000
+        pause, longest = shortest, IDLE * shortest if longest is None else max(longest, shortest)
+        while True:
+            parts = self._look(self._setups)
+            if self._serve_one(parts) or self._begin(begin):
+                pause = shortest
+            elif until_idle and all(each.key in self.waiting for each in parts):
+                return
+            else:
+                self._context.clock.sleep(pause)
+                pause = min(1.5 * pause, longest)
+
+    def _begin_upstream(self, begin: Callable[[Worker], bool], wanted: Collection[PartKey]) -> bool:
+        """What a run's parts wait for. If a person has to mend that, these cannot be done."""
+        try:
+            return self._begin(begin)
+        except UserError as error:
+            left = [each for each in wanted if each in self.waiting]
+            if not left:
+                raise
+            for key in left:
+                self._give_up(key, error)
+            return True
+
+    def _begin(self, begin: Callable[[Worker], bool]) -> bool:
+        try:
+            return begin(self)
+        except (Conflict, Fenced, Transient, Unknown):
+            return False  # The next look finds out why.
+
+    def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
+        """What is to be done, after recovery if that is due. Waits while the ledger is down."""
+        clock, timing = self._context.clock, self._context.timing
+        began, tried = clock.monotonic(), 0
+        while True:
+            try:
+                if self.heartbeat.lost:
+                    self._begin_anew()
+                self._recover_if_due(refs)
+                return self._context.ledger.open_parts(refs)
+            except (Transient, Unknown) as error:
+                tried += 1
+                if self._kind == "run" and clock.monotonic() - began > timing.lease / 1000:
+                    raise Away(str(error), hint=RESUMES) from error
+                if tried == 1:
+                    self._context.progress.say("ledger", f"{error}; trying again")
+                clock.sleep(self._pauses.pause(tried))
+
+    def recover(self) -> None:
+        """Before the first look, which does so too unless it is done."""
+        recover(self._context)
+        self._swept = self._context.clock.monotonic()
+
+    def _recover_if_due(self, refs: Collection[PartitionRef]) -> None:
+        now, context = self._context.clock.monotonic(), self._context
+        if self._swept is not None and now - self._swept < context.timing.sweep / 1000:
+            return
+        recover(context)
+        self._forget_what_ended()
+        if isinstance(self._setups, SetupCache):
+            self._setups.renew()
+        if self._kind == "worker":
+            fail_orphans(context.ledger.open_parts(refs), self._setups, context, self.id)
+        self._swept = now
+
+    def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
+        """Work on the first of these parts that needs something now."""
+        return any(self._serve(each) for each in parts)
+
+    def _serve(self, each: OpenPart) -> bool:
+        key = each.key
+        try:
+            with about(worker=self.id, job=each.job_id, ref=str(each.part.ref), instance=each.part.instance):
+                done = self._advance(each)
+        except Fenced as error:
+            self._fenced(key, error)
+            return True
+        except (Conflict, Unknown, Transient) as error:
+            if isinstance(error, Unknown):
+                self._unsure.add(key)
+            if isinstance(error, Outage):
+                self._outage(each, error)
+            return False
+        except UserError as error:
+            if self._is_over(key):
+                self._forget(key)
+            elif self._kind == "run":
+                self._give_up(key, error)
+            elif isinstance(error, Away):
+                self._outage(each, error)
+            else:
+                self._set_aside(key, error)
+            return False
+        if done:
+            self._fenced_in_a_row = 0
+        return done
+
+    def _advance(self, each: OpenPart) -> bool:
+        """What the part needs next: a wave, or to be finished. False if it needs nothing from us now."""
+        ledger, ref = self._context.ledger, each.part.ref
+        if each.job_state is JobState.STOPPING:
+            ledger.sweep()  # It ends as soon as nothing is in work.
+            self._settle(each.job_id)
+            return False
+        part_context = self._desk(each)
+        if part_context is None or (each.processing and not each.pending):
+            return False
+        key = each.key
+        failed = None if part_context.ready else self.waiting.look(key, part_context.part)
+        if failed and each.pending:  # Else it ends as other parts do, by one worker that is elected.
+            strand(
+                part_context.setup,
+                part_context.lease,
+                self._context,
+                worker_id=self.id,
+                heartbeat=self.heartbeat,
+                error=failed,
+            )
+            self._tell(ref, failed)
+            self._forget(key)
+            return True
+        part_context.ready = key not in self.waiting
+        if not part_context.ready:
+            return False
+        with within(part_context.traceparent):
+            return self._go_on(each, part_context)
+
+    def _go_on(self, each: OpenPart, part_context: PartContext) -> bool:
+        ledger, ref = self._context.ledger, each.part.ref
+        if each.job_state is JobState.READY:
+            ledger.start_job(each.job_id)
+        if each.pending:
+            self._live_refresh[each.key].keep_served(part_context.part)
+            return self._circuit(part_context).wait() <= 0 and self._runner(each, part_context).run(
+                each, partial(self._progress, each.key)
+            )
+        notes = finish(
+            part_context.setup,
+            part_context.lease,
+            self._context,
+            job_id=each.job_id,
+            worker_id=self.id,
+            heartbeat=self.heartbeat,
+            live_refresh=self._live_refresh[each.key],
+            sound=part_context.sound,
+        )
+        if notes is None:
+            return False
+        self.reports[ref].notes += notes
+        done = ledger.job(each.job_id) if self._kind == "worker" else None
+        counts = f": {done.part(ref).counts}" if done else ""
+        self._tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
+        self._forget(each.key)
+        return True
+
+    def _desk(self, each: OpenPart) -> PartContext | None:
+        """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
+        key = each.key
+        if key in self._unsure and self._regain(each):
+            return self._part_contexts[key]
+        part_context = self._part_contexts.get(key)
+        if part_context and each.held and part_context.part.epoch == each.part.epoch:
+            return part_context
+        self._forget(key)
+        if self._aside.get(key, 0.0) > self._context.clock.monotonic():
+            return None
+        if self._setups[each.part.ref].misfit(each.part):
+            return None
+        if each.held and not self.join(each.job_id, each.part):
+            self._unsure.add(key)  # If it is still so at the next look, who had got the new lease has died with it.
+        elif not each.held:
+            self.adopt(each.job_id, each.part.ref)
+        return self._part_contexts.get(key)
+
+    def _regain(self, each: OpenPart) -> bool:
+        """Whether the part was left between a new lease and its adoption, as it is when the reply to the lease is lost,
+        or who got it has died. Then it is got by one more epoch: who else might have that lease is refused by then.
+        """
+        ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
+        held = ledger.acquire_lease(ref, each.job_id, self.id)
+        self._unsure.discard(each.key)
+        if isinstance(held, Holder):
+            if held.job_id != each.job_id or held.epoch <= each.part.epoch:
+                return False
+            torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
+            self._unsure.add(each.key)
+            ledger.join_job(torn.job_id, self.id)
+            held = ledger.transfer_lease(torn, torn.job_id)
+        self._unsure.add(each.key)
+        part = ledger.adopt_part(held)
+        self._unsure.discard(each.key)
+        self._forget(each.key)
+        self.heartbeat.keep(held, since=since)
+        self.take(part, held)
+        return True
+
+    def _runner(self, each: OpenPart, part_context: PartContext) -> WaveRunner:
+        if part_context.runner is None:
+            ref = each.part.ref
+            choice = self.choices.get(ref) or self._context.choose(part_context.setup, each.head * each.pending)
+            engine = self._context.engine(choice)
+            engine.ready()  # Before anything is claimed.
+            self.reports[ref].engine = engine.name
+            part_context.runner = WaveRunner(
+                part_context.setup,
+                part_context.part,
+                base=part_context.part.base if part_context.fenced else None,
+                job_id=each.job_id,
+                worker_id=self.id,
+                engine=engine,
+                context=self._context,
+                heartbeat=self.heartbeat,
+                circuit=self._circuit(part_context),
+                notes=self.reports[ref].notes,
+            )
+        return part_context.runner
+
+    def _circuit(self, part_context: PartContext) -> Circuit:
+        name = part_context.setup.target_name
+        if name not in self._circuits:
+            self._circuits[name] = Circuit(self._context.clock)
+        return self._circuits[name]
+
+    # When it does not go well.
+
+    def _fenced(self, key: PartKey, error: Fenced) -> None:
+        self.refused += 1
+        self._fenced_in_a_row += 1
+        _, ref = key
+        self._context.counters.refused(ref.entity)
+        self._context.progress.say(ref.label, f"let go of what others took over: {error}")
+        self._forget(key)
+        if self._fenced_in_a_row >= FENCED_IN_A_ROW:
+            self._fenced_in_a_row = 0
+            problem = UserError(
+                f"{ref} was taken over by another worker: {error}",
+                hint="Nothing is lost: the other one goes on; see `instep workers`. If there is none, the target is "
+                "newer than the ledger (was that replaced?): move the target's folder away and build anew.",
+            )
+            if self._kind == "run":
+                self._give_up(key, problem)
+            else:
+                self._set_aside(key, problem)
+
+    def _is_over(self, key: PartKey) -> bool:
+        """Whether others have ended the part: then what we miss in the target is no error."""
+        with suppress(Transient, Unknown):
+            job = self._context.ledger.job(key[0])
+            return job is None or job.part(key[1]).state is not None
+        return False
+
+    def begun_anew(self) -> bool:
+        """Ask the ledger whether others have taken this worker for dead; if so, it goes on as a new one."""
+        self.heartbeat.beat()
+        if not self.heartbeat.lost:
+            return False
+        self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        """Others have buried this worker: it goes on as a new one, with nothing in hand."""
+        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")
+        self._registration.bury()
+        self._register()
+
+    def _outage(self, each: OpenPart, error: Outage | Away) -> None:
+        """A run says so and ends; a worker waits, and stops the job when it takes too long."""
+        ref = each.part.ref
+        if self._kind == "run":
+            away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
+            self._give_up(each.key, away)
+            return
+        self._context.progress.say(ref.label, f"waiting: {error}")
+        part_context = self._part_contexts.get(each.key)
+        if part_context and isinstance(error, Away):  # A wave has told the circuit itself.
+            self._circuit(part_context).failed()
+        if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
+            self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
+
+    def _give_up(self, key: PartKey, error: UserError) -> None:
+        """A run goes on with its other parts; this one it leaves for the next run. What waits for it is left too."""
+        _, ref = key
+        self.problems[ref] = error
+        for each in [each for each in self._part_contexts if ref in all_upstream(self._setups, [each[1]])]:
+            self.problems.setdefault(each[1], UserError(f"{each[1]} waits for {ref}: {error.what}", hint=error.hint))
+            self._forget(each)
+        self._forget(key)
+
+    def _set_aside(self, key: PartKey, error: UserError) -> None:
+        """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""
+        job_id, ref = key
+        if self._said.get(ref) != str(error):
+            self._said[ref] = str(error)
+            self._context.progress.say(ref.label, str(error))
+        self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
+        for other in [each for each in self._part_contexts if each[0] == job_id]:
+            self._forget(other)
+        self._jobs.discard(job_id)
+        with suppress(Transient, Unknown):
+            self._context.ledger.leave_job(job_id, self.id, stop=cleaned(str(error)))
+
+    def _forget(self, key: PartKey) -> None:
+        self._part_contexts.pop(key, None)
+        self.waiting.forget(key)
+        self.heartbeat.drop(key[1])
+
+    # What is shown.
+
+    def _forget_what_ended(self) -> None:
+        """A worker lives for months: it keeps nothing of jobs that it takes no part in any more."""
+        mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
+        if mine is not None:
+            self._jobs &= set(mine.job_ids)
+        now = self._context.clock.monotonic()
+        self._aside = {key: until for key, until in self._aside.items() if until > now}
+        self._shown = {key: units for key, units in self._shown.items() if key[0] in self._jobs}
+        self._unsure = {key for key in self._unsure if key[0] in self._jobs}
+        if self._kind == "worker":  # They have been told.
+            for report in self.reports.values():
+                report.notes.clear()
+
+    def _tell(self, ref: PartitionRef, message: str) -> None:
+        """A run shows bars, and says what it joins and resumes where it decides so."""
+        if self._kind == "worker":
+            self._context.progress.say(ref.label, message)
+
+    def _progress(self, key: PartKey, units: int) -> None:
+        self._shown[key] = self._shown.get(key, 0) + units
+        self._context.progress.advance(key[1].label, units)
+
+    def show(self, job_id: str, ref: PartitionRef) -> None:
+        """Move the bar by what others have done, or what was done before we came."""
+        job = self._context.ledger.job(job_id)
+        done = job.part(ref).counts.read if job else 0
+        missing = done - self._shown.get((job_id, ref), 0)
+        if missing > 0:
+            self._progress((job_id, ref), missing)
+
+
+def serve(
+    setups: Sequence[EntitySetup],
+    context: Context,
+    *,
+    until_idle: bool = False,
+    watch: float | None = None,
+    options: PlanOptions | None = None,
+    anew: Callable[[], Sequence[EntitySetup]] | None = None,
+) -> None:
+    """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
+    interrupted (or idle). `watch`: also of what has changed, looking every so many seconds; with `options`. `anew`
+    makes the setups again, for a worker that lives longer than what they tell is true.
+    """
+    traces.enabled()  # Says now, and not in mid-work, that they cannot be sent.
+    latest = SetupCache(setups, anew, partial(context.progress.say, "worker"))
+    planner = Planner(latest, context, options or PlanOptions(), {})
+    resting = Backoff(context)
+    beginners: list[JobStarter] = [WantScheduler(planner, resting)]
+    if watch is not None:
+        beginners.append(SourcePoller(planner, watch, resting))
+    worker = Worker(planner.setups, context, "worker")
+    try:
+        names = ", ".join(setup.ref.entity for setup in setups)
+        context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
+        worker.serve(lambda ours: any(each.begin(ours) for each in beginners), until_idle=until_idle, longest=watch)
+    finally:
+        worker.end()

@@ -1,0 +1,1 @@
+"""Databases that hold the ledger: SQLite, PostgreSQL, MariaDB and MySQL."""

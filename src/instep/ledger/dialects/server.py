@@ -1,0 +1,196 @@
+"""What ledgers on PostgreSQL and on MariaDB/MySQL have in common: how they are opened, and how they fail."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Final, Protocol
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from instep.domain.clock import Clock
+from instep.domain.timing import TIMING, Timing
+from instep.errors import Away, InstepError, Transient, Unknown, UserError
+from instep.ledger.dialects.dialect import Collision, SqlDialect
+from instep.ledger.ledger import Ledger
+from instep.ledger.schema import refuse_newer, upgrade, version_of
+from instep.ledger.sql_ledger import SqlLedger
+from instep.ledger.tables import HEAD
+from instep.ledger.transaction import IN_TRANSACTION
+from instep.servers.address import ServerAddress
+from instep.servers.errors import Trouble
+
+CONNECT_SECONDS: Final = 10
+#: How long a statement waits for rows that another transaction holds.
+LOCK_SECONDS: Final = 30
+#: How long a statement may run: the manifest of millions of documents is dropped by one.
+STATEMENT_SECONDS: Final = 300
+#: After so long without a word the server is taken for dead. It gave up the statement before that.
+ANSWER_SECONDS: Final = STATEMENT_SECONDS + 30
+
+#: A process has few threads that use the ledger, and the server few connections for many processes.
+POOL: Final = {
+    "pool_size": 2,
+    "max_overflow": 3,
+    "pool_timeout": LOCK_SECONDS,
+    # A connection that broke while nobody used it is replaced, not handed out.
+    "pool_pre_ping": True,
+    "pool_recycle": 300,
+    # Errors must not repeat what is in documents.
+    "hide_parameters": True,
+}
+
+
+class Server(Protocol):
+    """One kind of database server; `postgres.Postgres` and `mysql.Mysql`."""
+
+    def engine(self, *, read_only: bool) -> Engine: ...
+
+    def dialect(self, clock: Clock | None) -> SqlDialect: ...
+
+    def demand_suitable(self, connection: Connection) -> None:
+        """Raise `UserError` for a server that is too old, or a database that cannot hold every text."""
+
+    def lock(self, engine: Engine) -> AbstractContextManager[None]:
+        """Keep others from changing the schema of this database meanwhile."""
+
+    def clear_torn_schema(self, engine: Engine) -> None:
+        """Remove what an interrupted creation of the schema left behind, where that can be."""
+
+
+def server_at(address: ServerAddress) -> Server:
+    """Raises `UserError` when its driver is not installed."""
+    driver, extra = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}[address.kind]
+    try:
+        import_module(driver)
+    except ImportError as error:
+        raise UserError(
+            f"the driver for ledgers on {address.scheme} is not installed",
+            where=address.label,
+            hint=f"Install it with: pip install 'instep[{extra}]'",
+        ) from error
+    if address.kind == "postgresql":
+        from instep.ledger.dialects.postgres import Postgres
+
+        return Postgres(address)
+    from instep.ledger.dialects.mysql import Mysql
+
+    return Mysql(address)
+
+
+def open_server(
+    address: ServerAddress,
+    *,
+    read_only: bool = False,
+    timing: Timing = TIMING,
+    clock: Clock | None = None,
+    server: Server | None = None,
+) -> Ledger | None:
+    """The ledger there; None for one that is only to be read, and does not exist yet.
+
+    Its clock is the server's. A test may give another one, or a server of other settings.
+    """
+    where = address.label
+    server = server or server_at(address)
+    dialect = server.dialect(clock)
+    engine = server.engine(read_only=read_only)
+    try:
+        with engine.connect() as connection:
+            server.demand_suitable(connection)
+            version = version_of(connection, where)
+        if version is None and read_only:
+            engine.dispose()
+            return None
+        if version is not None:
+            refuse_newer(version, where)
+        if version != HEAD:
+            _bring_up(server, engine, version, where, read_only=read_only)
+    except DBAPIError as error:
+        engine.dispose()
+        known = dialect.explain(error, committing=False)
+        if known is None:
+            raise
+        # Without the driver's own error: that may repeat the URL's user.
+        raise _as_user_error(known, where) from None
+    except BaseException:
+        engine.dispose()
+        raise
+    return SqlLedger(engine, dialect, timing)
+
+
+def _bring_up(server: Server, engine: Engine, version: str | None, where: str, *, read_only: bool) -> None:
+    if read_only:
+        raise UserError(
+            f"the ledger was written by an older Instep (schema {version}; this one needs {HEAD})",
+            where=where,
+            hint="The next `instep run` brings it up to date.",
+        )
+    with server.lock(engine):
+        with engine.connect() as connection:
+            version = version_of(connection, where)
+        if version == HEAD:
+            return  # Another process was first.
+        server.clear_torn_schema(engine)
+        # Always by migrations: indexes differ from those of SQLite.
+        upgrade(engine.execution_options(**IN_TRANSACTION))
+
+
+def _as_user_error(error: InstepError, where: str) -> InstepError:
+    if not isinstance(error, Transient):
+        return error
+    return Away(
+        str(error).removeprefix(f"{where}: "),
+        where=where,
+        hint="Check host and port in `ledger:`, and that the server runs and can be reached from here.",
+    )
+
+
+def as_error(trouble: Trouble, where: str, reason: str, *, committing: bool) -> InstepError:
+    """`reason` is what the server or the driver said, without anything that is secret."""
+    match trouble:
+        case Trouble.LOST if committing:
+            return Unknown(f"{where}: the connection was lost before the server said whether it had committed")
+        case Trouble.LOST:
+            return Transient(f"{where}: the connection to the ledger was lost ({reason})")
+        case Trouble.ABSENT:
+            return Transient(f"{where}: the ledger cannot be reached ({reason})")
+        case Trouble.COLLISION:
+            return Collision(f"{where}: {reason}")
+        case Trouble.BUSY:
+            return Transient(f"{where}: {reason}")
+        case _:
+            what, hint = _MENDABLE[trouble]
+            return UserError(what.format(reason=reason), where=where, hint=hint)
+
+
+_MENDABLE: Final = {
+    Trouble.LOGIN: (
+        "the ledger's server refused the user or the password",
+        "Check user and password in `ledger:`; write ${NAME} there to take them from the environment.",
+    ),
+    Trouble.NO_DATABASE: (
+        "the ledger's server has no such database",
+        "Create an empty database for the ledger first; docs/ledgers.md says how.",
+    ),
+    Trouble.RIGHTS: (
+        "the ledger's user may not do this in its database ({reason})",
+        "Give the user all rights in the ledger's database; docs/ledgers.md says how.",
+    ),
+    Trouble.FULL: (
+        "the disk of the ledger's server is full",
+        "Free some space there and run the same command again: it goes on where it stopped.",
+    ),
+    Trouble.OPTION: (
+        "an option in the ledger's URL is not usable ({reason})",
+        "docs/ledgers.md lists the options that a URL may have after the `?`.",
+    ),
+    Trouble.TOO_LARGE: (
+        "the ledger's server does not take packets of this size",
+        "Raise max_allowed_packet of the server, to 64M for example.",
+    ),
+    Trouble.TORN: (
+        "an upgrade of the ledger was interrupted, and cannot be taken up ({reason})",
+        "Restore the ledger's database from a backup, or give Instep an empty one: the next run builds anew.",
+    ),
+}

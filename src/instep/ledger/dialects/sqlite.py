@@ -1,0 +1,266 @@
+"""Everything about the ledger that only holds on SQLite: connections, clock, claims, error codes."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Engine,
+    Row,
+    bindparam,
+    create_engine,
+    event,
+    exists,
+    func,
+    insert,
+    literal_column,
+    make_url,
+    select,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.util import LRUCache
+
+from instep.domain.clock import Clock
+from instep.domain.counts import COUNT_FIELDS
+from instep.domain.jobs import JobState, SliceState
+from instep.errors import InstepError, Transient, UserError
+from instep.ledger.dialects.dialect import ClaimRequest, CompleteRequest
+from instep.ledger.slices import may_be_claimed
+from instep.ledger.statistics import grouped
+from instep.ledger.tables import documents, jobs, leases, slice_work, slices, workers
+
+#: There are some hundred statements.
+_STATEMENTS = 1_000
+
+
+def sqlite_engine(path: Path, *, read_only: bool = False, busy_seconds: float = 30.0) -> Engine:
+    """An engine whose transactions are `BEGIN IMMEDIATE` when the option `write` is set."""
+    # A file that vanished must not come back because somebody only wanted to read it.
+    address = f"{path.absolute().as_uri()}?mode={'rw' if read_only else 'rwc'}"
+
+    def connect() -> Any:
+        return sqlite3.connect(address, uri=True, timeout=busy_seconds, check_same_thread=False, isolation_level=None)
+
+    def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+            return
+        _use_wal(connection, busy_seconds)
+        # In WAL mode this survives the death of the process; only a power cut may cost the last
+        # commits, and what those recorded is then found again in the target's own commits.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    engine = _engine(connect)
+    event.listen(engine, "connect", prepare)
+    return engine
+
+
+def memory_engine() -> Engine:
+    """An engine of a new database in memory, which is gone when the engine is disposed of."""
+
+    def connect() -> Any:
+        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    # The connection is the database: threads take it in turn.
+    return _engine(connect, pool_size=1, max_overflow=0)
+
+
+def _engine(connect: Callable[[], Any], **options: Any) -> Engine:
+    dialect, compiled = _compiling()
+    pool = QueuePool(connect, dialect=dialect, **options)
+    engine = Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
+
+    # The driver was told (isolation_level=None) not to guess where a transaction begins.
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+@cache
+def _compiling() -> tuple[Dialect, MutableMapping[Any, Any]]:
+    """A dialect, and what was compiled for it: the ledger opened next (by the next run in a notebook, say) executes the
+    same statements, and compiling them took a third of what a small run costs this process.
+    """
+    engine = create_engine("sqlite://")
+    engine.connect().close()  # It learns from its first connection what it talks to.
+    return engine.dialect, LRUCache(_STATEMENTS)
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Two processes that make a ledger at once meet here, and SQLite does not wait by itself."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+class SqliteDialect:
+    """Implements `sql.dialect.SqlDialect`."""
+
+    #: A transaction costs no round trip here.
+    autocommit = False
+
+    def __init__(self, clock: Clock, where: str) -> None:
+        self._clock = clock
+        self._where = where
+
+    def now(self, _: Connection) -> int:
+        """One machine, one clock: the host's. A database server brings its own."""
+        return self._clock.now()
+
+    def claim(self, connection: Connection, request: ClaimRequest) -> Sequence[Row[Any]]:
+        values = {
+            "b_job": request.job_id,
+            "b_ref": request.ref,
+            "b_worker": request.worker_id,
+            "b_enough": request.enough,
+            "b_limit": request.limit,
+            "b_after": request.after,
+            "b_least": request.least,
+            "b_most": request.most,
+            "b_now": self._clock.now(),
+        }
+        return connection.execute(_CLAIM, values).all()
+
+    def complete(self, connection: Connection, request: CompleteRequest) -> int:
+        common = {
+            "b_job": request.job_id,
+            "b_ref": request.ref,
+            "b_epoch": request.epoch,
+            "b_worker": request.worker_id,
+            "b_now": self._clock.now(),
+        }
+        rows = [
+            {"b_id": each.slice_id, "b_fence": each.fence} | common | each.counts.as_dict() for each in request.outcomes
+        ]
+        return connection.execute(_COMPLETE, rows).rowcount if rows else 0
+
+    def replace_documents(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        connection.execute(_REPLACE, rows)
+
+    def planned(self, connection: Connection, slices: int) -> None:
+        """The planner finds the right index without statistics."""
+
+    statistics = staticmethod(grouped)
+
+    def explain(self, error: DBAPIError, *, committing: bool = False) -> InstepError | None:
+        """`committing` makes no difference: there is no connection that could be lost."""
+        return explain(error.orig, self._where)
+
+
+# Literals, not parameters: only then does the planner use the partial index.
+def _is(column: Column[str], state: JobState | SliceState) -> ColumnElement[bool]:
+    return column == literal_column(f"'{state}'")
+
+
+_LEASED = exists().where(leases.c.ref == bindparam("b_ref"), leases.c.job_id == bindparam("b_job"))
+
+
+def _claim() -> Executable:
+    running = exists().where(jobs.c.id == bindparam("b_job"), _is(jobs.c.state, JobState.RUNNING))
+    registered = exists().where(workers.c.id == bindparam("b_worker"))
+    first = (
+        select(slices.c.id, slices.c.rank, slices.c.work)
+        .where(slices.c.job_id == bindparam("b_job"), slices.c.ref == bindparam("b_ref"))
+        .where(_is(slices.c.state, SliceState.PENDING), slices.c.rank >= bindparam("b_after"))
+        .where(slices.c.attempts.between(bindparam("b_least"), bindparam("b_most")))
+        .where(may_be_claimed(slices.c.claimable_at, bindparam("b_now")))
+        .where(running, _LEASED, registered)
+        .order_by(slices.c.rank, slices.c.id)
+        .limit(bindparam("b_limit"))
+        .subquery("first")
+    )
+    reached = func.sum(first.c.work).over(order_by=(first.c.rank, first.c.id), rows=(None, 0))
+    summed = select(first.c.id, (reached - first.c.work).label("before")).subquery("summed")
+    chosen = select(summed.c.id).where(summed.c.before < bindparam("b_enough"))
+    payload = select(slice_work.c.payload).where(slice_work.c.slice_id == slices.c.id).scalar_subquery()
+    returned = ("id", "number", "bucket", "units", "work", "attempts", "fence", "rank")
+    return (
+        update(slices)
+        .where(slices.c.id.in_(chosen))
+        .values(
+            state=SliceState.PROCESSING.value,
+            fence=slices.c.fence + 1,
+            worker_id=bindparam("b_worker"),
+            claimed_at=bindparam("b_now"),
+        )
+        .returning(*(slices.c[name] for name in returned), payload.label("payload"))
+    )
+
+
+_CLAIM = _claim()
+
+_COMPLETE = (
+    update(slices)
+    .where(
+        slices.c.id == bindparam("b_id"),
+        slices.c.fence == bindparam("b_fence"),
+        slices.c.worker_id == bindparam("b_worker"),
+        slices.c.job_id == bindparam("b_job"),
+        slices.c.ref == bindparam("b_ref"),
+        _is(slices.c.state, SliceState.PROCESSING),
+        _LEASED.where(leases.c.epoch == bindparam("b_epoch")),
+    )
+    .values(
+        state=SliceState.COMPLETED.value,
+        error=None,
+        finished_at=bindparam("b_now"),
+        **{name: bindparam(name) for name in COUNT_FIELDS},
+    )
+)
+
+_REPLACE = insert(documents).prefix_with("OR REPLACE")
+
+_FULL_HINT = "Free some space and run the same command again: it goes on where it stopped."
+
+
+def explain(error: BaseException | None, where: str) -> InstepError | None:
+    """What an error of the SQLite library means to the caller."""
+    name: Any = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Transient(f"{where}: the ledger is locked by another process")
+    if name == "SQLITE_FULL":
+        return UserError("the disk is full: the ledger cannot be written", where=where, hint=_FULL_HINT)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return UserError(
+            "this file is not a ledger, or it is damaged",
+            where=where,
+            hint="Restore it from a backup, or move it away: the next run builds everything anew.",
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
+        return UserError(
+            "the ledger cannot be opened or written",
+            where=where,
+            hint="Check that the folder exists and that you may write to it and to the file.",
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return UserError(
+            "reading or writing the ledger failed (input/output error)",
+            where=where,
+            hint="Check the disk, and that the ledger is not on a network file system.",
+        )
+    return None

@@ -1,0 +1,96 @@
+"""The log of events. Whoever appends holds the lock of its head until the end of the transaction, and takes that after
+all other locks: so sequences have no gaps, and become visible in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from instep.domain import events as e
+from instep.domain.fold import apply
+from instep.domain.refs import Naming
+from instep.domain.state import Rejected
+from instep.ledger import projections
+from instep.ledger.event_log import LogRow, unkept
+from instep.ledger.loaded_state import Stored
+from instep.ledger.tables import event_head, events
+from instep.ledger.transaction import Transaction
+
+#: So many rows are read at once.
+_CHUNK: Final = 10_000
+
+_HEAD = select(event_head.c.last, event_head.c.at, event_head.c.ledger, event_head.c.since).where(event_head.c.id == 1)
+_LOCKED_HEAD = _HEAD.with_for_update()
+_MOVE_HEAD = update(event_head).where(event_head.c.id == 1)
+_AFTER = select(events).where(events.c.sequence > bindparam("b_after")).order_by(events.c.sequence)
+_SOME = _AFTER.limit(bindparam("b_limit"))
+
+
+class Head(NamedTuple):
+    """Sequence and time of the last event, and the ledger's id with the last event before it had that."""
+
+    last: int
+    at: int
+    ledger: str
+    since: int
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.ledger, self.since)
+
+
+def head(connection: Connection) -> Head:
+    return Head(*connection.execute(_HEAD).one())
+
+
+def present(tx: Transaction) -> int:
+    """Now, but not before the last event."""
+    return max(tx.now(), head(tx.connection).at)
+
+
+def lock(connection: Connection) -> Head:
+    """Nobody else appends until the end of the transaction."""
+    return Head(*connection.execute(_LOCKED_HEAD).one())
+
+
+def append(tx: Transaction, new: Sequence[e.Event]) -> list[e.Recorded] | Rejected:
+    """Append events and change the projections, or do nothing when one of them is rejected."""
+    head = lock(tx.connection)
+    last, before = head.last, head.at
+    if not new:
+        return []
+    # What happens later is later, even if the clock was set back meanwhile: it may be wanted as of then.
+    at = tx.now() if tx.now() >= before else before + 1
+    rows = [
+        (sequence, at, each.KIND, each.VERSION, e.encode(each)) for sequence, each in enumerate(new, start=last + 1)
+    ]
+    # As they will be read: whatever the text cannot hold must not get into the projections either.
+    recorded = list(e.read(rows))
+    stored = Stored(tx.connection, last, head.naming)
+    stored.expect(each.event for each in recorded)
+    changes = projections.Changes()
+    for each in recorded:
+        applied = unkept(each.event) or apply(stored.state, each)
+        if isinstance(applied, Rejected):
+            return applied
+        changes.add(each.sequence, applied)
+    tx.connection.execute(insert(events), [dict(zip(events.c.keys(), row, strict=True)) for row in rows])
+    changes.write(tx.connection, stored)
+    tx.connection.execute(_MOVE_HEAD.values(last=rows[-1][0], at=at))
+    tx.appended = (last, rows[-1][0])
+    return recorded
+
+
+def rows(connection: Connection, after: int, limit: int) -> list[LogRow]:
+    found = connection.execute(_SOME, {"b_after": after, "b_limit": limit})
+    return [tuple(row) for row in found]
+
+
+def read(connection: Connection, after: int = 0) -> Iterator[e.Recorded]:
+    """All events after a sequence, those that cannot be read among them."""
+    while some := rows(connection, after, _CHUNK):
+        yield from e.read(some)
+        after = some[-1][0]

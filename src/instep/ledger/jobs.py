@@ -1,0 +1,253 @@
+"""Jobs: how they begin, stop and end, and how they are read with the counts of their slices."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Row, Select, bindparam, case, delete, exists, insert, or_, select, union, update
+
+from instep.domain.counts import Counts
+from instep.domain.jobs import JOB_MOVES, STOPPED_BY, Claim, Job, JobPart, JobState, PartStatus, SliceState, by_people
+from instep.domain.refs import PartitionRef
+from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
+from instep.errors import Conflict
+from instep.ledger import event_rows, job_moves, leases, workers
+from instep.ledger import slices as slice_rows
+from instep.ledger.ledger import NOTHING_PLANNED, JobMark
+from instep.ledger.slices import PROCESSING
+from instep.ledger.tables import job_parts, job_workers, jobs, slices
+from instep.ledger.transaction import Transaction
+
+UNFINISHED: Final = [state.value for state in JobState if not state.ended or state is JobState.STOPPED]
+#: Nothing ends as late as this.
+_NEVER: Final = 2**62
+_NEWEST_FIRST: Final = (jobs.c.created_at.desc(), jobs.c.id.desc())
+
+
+def begin(tx: Transaction, job_id: str, worker_id: str, configuration: Mapping[str, Any]) -> None:
+    workers.demand_registered(tx, worker_id)
+    if tx.connection.scalar(select(exists().where(jobs.c.id == job_id))):
+        return
+    now = tx.now()
+    tx.connection.execute(
+        insert(jobs).values(
+            id=job_id,
+            state=JobState.INITIALIZING.value,
+            worker_id=worker_id,
+            configuration=json.dumps(dict(configuration), sort_keys=True),
+            created_at=event_rows.present(tx),
+            updated_at=now,
+        )
+    )
+    workers.take_part(tx, job_id, worker_id)
+
+
+def discard(tx: Transaction, job_id: str) -> None:
+    state = job_moves.lock(tx, job_id)
+    if state is None:
+        return
+    if state is not JobState.INITIALIZING:
+        raise Conflict(f"job {job_id} is {state}: it cannot be forgotten any more")
+    leases.free_all(tx, job_id)
+    tx.connection.execute(delete(jobs).where(jobs.c.id == job_id))
+
+
+def join(tx: Transaction, job_id: str, worker_id: str) -> None:
+    state = job_moves.demand(tx, job_id)
+    workers.demand_registered(tx, worker_id)
+    if state.ended and state is not JobState.STOPPED:
+        raise Conflict(f"job {job_id} has ended: {state}")
+    workers.take_part(tx, job_id, worker_id)
+
+
+def leave(tx: Transaction, job_id: str, worker_id: str, stop: str | None) -> JobState | None:
+    state = job_moves.lock(tx, job_id)
+    if state is None:
+        return None
+    workers.leave(tx, job_id, worker_id)
+    if stop is None or state.ended or workers.count(tx, job_id):
+        return state
+    # The reason of a stop that was asked for stands.
+    end(tx, job_id, JobState.STOPPED, **({} if state is JobState.STOPPING else {"error": stop}))
+    return JobState.STOPPED
+
+
+def start(tx: Transaction, job_id: str) -> None:
+    state = job_moves.demand(tx, job_id)
+    if state in (JobState.RUNNING, JobState.STOPPING):
+        # A stop that was asked for stands.
+        return
+    job_moves.demand_move(job_id, state, JobState.RUNNING)
+    if not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
+    first = case((jobs.c.started_at.is_(None), tx.now()), else_=jobs.c.started_at)
+    job_moves.set_state(tx, job_id, JobState.RUNNING, started_at=first, stopping_at=None, finished_at=None, error=None)
+
+
+def request_stop(tx: Transaction, job_id: str, reason: str | None) -> JobState:
+    state = job_moves.demand(tx, job_id)
+    if JobState.STOPPING in JOB_MOVES[state]:
+        state = JobState.STOPPING
+        job_moves.set_state(tx, job_id, state, stopping_at=tx.now(), error=reason)
+    elif state in (JobState.STOPPING, JobState.STOPPED) and by_people(reason):
+        tx.connection.execute(
+            update(jobs)
+            .where(jobs.c.id == job_id, or_(jobs.c.error.is_(None), ~jobs.c.error.startswith(STOPPED_BY)))
+            .values(error=reason, updated_at=tx.now())
+        )
+    if state is not JobState.STOPPING or in_work(tx, job_id):
+        return state
+    end(tx, job_id, JobState.STOPPED)
+    return JobState.STOPPED
+
+
+def give_back(
+    tx: Transaction, claims: Sequence[Claim], worker_id: str, *, error: str | None, spent: bool, delay: int
+) -> None:
+    # Jobs are locked before slices.
+    for job_id in sorted({each.job_id for each in claims if spent and each.worn_out}):
+        job_moves.lock(tx, job_id)
+    stop = slice_rows.give_back(tx, claims, worker_id, error=error, spent=spent, delay=delay)
+    for job_id, reason in stop.items():
+        request_stop(tx, job_id, reason)
+
+
+# States.
+
+
+def end(tx: Transaction, job_id: str, state: JobState, **values: Any) -> None:
+    """The job has ended: nobody holds anything for it or takes part in it any more."""
+    job_moves.set_state(tx, job_id, state, finished_at=tx.now(), **values)
+    leases.free_all(tx, job_id)
+    tx.connection.execute(delete(job_workers).where(job_workers.c.job_id == job_id))
+
+
+def in_work(tx: Transaction, job_id: str) -> bool:
+    return bool(tx.connection.scalar(select(exists().where(slices.c.job_id == job_id, PROCESSING))))
+
+
+# Reading.
+
+
+def job(tx: Transaction, job_id: str) -> Job | None:
+    return _first(tx, tx.connection.execute(select(jobs).where(jobs.c.id == job_id)).all())
+
+
+def newest(tx: Transaction, limit: int) -> list[Job]:
+    return load(tx, tx.connection.execute(select(jobs).order_by(*_NEWEST_FIRST).limit(limit)).all())
+
+
+def marks(tx: Transaction, newest: int) -> list[JobMark]:
+    rows = tx.connection.execute(_MARKS, {"b_newest": newest}).all()
+    return [JobMark(row.id, JobState(row.state), row.updated_at) for row in sorted(rows, key=_age, reverse=True)]
+
+
+def _age(row: Row[Any]) -> tuple[int, str]:
+    return row.created_at, row.id
+
+
+def _marks() -> Select[Any]:
+    """First their ids, of indexes alone: else MariaDB reads all jobs there ever were, and sorts them. With OR for UNION
+    no database uses both indexes.
+    """
+    newest = select(jobs.c.id).order_by(*_NEWEST_FIRST).limit(bindparam("b_newest"))
+    live = newest.where(jobs.c.state.in_([state.value for state in JobState if not state.ended]))
+    ids = union(*(select(each.subquery(name)) for name, each in (("live", live), ("newest", newest)))).subquery("ids")
+    return select(jobs.c.id, jobs.c.state, jobs.c.updated_at, jobs.c.created_at).join(ids, ids.c.id == jobs.c.id)
+
+
+_MARKS: Final = _marks()
+
+
+def latest(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
+    return _newest_of(tx, exists().where(*_part_on(ref, generation)))
+
+
+def unfinished(tx: Transaction, ref: PartitionRef, generation: str) -> Job | None:
+    is_open = exists().where(*_part_on(ref, generation), job_parts.c.state.is_(None))
+    return _newest_of(tx, jobs.c.state.in_(UNFINISHED), is_open)
+
+
+def _newest_of(tx: Transaction, *conditions: ColumnElement[bool]) -> Job | None:
+    newest_of = select(jobs).where(*conditions).order_by(*_NEWEST_FIRST).limit(1)
+    return _first(tx, tx.connection.execute(newest_of).all())
+
+
+def _part_on(ref: PartitionRef, generation: str) -> tuple[ColumnElement[bool], ...]:
+    return (job_parts.c.job_id == jobs.c.id, job_parts.c.ref == str(ref), job_parts.c.generation == generation)
+
+
+def part_of(row: Row[Any]) -> JobPart:
+    return JobPart(
+        ref=PartitionRef.parse(row.ref),
+        instance=row.instance,
+        physical=row.physical,
+        fingerprint=json.loads(row.fingerprint),
+        buckets=row.buckets,
+        epoch=row.epoch,
+        base=row.base,
+        fresh=row.fresh,
+        revision=row.revision,
+        inputs=tuple(json.loads(row.inputs)),
+        generation=row.generation,
+        target=row.target,
+    )
+
+
+def _first(tx: Transaction, rows: Sequence[Row[Any]]) -> Job | None:
+    return next(iter(load(tx, rows)), None)
+
+
+def load(tx: Transaction, rows: Sequence[Row[Any]]) -> list[Job]:
+    ids = [row.id for row in rows]
+    if not ids:
+        return []
+    parts: dict[str, list[Row[Any]]] = defaultdict(list)
+    in_order = select(job_parts).where(job_parts.c.job_id.in_(ids)).order_by(job_parts.c.job_id, job_parts.c.position)
+    for part in tx.connection.execute(in_order):
+        parts[part.job_id].append(part)
+    statistics: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    running = {row.id for row in rows if row.state == JobState.RUNNING.value}
+    since = tx.now() - WINDOW if running else _NEVER
+    for group in tx.dialect.statistics(tx.connection, ids, since):
+        statistics[group.job_id, group.ref].append(group)
+    return [
+        Job(
+            id=row.id,
+            state=JobState(row.state),
+            worker_id=row.worker_id,
+            configuration=json.loads(row.configuration),
+            created_at=row.created_at,
+            started_at=row.started_at,
+            updated_at=row.updated_at,
+            finished_at=row.finished_at,
+            error=row.error,
+            parts=tuple(_status(part, statistics[row.id, part.ref], runs=row.id in running) for part in parts[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def _status(row: Row[Any], groups: Iterable[Row[Any]], *, runs: bool) -> PartStatus:
+    states: dict[SliceState, int] = {}
+    units, counts, lately = 0, Counts(), NOTHING_LATELY
+    for group in groups:
+        state = SliceState(group.state)
+        states[state] = group.number
+        if runs and state is SliceState.COMPLETED and group.lately is not None:
+            lately = Lately(int(group.lately), group.begun)
+        units += int(group.planned)
+        counts += Counts.from_dict(dict(group._mapping))
+    return PartStatus(
+        part=part_of(row),
+        state=None if row.state is None else JobState(row.state),
+        finished_at=row.finished_at,
+        error=row.error,
+        slices=states,
+        units=units,
+        counts=counts,
+        lately=lately,
+    )

@@ -1,0 +1,118 @@
+"""Leases: one row per partition, for ever, because its epoch must grow for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, exists, func, insert, or_, select, update
+
+from instep.domain.jobs import JobPart
+from instep.domain.refs import PartitionRef, entity_in, own_name
+from instep.errors import Conflict, Fenced
+from instep.ledger import job_moves, workers
+from instep.ledger.ledger import NOTHING_PLANNED, Holder, Lease
+from instep.ledger.tables import job_parts, leases
+from instep.ledger.transaction import Transaction
+
+
+def acquire(tx: Transaction, ref: PartitionRef, job_id: str, worker_id: str) -> Lease | Holder:
+    state = job_moves.demand(tx, job_id)
+    if state.ended and not tx.connection.scalar(select(exists().where(job_parts.c.job_id == job_id))):
+        raise Conflict(NOTHING_PLANNED.format(job=job_id))
+    row = _lock(tx, ref)
+    workers.demand_registered(tx, worker_id)
+    now = tx.now()
+    if row is not None and _is_held(tx, row, now):
+        return Holder(ref, row.job_id, row.epoch, row.since, row.expires_at, workers.of_job(tx, row.job_id))
+    lease = Lease(ref, job_id, _last_epoch(tx, ref) + 1, now + tx.timing.lease)
+    values = {"job_id": job_id, "epoch": lease.epoch, "since": now, "expires_at": lease.expires_at}
+    if row is None:
+        tx.connection.execute(insert(leases).values(ref=str(ref), **values))
+    else:
+        tx.connection.execute(update(leases).where(leases.c.ref == str(ref)).values(values))
+    workers.take_part(tx, job_id, worker_id)
+    return lease
+
+
+def renew(tx: Transaction, lease: Lease) -> Lease:
+    now = tx.now()
+    renewed = tx.connection.execute(
+        update(leases).where(*_of(lease), leases.c.expires_at > now).values(expires_at=now + tx.timing.lease)
+    )
+    if renewed.rowcount != 1:
+        raise _lost(lease)
+    return Lease(lease.ref, lease.job_id, lease.epoch, now + tx.timing.lease)
+
+
+def release(tx: Transaction, lease: Lease) -> None:
+    tx.connection.execute(update(leases).where(*_of(lease)).values(job_id=None))
+
+
+def transfer(tx: Transaction, lease: Lease, job_id: str, above: int = 0) -> Lease:
+    job_moves.demand(tx, job_id)
+    now = tx.now()
+    after = Lease(lease.ref, job_id, max(lease.epoch, above) + 1, now + tx.timing.lease)
+    values = {"job_id": job_id, "epoch": after.epoch, "since": now, "expires_at": after.expires_at}
+    handed = tx.connection.execute(update(leases).where(*_of(lease), leases.c.expires_at > now).values(values))
+    if handed.rowcount != 1:
+        raise _lost(lease)
+    return after
+
+
+def free_all(tx: Transaction, job_id: str) -> None:
+    """The job has ended."""
+    tx.connection.execute(update(leases).where(leases.c.job_id == job_id).values(job_id=None))
+
+
+def demand(tx: Transaction, lease: Lease) -> None:
+    """The lease is still the job's under this epoch; locks it."""
+    if tx.connection.execute(select(leases.c.epoch).where(*_of(lease)).with_for_update()).one_or_none() is None:
+        raise _lost(lease)
+
+
+def demand_epoch(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The part was planned or adopted under the lease that its job has now; locks that."""
+    demand(tx, _lease_of(part, job_id))
+
+
+def demand_epoch_unlocked(tx: Transaction, job_id: str, part: JobPart) -> None:
+    """The same for whoever must not make others wait: what it writes has to be guarded by the epoch."""
+    lease = _lease_of(part, job_id)
+    if not tx.connection.scalar(select(exists().where(*_of(lease)))):
+        raise _lost(lease)
+
+
+def _lease_of(part: JobPart, job_id: str) -> Lease:
+    return Lease(part.ref, job_id, part.epoch, 0)
+
+
+def _lost(lease: Lease) -> Fenced:
+    return Fenced(f"the lease of {lease.ref} (epoch {lease.epoch}) was lost")
+
+
+def _lock(tx: Transaction, ref: PartitionRef) -> Row[Any] | None:
+    return tx.connection.execute(select(leases).where(leases.c.ref == str(ref)).with_for_update()).one_or_none()
+
+
+def _last_epoch(tx: Transaction, ref: PartitionRef) -> int:
+    """0 for a partition that nobody ever had. Those of an entity with several targets share an alias, and one of them
+    may be declared where another was: so their epochs grow together.
+    """
+    alike = leases.c.ref == str(ref)
+    if ref.scope.is_global:
+        name = own_name(ref.entity)
+        alike = or_(alike, leases.c.ref == str(PartitionRef(name)), _begins_with(entity_in(name, "")))
+    return int(tx.connection.scalar(select(func.max(leases.c.epoch)).where(alike)) or 0)
+
+
+def _begins_with(text: str) -> ColumnElement[bool]:
+    """Not LIKE, which ignores case in SQLite."""
+    return func.substr(leases.c.ref, 1, len(text)) == text
+
+
+def _is_held(tx: Transaction, row: Row[Any], now: int) -> bool:
+    return row.job_id is not None and now < row.expires_at and workers.count(tx, row.job_id) > 0
+
+
+def _of(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return (leases.c.ref == str(lease.ref), leases.c.epoch == lease.epoch, leases.c.job_id == lease.job_id)

@@ -1,0 +1,121 @@
+"""A `State` whose instances and wants are read from the projections when the fold asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from instep.domain.events import (
+    Event,
+    GenerationPromoted,
+    InstanceImported,
+    InstanceServed,
+    PartitionDropped,
+    Unreadable,
+)
+from instep.domain.instances import Instance
+from instep.domain.refs import Naming
+from instep.domain.state import Key, State
+from instep.domain.wants import Want
+from instep.ledger import projections
+from instep.ledger.transaction import batches
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: What these do depends on which generation is promoted.
+_SERVING = (InstanceImported, InstanceServed, GenerationPromoted, PartitionDropped)
+
+
+class Rows(dict[K, V]):
+    """What is in a table by key, as far as it was asked for, and as it is to be from now on."""
+
+    def __init__(self, load: Callable[[Collection[K]], Mapping[K, V]]) -> None:
+        super().__init__()
+        self._load = load
+        #: Whether there is a row, of the keys that were looked up. What is removed here is not looked up again.
+        self._known: dict[K, bool] = {}
+
+    def fetch(self, keys: Iterable[K]) -> None:
+        """Look up many at once."""
+        for some in batches(each for each in dict.fromkeys(keys) if each not in self._known):
+            found = self._load(some)
+            for key in some:
+                self._known[key] = key in found
+                if key in found and not super().__contains__(key):
+                    self[key] = found[key]
+
+    def stored(self, key: K) -> bool:
+        """Whether the table has a row for it."""
+        self.fetch([key])
+        return self._known[key]
+
+    def deleted(self, keys: Iterable[K]) -> None:
+        """The table has no rows for these any more."""
+        self._known |= dict.fromkeys(keys, False)
+
+    def __missing__(self, key: K) -> V:
+        if key not in self._known:
+            self.fetch([key])
+            if super().__contains__(key):
+                return self[key]
+        raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+
+class Stored:
+    """The state after the event `last`. Its projections must not change meanwhile: the log's head is locked."""
+
+    def __init__(self, connection: Connection, last: int, naming: Naming) -> None:
+        self.instances: Rows[str, Instance] = Rows(lambda keys: projections.some_instances(connection, keys))
+        self.canonical: Rows[Key, str] = Rows(lambda keys: projections.some_canonical(connection, keys))
+        self.served: Rows[Key, str] = Rows(lambda keys: projections.some_served(connection, keys))
+        self.promoted: Rows[str, str] = Rows(lambda refs: projections.some_promoted(connection, refs))
+        self.wants: Rows[str, Want] = Rows(lambda ids: projections.some_wants(connection, ids))
+        self._open: Rows[Key, dict[str, None]] = Rows(lambda keys: projections.open_wants(connection, keys))
+        self.state = State(
+            last, self.instances, self.canonical, self.served, self.promoted, self.wants, self._open, naming=naming
+        )
+
+    def expect(self, events: Iterable[Event | Unreadable]) -> None:
+        """Look up at once what these events are about."""
+        uuids: list[str] = []
+        #: Partitions whose instances may change, and with them the wants; and those that are only wanted.
+        keys: list[Key] = []
+        wanted: list[Key] = []
+        wants: list[str] = []
+        serving = False
+        for event in events:
+            uuids += _named(event, "instance", "instances", "inputs")
+            wants += _named(event, "want", "wants")
+            generations = _named(event, "generation", "generations") or [""]
+            serving = serving or isinstance(event, _SERVING)
+            keys += [(ref, each) for ref in _named(event, "ref") for each in generations]
+            wanted += [(ref, each) for ref in _named(event, "refs", "missing") for each in generations]
+        self.instances.fetch(uuids)
+        keys += [each.key for each in self.instances.values()]
+        self.served.fetch(keys)
+        if serving:
+            self.promoted.fetch(ref for ref, _ in keys)
+        self._open.fetch(keys)
+        self.wants.fetch([*wants, *(id for ids in self._open.values() for id in ids)])
+        wanted += [(ref, want.generation) for want in self.wants.values() for ref in want.refs]
+        self.canonical.fetch([*keys, *wanted])
+        self._open.fetch(wanted)
+        self.instances.fetch(self.canonical.values())
+
+
+def _named(event: Event | Unreadable, *fields: str) -> list[str]:
+    """What an event names in these fields, as far as it has them: one or many in each."""
+    values = [getattr(event, field, ()) for field in fields]
+    return [each for value in values for each in ((value,) if isinstance(value, str) else value)]

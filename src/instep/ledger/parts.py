@@ -1,0 +1,337 @@
+"""Parts of jobs: planned together, finished one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, exists, func, insert, or_, select, update
+
+from instep.domain import events as e
+from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, end_of_job
+from instep.domain.planning import claim_order, claimable_at
+from instep.domain.refs import PartitionRef
+from instep.errors import Conflict, Fenced
+from instep.ledger import event_rows, instance_events, job_moves, manifest, projections, workers
+from instep.ledger import jobs as job_rows
+from instep.ledger import leases as lease_rows
+from instep.ledger import slices as slice_rows
+from instep.ledger.ledger import Lease, NewPart
+from instep.ledger.slices import PENDING, PROCESSING
+from instep.ledger.tables import (
+    PART_ENDS,
+    checkpoints,
+    instances,
+    job_parts,
+    jobs,
+    slice_work,
+    slices,
+)
+from instep.ledger.transaction import Transaction
+
+# Planning.
+
+
+def plan(tx: Transaction, job_id: str, parts: Sequence[NewPart], stagger: bool) -> None:
+    state = job_moves.demand(tx, job_id)
+    job_moves.demand_move(job_id, state, JobState.READY)
+    for new in sorted(parts, key=lambda each: str(each.part.ref)):
+        lease_rows.demand_epoch(tx, job_id, new.part)
+    for position, new in enumerate(parts):
+        _insert(tx, job_id, position, new)
+    planned = [
+        (f"{job_id}.{position}.{each.index}", new.part.ref, each)
+        for position, new in enumerate(parts)
+        for each in new.slices
+    ]
+    _insert_slices(tx, job_id, planned, tx.timing.stagger if stagger else 0)
+    tx.dialect.planned(tx.connection, len(planned))
+    job_moves.set_state(tx, job_id, JobState.READY)
+    instance_events.begin(tx, job_id, parts, _created_at(tx, job_id))
+
+
+def _insert(tx: Transaction, job_id: str, position: int, new: NewPart) -> None:
+    part = new.part
+    if part.fresh:
+        numbered = select(instances.c.sequence).where(instances.c.uuid == part.instance)
+    else:
+        here = (checkpoints.c.ref == str(part.ref), checkpoints.c.generation == part.generation)
+        numbered = select(checkpoints.c.sequence).where(*here)
+    tx.connection.execute(
+        insert(job_parts).values(
+            job_id=job_id,
+            ref=str(part.ref),
+            position=position,
+            instance=part.instance,
+            sequence=tx.connection.scalar(numbered) or 0,
+            physical=part.physical,
+            fingerprint=json.dumps(dict(part.fingerprint), sort_keys=True),
+            buckets=part.buckets,
+            epoch=part.epoch,
+            base=part.base,
+            fresh=part.fresh,
+            priority=max((each.priority for each in new.slices), default=0),
+            revision=part.revision,
+            inputs=json.dumps(part.inputs),
+            generation=part.generation,
+            target=part.target,
+            lost_units=new.lost.units,
+            lost_rows=new.lost.rows,
+            allowed=new.allowed,
+        )
+    )
+
+
+def extend(tx: Transaction, job_id: str, part: JobPart, more: Sequence[SlicePlan]) -> None:
+    state = job_moves.demand(tx, job_id)
+    stored = _stored(tx, job_id, part)
+    lease_rows.demand_epoch(tx, job_id, part)
+    if state is not JobState.RUNNING or stored.state is not None or _has_open_slices(tx, job_id, part.ref):
+        raise Conflict(f"the part of job {job_id} on {part.ref} cannot be extended")
+    last = select(func.max(slices.c.number)).where(slices.c.job_id == job_id, slices.c.ref == str(part.ref))
+    found = tx.connection.scalar(last)
+    first = 0 if found is None else found + 1
+    numbered = [replace(each, index=first + each.index) for each in more]
+    named = [(f"{job_id}.{stored.position}.{each.index}", part.ref, each) for each in numbered]
+    _insert_slices(tx, job_id, named, 0)
+    _update(tx, job_id, part.ref, finisher=None)
+    job_moves.touch(tx, job_id)
+
+
+def _insert_slices(
+    tx: Transaction, job_id: str, planned: Sequence[tuple[str, PartitionRef, SlicePlan]], stagger: int
+) -> None:
+    if not planned:
+        return
+    ranked = [planned[at] for at in claim_order([each for *_, each in planned])]
+    now, count = tx.now(), len(ranked)
+    hot = [
+        {
+            "id": slice_id,
+            "job_id": job_id,
+            "ref": str(ref),
+            "number": each.index,
+            "bucket": each.bucket,
+            "units": each.units,
+            "work": each.work,
+            "priority": each.priority,
+            "rank": rank,
+            "claimable_at": claimable_at(rank, count, now, stagger),
+            "state": SliceState.PENDING.value,
+            "attempts": 0,
+            "fence": 0,
+        }
+        for rank, (slice_id, ref, each) in enumerate(ranked)
+    ]
+    cold = [
+        {"slice_id": slice_id, "lower_bound": each.lower, "upper_bound": each.upper, "payload": each.payload}
+        for slice_id, _, each in ranked
+    ]
+    tx.connection.execute(insert(slices), hot)
+    tx.connection.execute(insert(slice_work), cold)
+
+
+# Looking things up.
+
+
+def part_of_epoch(tx: Transaction, ref: PartitionRef, epoch: int) -> tuple[str, JobPart] | None:
+    later = select(job_parts).where(job_parts.c.ref == str(ref), job_parts.c.epoch >= epoch)
+    row = tx.connection.execute(later.order_by(job_parts.c.epoch).limit(1)).one_or_none()
+    return None if row is None else (row.job_id, job_rows.part_of(row))
+
+
+def part_reaching(tx: Transaction, ref: PartitionRef, instance: str, watermark: int) -> tuple[str, JobPart] | None:
+    here = (job_parts.c.ref == str(ref), job_parts.c.instance == instance, job_parts.c.target >= watermark)
+    failed = func.coalesce(job_parts.c.state, "") == JobState.FAILED.value
+    # One after the other: ordered by both, what is found would have to be sorted.
+    for which in (~failed, failed):
+        first = select(job_parts).where(*here, which).order_by(job_parts.c.epoch).limit(1)
+        row = tx.connection.execute(first).one_or_none()
+        if row is not None:
+            return row.job_id, job_rows.part_of(row)
+    return None
+
+
+def all_indexes(tx: Transaction) -> set[str]:
+    return set(tx.connection.scalars(select(job_parts.c.physical).distinct()))
+
+
+def indexes(tx: Transaction, entity: str) -> set[str]:
+    begun = (
+        select(job_parts.c.physical)
+        # Only such jobs have open parts, and they are few.
+        .join(jobs, jobs.c.id == job_parts.c.job_id)
+        .where(jobs.c.state.in_(job_rows.UNFINISHED), job_parts.c.state.is_(None))
+        .where(manifest.of_entity(job_parts.c.ref, entity))
+    )
+    served = select(checkpoints.c.physical).where(manifest.of_entity(checkpoints.c.ref, entity))
+    return {*tx.connection.scalars(begun), *tx.connection.scalars(served)}
+
+
+# Taking over.
+
+
+def adopt(tx: Transaction, lease: Lease) -> JobPart:
+    job_id = lease.job_id
+    state = job_moves.lock(tx, job_id)
+    lease_rows.demand(tx, lease)
+    if state is None or (state.ended and state is not JobState.STOPPED):
+        raise Conflict(f"job {job_id} has ended: {state}")
+    row = _lock_open(tx, job_id, lease.ref)
+    if row is None:
+        raise Conflict(f"job {job_id} has no open part on {lease.ref}")
+    if state is JobState.STOPPING:
+        # Whoever was to finish stopping is gone. The lease is the adopter's: it stays.
+        job_moves.set_state(tx, job_id, JobState.STOPPED, finished_at=tx.now())
+    else:
+        job_moves.touch(tx, job_id)
+    _update(tx, job_id, lease.ref, epoch=lease.epoch)
+    here = (slices.c.job_id == job_id, slices.c.ref == str(lease.ref))
+    slice_rows.end_badly(tx, slice_rows.lock_processing(tx, *here), workers.DIED)
+    adopted = select(job_parts).where(job_parts.c.job_id == job_id, job_parts.c.ref == str(lease.ref))
+    return job_rows.part_of(tx.connection.execute(adopted).one())
+
+
+# Finishing.
+
+
+def begin_finish(tx: Transaction, job_id: str, ref: PartitionRef, worker_id: str) -> bool:
+    row = _lock_open(tx, job_id, ref)
+    if row is None or _has_open_slices(tx, job_id, ref) or _is_finished_by_another(tx, row, worker_id):
+        return False
+    _update(tx, job_id, ref, finisher=worker_id)
+    return True
+
+
+def finish(
+    tx: Transaction,
+    job_id: str,
+    part: JobPart,
+    state: JobState,
+    *,
+    worker_id: str,
+    promote: bool,
+    whole: bool,
+    error: str | None,
+    retry: bool,
+) -> JobState:
+    if state not in PART_ENDS:
+        raise ValueError(f"{state} is not an end of a part")
+    before = job_moves.demand(tx, job_id)
+    stored = _stored(tx, job_id, part)
+    if stored.state == state:
+        return before
+    if stored.state is not None:
+        raise Conflict(f"the part of job {job_id} on {part.ref} has ended: {stored.state}")
+    lease_rows.demand_epoch(tx, job_id, part)
+    if _is_finished_by_another(tx, stored, worker_id):
+        raise Fenced(f"another worker finishes the part of job {job_id} on {part.ref}")
+    durable = promote or state is not JobState.FAILED
+    if durable and before is not JobState.RUNNING:
+        raise Conflict(f"job {job_id} is {before}: its part on {part.ref} cannot become {state}")
+    if durable and _has_open_slices(tx, job_id, part.ref):
+        raise Conflict(f"the part of job {job_id} on {part.ref} has open slices: it cannot be {state} or promoted")
+    if promote:
+        if whole:
+            manifest.forget_unmet(tx, part, job_id)
+        _promote(tx, job_id, part, stored)
+    if state is JobState.FAILED:
+        _cancel(tx, job_id, part.ref)
+        manifest.drop_unserved(tx, part)
+    lease_rows.release(tx, Lease(part.ref, job_id, part.epoch, 0))
+    _update(tx, job_id, part.ref, state=state.value, finished_at=tx.now(), error=error)
+    after = _end_job(tx, job_id, before)
+    if not promote:
+        instance_events.fail(tx, job_id, part, error or f"its part of job {job_id} is {state}", retry=retry)
+    return after
+
+
+def drop_partition(tx: Transaction, lease: Lease, by: str) -> None:
+    ref = str(lease.ref)
+    here = (job_parts.c.ref == ref, job_parts.c.state.is_(None))
+    before = {
+        job_id: job_moves.demand(tx, job_id)
+        for job_id in tx.connection.scalars(select(job_parts.c.job_id).where(*here).order_by(job_parts.c.job_id)).all()
+    }
+    lease_rows.demand(tx, lease)
+    for job_id, state in before.items():
+        row = _lock_open(tx, job_id, lease.ref)
+        if row is not None:
+            _fail_open(tx, row, f"{ref} was dropped", state)
+    manifest.drop_partition(tx, lease.ref)
+    event_rows.lock(tx.connection)
+    generations = projections.known_generations(tx.connection, ref)
+    if generations:
+        instance_events.demand(tx, [e.PartitionDropped(ref=ref, generations=tuple(generations), by=by)])
+
+
+def _fail_open(tx: Transaction, row: Row[Any], error: str, before: JobState) -> None:
+    """Nobody works on it; what became of its instance is said by another event."""
+    part = job_rows.part_of(row)
+    _cancel(tx, row.job_id, part.ref)
+    manifest.drop_unserved(tx, part)
+    _update(tx, row.job_id, part.ref, state=JobState.FAILED.value, finished_at=tx.now(), error=error)
+    _end_job(tx, row.job_id, before)
+
+
+def _promote(tx: Transaction, job_id: str, part: JobPart, stored: Row[Any]) -> None:
+    """Serve the part's instance. Raises `Conflict` when it cannot be."""
+    reached = _created_at(tx, job_id) if stored.target is None else stored.target
+    watermark = instance_events.watermark(tx, part, reached)
+    # First, for it may take long to drop a manifest: nobody should have to wait for that who appends.
+    manifest.move_checkpoint(tx, part, job_id, sequence=stored.sequence, watermark=watermark)
+    instance_events.succeed(tx, job_id, part, watermark)
+
+
+def _created_at(tx: Transaction, job_id: str) -> int:
+    return int(tx.connection.execute(select(jobs.c.created_at).where(jobs.c.id == job_id)).scalar_one())
+
+
+def _stored(tx: Transaction, job_id: str, part: JobPart) -> Row[Any]:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(part.ref), job_parts.c.instance == part.instance)
+    row = tx.connection.execute(select(job_parts).where(*here).with_for_update()).one_or_none()
+    if row is None:
+        raise Conflict(f"job {job_id} has no such part on {part.ref}")
+    return row
+
+
+def _is_finished_by_another(tx: Transaction, row: Row[Any], worker_id: str) -> bool:
+    """Somebody who still takes part in the job: who is gone keeps nobody from finishing."""
+    return row.finisher not in (None, worker_id) and workers.takes_part(tx, row.job_id, row.finisher)
+
+
+def _cancel(tx: Transaction, job_id: str, ref: PartitionRef) -> None:
+    tx.connection.execute(
+        update(slices)
+        .where(slices.c.job_id == job_id, slices.c.ref == str(ref), or_(PENDING, PROCESSING))
+        .values(state=SliceState.CANCELLED.value, worker_id=None, finished_at=tx.now())
+    )
+
+
+def _end_job(tx: Transaction, job_id: str, before: JobState) -> JobState:
+    """The last part to end ends the job; what went wrong in the parts went wrong in it."""
+    of_it = select(job_parts.c.state, job_parts.c.error).where(job_parts.c.job_id == job_id)
+    rows = tx.connection.execute(of_it.order_by(job_parts.c.position)).all()
+    state = end_of_job(None if row.state is None else JobState(row.state) for row in rows)
+    if state is None:
+        job_moves.touch(tx, job_id)
+        return before
+    job_rows.end(tx, job_id, state, error=next((row.error for row in rows if row.error), None))
+    return state
+
+
+def _has_open_slices(tx: Transaction, job_id: str, ref: PartitionRef) -> bool:
+    here = (slices.c.job_id == job_id, slices.c.ref == str(ref))
+    return bool(tx.connection.scalar(select(or_(exists().where(*here, PENDING), exists().where(*here, PROCESSING)))))
+
+
+def _lock_open(tx: Transaction, job_id: str, ref: PartitionRef) -> Row[Any] | None:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(ref), job_parts.c.state.is_(None))
+    return tx.connection.execute(select(job_parts).where(*here).with_for_update()).one_or_none()
+
+
+def _update(tx: Transaction, job_id: str, ref: PartitionRef, **values: Any) -> None:
+    here = (job_parts.c.job_id == job_id, job_parts.c.ref == str(ref))
+    tx.connection.execute(update(job_parts).where(*here).values(**values))

@@ -1,0 +1,1 @@
+"""Functions that a wave maps over Arrow batches, and the engines that run them."""

@@ -1,0 +1,1 @@
+"""Embedders: text in, vectors out. Each implements `pipeline.documents.embed.embedder.Embedder`."""

@@ -1,0 +1,239 @@
+"""Vectors from any endpoint that speaks OpenAI's embeddings API."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from instep.domain.fingerprint import digest
+from instep.domain.reasons import cleaned
+from instep.errors import Transient, UserError
+from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
+from instep.retry import tries
+
+if TYPE_CHECKING:
+    import httpx
+    import numpy as np
+
+    from instep.pipeline.documents.embed.embedder import Texts, Vectors
+
+#: 4xx that say nothing about the texts: time-out, conflict, too early, too many requests.
+_TRY_AGAIN = frozenset({408, 409, 425, 429})
+#: The endpoint, the key or the model is wrong: no other text would fare better. So it is where we are sent elsewhere.
+_MISCONFIGURED = frozenset({401, 402, 403, 404, 405})
+#: Never waits longer than this because an endpoint says so, in seconds.
+_LONGEST_WAIT = 60.0
+
+
+class _Unavailable(Exception):
+    """Worth another try; `after` is what the endpoint asked us to wait, in seconds."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+@dataclass(frozen=True)
+class HttpEmbedder:
+    """Asks `url`/embeddings for vectors, `batch` texts at a time.
+
+    Tries again with growing pauses on outages, time-outs, 5xx and 429 (`Retry-After` is honoured);
+    then raises `Transient`. A refusal of the texts (other 4xx) or an answer that does not fit raises
+    `EmbedRejected`, a wrong key or address or vectors of another length `UserError`. `requests_per_minute` holds for
+    this process.
+    """
+
+    url: str
+    model: str
+    dimensions: int
+    api_key: str | None = field(default=None, repr=False)
+    batch: int = 64
+    requests_per_minute: int | None = None
+    timeout: float = 60.0
+    attempts: int = 6
+    first_wait: float = 0.5
+
+    @property
+    def fingerprint(self) -> str:
+        """The model as its host knows it: the same name elsewhere may be another model."""
+        return digest(["openai", self.url.split("?")[0].rstrip("/"), self.model, self.dimensions])
+
+    @property
+    def cached(self) -> bool:
+        return True
+
+    def embed(self, texts: Texts) -> Vectors:
+        import numpy as np
+
+        plain = as_list(texts)
+        parts = [self._batch(plain[start : start + self.batch]) for start in range(0, len(plain), self.batch)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), np.float32)
+
+    def _batch(self, texts: Sequence[str]) -> Vectors:
+        try:
+            for attempt in tries(
+                _wait_as_told, attempts=self.attempts, first_wait=self.first_wait, longest_wait=_LONGEST_WAIT
+            ):
+                with attempt:
+                    return self._request(texts)
+        except _Unavailable as error:
+            raise Transient(f"the embedder is out of reach: {error}") from None
+        raise AssertionError("a retry ends with an answer or an error")
+
+    def _request(self, texts: Sequence[str]) -> Vectors:
+        client, turns = _connection(self)
+        import httpx
+
+        turns.wait()
+        try:
+            response = client.post(
+                f"{self.url.rstrip('/')}/embeddings",
+                json={"model": self.model, "input": list(texts), "encoding_format": "float"},
+            )
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
+            raise _no_request() from None
+        except httpx.RequestError as error:
+            raise _Unavailable(type(error).__name__) from None
+        status = response.status_code
+        if status in _TRY_AGAIN or status >= 500:
+            raise _Unavailable(f"it answered {status}", _retry_after(response))
+        if status in _MISCONFIGURED or 300 <= status < 400:
+            raise UserError(
+                f"the embedder refuses to work ({status}): {self._complaint(response)}",
+                hint="Check `url`, `model` and `api_key` under `embed`.",
+            )
+        if not response.is_success:
+            raise EmbedRejected(f"the embedder refused it ({status}): {self._complaint(response)}")
+        try:
+            answer = response.json()
+        except (ValueError, RecursionError):
+            raise _Unavailable("its answer is not JSON") from None
+        return self._vectors(answer, len(texts))
+
+    def _vectors(self, answer: Any, count: int) -> Vectors:
+        """Vectors in the order of the texts, by `index` if the answer has it."""
+        import numpy as np
+
+        items = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(items, list) or len(items) != count:
+            found = len(items) if isinstance(items, list) else 0
+            raise _Unavailable(f"it gave {found} vectors for {count} texts")
+        vectors = np.zeros((count, self.dimensions), np.float32)
+        seen: set[int] = set()
+        for position, item in enumerate(items):
+            index = item.get("index", position) if isinstance(item, dict) else -1
+            if not isinstance(index, int) or not 0 <= index < count or index in seen:
+                raise _Unavailable("its answer does not say which vector is of which text")
+            seen.add(index)
+            vectors[index] = self._vector(item.get("embedding"))
+        return vectors
+
+    def _vector(self, values: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+        import numpy as np
+
+        if not isinstance(values, list):
+            raise EmbedRejected("the embedder gave no vector for it")
+        if len(values) != self.dimensions:
+            raise wrong_length(len(values), self.dimensions)
+        try:
+            with np.errstate(over="ignore"):
+                vector = np.array([np.nan if value is None else value for value in values], np.float32)
+        except (TypeError, ValueError, OverflowError):
+            vector = None
+        if vector is None or vector.ndim != 1:
+            raise EmbedRejected("the embedder's vector has something in it that is not a number")
+        return vector
+
+    def _complaint(self, response: httpx.Response) -> str:
+        try:
+            error = response.json().get("error", "")
+            text = str(error.get("message", "")) if isinstance(error, dict) else str(error)
+        except (ValueError, AttributeError, RecursionError):
+            text = response.text
+        return cleaned(text.replace(self.api_key, "***") if self.api_key else text)
+
+
+class _Turns:
+    """At most so many requests a minute, evenly spaced."""
+
+    def __init__(self, per_minute: int | None) -> None:
+        self._pause = 60.0 / per_minute if per_minute else 0.0
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        if not self._pause:
+            return
+        with self._lock:
+            now = time.monotonic()
+            mine = max(now, self._next)
+            self._next = mine + self._pause
+        time.sleep(mine - now)
+
+
+#: One client (connections are kept open) and one rate per endpoint in a process.
+_CONNECTIONS: dict[tuple[Any, ...], tuple[httpx.Client, _Turns]] = {}
+_LOCK = threading.Lock()
+
+
+def _connection(embedder: HttpEmbedder) -> tuple[httpx.Client, _Turns]:
+    key = (embedder.url, embedder.api_key, embedder.requests_per_minute, embedder.timeout)
+    with _LOCK:
+        if key not in _CONNECTIONS:
+            _CONNECTIONS[key] = _client(embedder), _Turns(embedder.requests_per_minute)
+        return _CONNECTIONS[key]
+
+
+def _client(embedder: HttpEmbedder) -> httpx.Client:
+    try:
+        import httpx
+    except ImportError:
+        raise UserError("an HTTP embedder needs httpx", hint="Run: pip install 'instep[openai]'") from None
+    headers = {"Authorization": f"Bearer {embedder.api_key}"} if embedder.api_key else {}
+    try:
+        return httpx.Client(headers=headers, timeout=embedder.timeout)
+    except UnicodeError:
+        raise _no_request() from None
+
+
+def _no_request() -> UserError:
+    """In our words: the library's own may repeat the key."""
+    return UserError(
+        "no request can be made of the embedder's `url` and `api_key`",
+        hint="Check both under `embed`: the key may have a line break at its end, or a letter that no key has.",
+    )
+
+
+def _wait_as_told(error: Exception) -> bool | float:
+    """Stamina's hook: whether to try again, and after how many seconds if the endpoint said so."""
+    if not isinstance(error, _Unavailable):
+        return False
+    return True if error.after is None else error.after
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds from `Retry-After`, a number or a date; None if it is missing or makes no sense."""
+    text = response.headers.get("retry-after")
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _LONGEST_WAIT)
+
+
+def close_connections() -> None:
+    """Close what this process has open to endpoints; the next request opens it again."""
+    with _LOCK:
+        for client, _ in _CONNECTIONS.values():
+            client.close()
+        _CONNECTIONS.clear()

@@ -1,0 +1,75 @@
+"""What a wave of documents does: changes → chunk rows → rows staged in the target. Knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instep.pipeline.documents.cache import EmbeddingCache
+    from instep.sources.document_source import DocumentSource
+    from instep.targets.document_target import DocumentTarget
+
+
+@dataclass(frozen=True)
+class DocumentProgram:
+    """Implements `pipeline.engine.engine.WaveProgram` for documents; everything in it is picklable.
+
+    `version` is the epoch that goes into each row. `transform` is the user's function (DataFrame →
+    DataFrame) that Spark puts between `read` and `write`; tasks are only told that there is one
+    (`transformed`). No `cache` folder: nothing is cached.
+    """
+
+    source: DocumentSource
+    chunker: Chunker
+    embedder: Embedder
+    target: DocumentTarget
+    physical: str
+    base: int
+    ref: str
+    instance: str
+    version: int
+    limits: Limits = DEFAULT_LIMITS
+    cache: str | None = None
+    transform: Callable[[Any], Any] | None = None
+    transformed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transformed", self.transformed or self.transform is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The function runs in the driver; its module may not be there in the tasks."""
+        return {**self.__dict__, "transform": None}
+
+    def read(self, changes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHANGE_SCHEMA` → batches of `CHUNK_SCHEMA`, in the same order."""
+        from instep.pipeline.documents.reading import Reader
+
+        return Reader(self.source, self.chunker, self.limits).rows(changes)
+
+    def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHUNK_SCHEMA` → one row of `OUTCOME_SCHEMA`, when all is staged."""
+        from instep.pipeline.documents.vectors import Vectoriser
+        from instep.pipeline.documents.writing import Stamp, Writer
+
+        writer = Writer(
+            self.target.writer(self.physical, self.base),
+            Vectoriser(self.embedder, self._cache()),
+            Stamp(self.ref, self.instance, self.version),
+            transformed=self.transformed,
+        )
+        yield writer.outcome(chunks)
+
+    def _cache(self) -> EmbeddingCache | None:
+        if self.cache is None or not self.embedder.cached:
+            return None
+        from instep.pipeline.documents.cache import EmbeddingCache
+
+        return EmbeddingCache(self.cache, self.embedder.fingerprint, self.embedder.dimensions)

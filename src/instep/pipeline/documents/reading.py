@@ -1,0 +1,278 @@
+"""The first half of a wave: document changes → chunk rows, and one end row per document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from instep.domain.identity import chunk_id, content_hash
+from instep.domain.manifest import UNREAD, Action, SourceDocument
+from instep.domain.reasons import cleaned
+from instep.domain.waves import SKIPPED
+from instep.pipeline.documents.chunk import Chunker
+from instep.pipeline.documents.limits import Limits, Oversize
+from instep.pipeline.documents.parse import Parsed, ParseFailure, parse, parse_text, titled
+from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.sources.document_source import Answer, Content, DocumentSource, TooLarge, Unread, Unreadable, Vanished
+
+#: Rows and bytes of text in one batch, at most (a single row may be larger).
+BATCH_ROWS = 2_000
+BATCH_BYTES = 4 << 20
+#: Documents are read until this many bytes are together; they are then cut at once, on all cores.
+_GROUP_BYTES = 2 << 20
+_GROUP_DOCUMENTS = 512
+#: Changes that a source is asked for at once, if they come in smaller batches.
+_TOGETHER = 20_000
+
+
+class _Change(NamedTuple):
+    """A row of `CHANGE_SCHEMA`."""
+
+    slice_id: str
+    action: str
+    document_id: str
+    uri: str
+    size: int
+    version: str
+    bucket: int
+    previous_hash: str
+    locator: str
+
+
+class _Document(NamedTuple):
+    """What became of one document change, before its text is cut."""
+
+    slice_id: str
+    document_id: str
+    uri: str
+    version: str
+    size: int
+    bucket: int
+    document_hash: str | None = None
+    deleted: bool = False
+    unchanged: bool = False
+    vanished: bool = False
+    stage: str | None = None
+    reason: str | None = None
+    parsed: Parsed | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads, parses and cuts."""
+
+    source: DocumentSource
+    chunker: Chunker
+    limits: Limits
+
+    def rows(self, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of `CHUNK_SCHEMA`, in the order of the changes."""
+        for batch in _together(changes):
+            yield from _tombstones(batch) if _all_deleted(batch) else self._cut(self._documents(batch))
+
+    def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
+        """The same of changes whose documents somebody else has read."""
+        return self._cut(
+            self._read(_document(change), answer, change.previous_hash)
+            for batch, answers in answered
+            for change, answer in zip(_changes(batch), answers, strict=True)
+        )
+
+    def _cut(self, documents: Iterable[_Document]) -> Iterator[pa.RecordBatch]:
+        for group in _groups(documents):
+            yield from _bounded(self._batch(group))
+
+    def _documents(self, batch: pa.RecordBatch) -> Iterator[_Document]:
+        changes = _changes(batch)
+        wanted = (
+            SourceDocument(each.uri, each.size, each.version, each.locator)
+            for each in changes
+            if each.action != Action.DELETE
+        )
+        answers = self.source.contents(wanted, max_bytes=self.limits.ceiling)
+        for each in changes:
+            if each.action == Action.DELETE:
+                yield _document(each)._replace(deleted=True)
+            else:
+                yield self._read(_document(each), next(answers), each.previous_hash)
+
+    def _read(self, document: _Document, answer: Answer, previous_hash: str) -> _Document:
+        if isinstance(answer, Vanished):
+            return document._replace(vanished=True)
+        if isinstance(answer, TooLarge):
+            return self._oversize(document, "read", self.limits.bytes_text(answer.size))
+        if isinstance(answer, Unread):
+            # That says nothing of this version of it: the next run tries again.
+            return _failed(document._replace(version=UNREAD), "read", str(answer))
+        if isinstance(answer, Unreadable):
+            return _failed(document, "read", str(answer))
+        return self._parsed(document, answer, previous_hash)
+
+    def _parsed(self, document: _Document, content: Content, previous_hash: str) -> _Document:
+        found = content.hash
+        document = document._replace(size=content.size, version=content.version, document_hash=found)
+        if found == previous_hash:
+            return document._replace(unchanged=True)
+        try:
+            parsed = self._parse(content, document.uri)
+        except ParseFailure as error:
+            return _failed(document, error.stage, error.reason)
+        except ImportError:
+            raise
+        except Exception as error:  # A parser can raise anything; that is the document's fault, not the wave's.
+            return _failed(document, "parse", f"{type(error).__name__}: {error}")
+        return document._replace(parsed=parsed)
+
+    def _parse(self, content: Content, uri: str) -> Parsed:
+        parser = parse_text if content.text else parse
+        parsed = parser(content.data, uri, max_line_bytes=self.limits.max_line_bytes)
+        return parsed if content.title is None else parsed._replace(title=titled(content.title) or parsed.title)
+
+    def _batch(self, group: list[_Document]) -> pa.RecordBatch:
+        cut = iter(self.chunker.chunks([(each.parsed.kind, each.parsed.text) for each in group if each.parsed]))
+        chunks = [next(cut) if each.parsed else [] for each in group]
+        for place, found in enumerate(chunks):
+            reason = self.limits.chunks_text(len(found))
+            if reason is not None and self.limits.on_oversize is not Oversize.WARN:
+                group[place] = self._oversize(group[place], "chunk", reason)
+                chunks[place] = []
+        return _assemble(group, chunks, self.chunker.fingerprint)
+
+    def _oversize(self, document: _Document, stage: str, reason: str) -> _Document:
+        return _failed(document, SKIPPED if self.limits.on_oversize is Oversize.SKIP else stage, reason)
+
+
+def _changes(batch: pa.RecordBatch) -> list[_Change]:
+    return [_Change(*row) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def _all_deleted(batch: pa.RecordBatch) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.equal(batch["action"], pa.scalar(Action.DELETE.value))).as_py())
+
+
+def _tombstones(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """End rows of documents that go, of which nothing is read: made of whole columns."""
+    told = {
+        "slice_id": batch["slice_id"],
+        "document_id": batch["document_id"],
+        "source_uri": batch["uri"],
+        "source_version": batch["version"],
+        "source_size": batch["size"],
+        "bucket": batch["bucket"],
+    }
+    flags = {"end_of_document": True, "deleted": True, "unchanged": False, "vanished": False}
+    told |= {name: pa.repeat(pa.scalar(flag), batch.num_rows) for name, flag in flags.items()}
+    columns = [told.get(each.name, pa.nulls(batch.num_rows, each.type)) for each in CHUNK_SCHEMA]
+    yield from _bounded(pa.RecordBatch.from_arrays(columns, schema=CHUNK_SCHEMA))
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Changes of several slices in one batch: some sources look for all of them at once."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        waiting.append(batch)
+        held += batch.num_rows
+        if held >= _TOGETHER:
+            yield _joined(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(each) for each in columns], schema=batches[0].schema)
+
+
+def _groups(documents: Iterable[_Document]) -> Iterator[list[_Document]]:
+    group: list[_Document] = []
+    held = 0
+    for document in documents:
+        group.append(document)
+        held += len(document.parsed.text) if document.parsed else 0
+        if held >= _GROUP_BYTES or len(group) >= _GROUP_DOCUMENTS:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def _document(change: _Change) -> _Document:
+    return _Document(change.slice_id, change.document_id, change.uri, change.version, change.size, change.bucket)
+
+
+def _failed(document: _Document, stage: str, reason: str) -> _Document:
+    return document._replace(stage=stage, reason=cleaned(reason))
+
+
+def _assemble(group: list[_Document], chunks: list[list[str]], chunker: str) -> pa.RecordBatch:
+    """One batch: for each document its chunks, then its end row. Columns are gathered, not built by row."""
+    import numpy as np
+
+    counts = np.array([len(each) for each in chunks])
+    documents: Any = np.repeat(np.arange(len(group)), counts + 1)
+    ends = np.cumsum(counts + 1) - 1
+    end = np.zeros(len(documents), bool)
+    end[ends] = True
+    # Where each row finds its chunk; end rows have none.
+    chunk: Any = pa.array(np.cumsum(~end) - 1, mask=end)
+    starts = np.cumsum(counts) - counts
+    indexes = (np.arange(counts.sum()) - np.repeat(starts, counts)).astype(np.int32)
+    texts = [text for each in chunks for text in each]
+    ids = [
+        chunk_id(each.document_id, index, chunker)
+        for each, cut in zip(group, chunks, strict=True)
+        for index in range(len(cut))
+    ]
+
+    def per_document(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+        return pa.array(values, kind).take(documents)
+
+    def per_chunk(values: Any, kind: pa.DataType) -> pa.Array[Any]:
+        return pa.array(values, kind).take(chunk)
+
+    text, flag = pa.string(), pa.bool_()
+    columns = {
+        "slice_id": per_document([each.slice_id for each in group], text),
+        "document_id": per_document([each.document_id for each in group], text),
+        "document_hash": per_document([each.document_hash for each in group], text),
+        "source_uri": per_document([each.uri for each in group], text),
+        "source_version": per_document([each.version for each in group], text),
+        "source_size": per_document([each.size for each in group], pa.int64()),
+        "bucket": per_document([each.bucket for each in group], pa.int32()),
+        "end_of_document": pa.array(end),
+        "deleted": per_document([each.deleted for each in group], flag),
+        "unchanged": per_document([each.unchanged for each in group], flag),
+        "vanished": per_document([each.vanished for each in group], flag),
+        "failure_stage": per_document([each.stage for each in group], text),
+        "failure_reason": per_document([each.reason for each in group], text),
+        "chunk_index": per_chunk(indexes, pa.int32()),
+        "chunk_id": per_chunk(ids, text),
+        "chunk_hash": per_chunk([content_hash(each.encode()) for each in texts], text),
+        "title": per_document([each.parsed.title if each.parsed else None for each in group], text),
+        "text": per_chunk(texts, text),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=CHUNK_SCHEMA)
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of at most `BATCH_ROWS` rows and about `BATCH_BYTES` of text."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    texts: Any = batch["text"]
+    lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
+    sizes = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    start = 0
+    while start < batch.num_rows:
+        before = sizes[start - 1] if start else 0
+        stop = int(np.searchsorted(sizes, before + BATCH_BYTES, "right"))
+        stop = min(max(stop, start + 1), start + BATCH_ROWS)
+        yield batch.slice(start, stop - start)
+        start = stop

@@ -1,0 +1,70 @@
+"""Rows that a target holds beside those that its source now gives: which of them differ, and in what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from instep.pipeline.documents.digest import chunk_digests
+
+#: Stores keep vectors with a little less than their precision, and compute their lengths.
+_NEAR = 1e-3
+
+
+class RowDifference(NamedTuple):
+    """How many rows of a document differ in any way; and in texts, titles and vectors."""
+
+    rows: int
+    texts: int
+    titles: int
+    vectors: int
+
+
+def numbers(rows: pa.RecordBatch) -> dict[str, list[int]]:
+    """Of each document the numbers of its chunks, as `comparing` has them."""
+    columns: Any = rows
+    ids, hashes = columns["chunk_id"], columns["chunk_hash"]
+    found: dict[str, list[int]] = {}
+    made = chunk_digests(ids, hashes).tolist()
+    for document, number in zip(rows["document_id"].to_pylist(), made, strict=True):
+        found.setdefault(str(document), []).append(number)
+    return found
+
+
+def unlike(given: pa.RecordBatch, held: pa.Table) -> dict[str, RowDifference]:
+    """Of the documents of which rows are given, those that hold others, by chunks. (That a document has more or fewer
+    of them than were indexed is told without looking.)
+    """
+    there = {each["chunk_id"]: each for each in held.to_pylist()}
+    found: dict[str, Counter[str]] = {}
+    for row in given.to_pylist():
+        other = there.get(row["chunk_id"])
+        if other is None or other["document_id"] != row["document_id"]:
+            other = dict.fromkeys(row)
+        differs = {
+            "texts": row["text"] != other["text"],
+            "titles": (row["title"] or "") != (other["title"] or ""),
+            "vectors": not _near(row["vector"], other["vector"]),
+        }
+        if any(differs.values()):
+            counted = found.setdefault(row["document_id"], Counter(rows=0, texts=0, titles=0, vectors=0))
+            counted.update(rows=1, **{name: 1 for name, wrong in differs.items() if wrong})
+    return {identity: RowDifference(**counted) for identity, counted in found.items()}
+
+
+def _near(one: Sequence[float], other: Sequence[float] | None) -> bool:
+    """By their directions: stores may keep no lengths."""
+    first, second = _direction(one), _direction(other or ())
+    if not len(second):
+        return not first.any()
+    return first.shape == second.shape and bool(np.abs(first - second).max(initial=0.0) <= _NEAR)
+
+
+def _direction(vector: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    found = np.asarray(vector, np.float64)
+    length = float(np.linalg.norm(found))
+    return found / length if length else found

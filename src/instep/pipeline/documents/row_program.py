@@ -1,0 +1,116 @@
+"""A wave of documents that are rows of a table: on Spark one scan of it, with which the changes are joined.
+
+The changes are broadcast, so rows stay in the task that reads them, and each document has one writer. In this process
+the source looks for the rows itself, as for any other documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+from instep.domain.columns import ColumnType
+from instep.domain.keys import Key
+from instep.domain.manifest import Action
+from instep.domain.row_documents import row_key
+from instep.domain.waves import Wave
+from instep.pipeline.documents.pipeline import DocumentProgram
+from instep.sources.tables.row_documents import RowDocuments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from instep.sources.document_source import Answer
+    from instep.sources.tables.table_source import Sessions
+
+
+@dataclass(frozen=True)
+class RowProgram(DocumentProgram):
+    """Implements `pipeline.engine.engine.RowProgram`. Its `source` is `RowDocuments`."""
+
+    @property
+    def _rows(self) -> RowDocuments:
+        return cast(RowDocuments, self.source)
+
+    def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
+        """See the port."""
+        from pyspark.sql.functions import broadcast
+
+        from instep.sources.tables.spark_rows import document_types, rows_of_keys
+
+        rows, columns = self._rows, self._rows.columns
+        types = document_types(rows.frames, spark, columns)
+        changes, keys = _with_keys(wave, [types[each] for each in columns.key], name)
+        found = rows_of_keys(rows.frames, spark, columns, keys)
+        beside = broadcast(spark().createDataFrame(changes))
+        same = [found[f"k{at}"] == beside[f"{name}_k{at}"] for at in range(len(columns.key))]
+        condition: Any = same[0]
+        for each in same[1:]:
+            condition &= each
+        joined = found.join(beside, condition, "inner")
+        kept = [each for each in found.columns if not each.startswith("k")]
+        return joined.select(*changes.column_names[: -len(columns.key)], *kept)
+
+    def read_rows(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """See the port."""
+        from instep.pipeline.documents.reading import Reader
+
+        return Reader(self.source, self.chunker, self.limits).rows_of(map(self._answered, rows))
+
+    def _answered(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Iterator[Answer]]:
+        import pyarrow as pa
+
+        from instep.pipeline.documents.rows import CHANGE_SCHEMA
+
+        own = len(CHANGE_SCHEMA)
+        said = pa.RecordBatch.from_arrays(batch.columns[own:], batch.schema.names[own:])
+        changes = pa.RecordBatch.from_arrays(batch.columns[:own], schema=CHANGE_SCHEMA)
+        return changes, self._rows.answers(said, max_bytes=self.limits.ceiling)
+
+    def write(self, chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task of a scan may meet no row that is wanted; then it has nothing to stage, and nothing to say."""
+        first = next((batch for batch in chunks if batch.num_rows), None)
+        if first is not None:
+            yield from super().write(chain([first], chunks))
+
+    def without_rows(self, wave: Wave) -> Iterator[pa.RecordBatch]:
+        """See the port: what is gone, and what is known to be flawed."""
+        for batch in _changes(wave):
+            apart = batch.filter(_apart(batch))
+            if apart.num_rows:
+                yield apart
+
+
+def _changes(wave: Wave) -> Iterator[pa.RecordBatch]:
+    from instep.pipeline.documents.rows import change_batch
+
+    return map(change_batch, wave.slices)
+
+
+def _apart(batch: pa.RecordBatch) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone = pc.equal(batch["action"], pa.scalar(str(Action.DELETE)))
+    return pc.or_(gone, pc.not_equal(batch["locator"], pa.scalar("")))
+
+
+def _with_keys(wave: Wave, types: Sequence[ColumnType], name: str) -> tuple[pa.Table, list[Key]]:
+    """The changes of a wave that need a row, with the keys that their URIs name in columns of these types."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from instep.arrow_types import arrow_type
+    from instep.pipeline.documents.rows import CHANGE_SCHEMA
+
+    batches = [batch.filter(pc.invert(_apart(batch))) for batch in _changes(wave)]
+    table = pa.Table.from_batches(batches, CHANGE_SCHEMA)
+    named = [row_key(str(uri), types) for uri in table["uri"].to_pylist()]
+    table = table.filter(pa.array([key is not None for key in named], pa.bool_()))
+    keys = [key for key in named if key is not None]
+    for at, kind in enumerate(types):
+        table = table.append_column(f"k{at}", pa.array([key.values[at] for key in keys], arrow_type(kind)))
+    return table.rename_columns([f"{name}_{each}" for each in table.column_names]), keys

@@ -1,0 +1,366 @@
+"""The second half of a wave: chunk rows → what is missing is embedded, staged and accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.counts import Counts
+from instep.domain.identity import content_hash, titled_hash
+from instep.domain.manifest import ManifestEntry
+from instep.domain.reasons import cleaned
+from instep.domain.waves import SKIPPED, Failure, SliceOutcome
+from instep.errors import InstepError
+from instep.pipeline.documents.diff import chunk_difference
+from instep.pipeline.documents.digest import chunk_digests, document_digests
+from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.pipeline.outcomes import encode_outcome, outcome_batch
+from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, row_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from instep.pipeline.documents.vectors import Vectoriser
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+#: Documents are compared, embedded and staged in groups of about this many rows.
+GROUP_ROWS = 4_000
+
+
+class IncompleteDocument(InstepError):
+    """Rows of a document came without its end row: to go on could delete live chunks."""
+
+
+class Stamp(NamedTuple):
+    """Which build writes: goes into each row."""
+
+    ref: str
+    instance: str
+    version: int
+
+
+class _End(NamedTuple):
+    """A document's end row: what became of it so far."""
+
+    slice_id: str
+    document_id: str
+    document_hash: str | None
+    source_uri: str
+    source_version: str
+    source_size: int
+    bucket: int
+    deleted: bool
+    unchanged: bool
+    vanished: bool
+    failure_stage: str | None
+    failure_reason: str | None
+
+    @property
+    def complete(self) -> bool:
+        return not (self.deleted or self.unchanged or self.vanished or self.failure_stage)
+
+    @property
+    def compared(self) -> bool:
+        return self.complete or self.deleted
+
+
+@dataclass
+class _Slice:
+    """What has been done of one slice so far."""
+
+    tally: Counter[str] = field(default_factory=Counter)
+    entries: list[ManifestEntry] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    lost: int = 0
+
+    def encoded(self, name: str) -> bytes:
+        counts = Counts.from_dict(self.tally)
+        return encode_outcome(SliceOutcome(name, 0, counts, self.entries, self.removed, self.failures, self.lost))
+
+
+class _Effects(NamedTuple):
+    """Rows per document of a group, by place in the group."""
+
+    wanted: Array
+    written: Array
+    removed: Array
+    embedded: Array
+    stored: Array
+    wanted_digest: Array
+    stored_digest: Array
+    flaws: dict[int, tuple[str, str]]
+
+
+class Writer:
+    """Stages the rows of one task, and keeps the outcome of each of its slices. Used once.
+
+    `transformed`: the rows went through a user's function, so they are checked, and texts hashed again.
+    """
+
+    def __init__(
+        self,
+        writer: ChunkWriter,
+        vectors: Vectoriser,
+        stamp: Stamp,
+        *,
+        transformed: bool = False,
+    ) -> None:
+        self._writer = writer
+        self._vectors = vectors
+        self._stamp = stamp
+        self._transformed = transformed
+        self._ended: str | None = None
+        self._slices: dict[str, _Slice] = {}
+
+    def outcome(self, chunks: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+        """Stage everything; one row of `OUTCOME_SCHEMA`."""
+        staged = self._writer.stage(self._changes(chunks))
+        return outcome_batch(staged, [done.encoded(name) for name, done in self._slices.items()])
+
+    def _changes(self, chunks: Iterable[pa.RecordBatch]) -> Iterator[ChunkChanges]:
+        for group in whole_documents(chunks):
+            ends, effects, change = self._group(group)
+            if change.rows.num_rows or change.stale.num_rows:
+                yield change
+            # What was refused meanwhile is among the flaws.
+            for place, each in enumerate(ends):
+                _account(self._slices.setdefault(each.slice_id, _Slice()), each, place, effects)
+
+    def _group(self, group: pa.Table) -> tuple[list[_End], _Effects, ChunkChanges]:
+        """Compare some whole documents with what is stored of them, and embed what is missing."""
+        import numpy as np
+
+        end = _flags(group["end_of_document"])
+        ends = [_End(*row) for row in _rows(group.select(_End._fields).filter(pa.array(end)))]
+        self._require_one_end(ends)
+        owner = np.repeat(np.arange(len(ends)), np.diff(np.flatnonzero(end), prepend=-1) - 1)
+        complete = np.array([each.complete for each in ends], bool)
+        unchanged = np.array([each.unchanged for each in ends], bool)
+        rows = group.filter(pa.array(~end)).filter(pa.array(complete[owner]))
+        owner = owner[complete[owner]]
+        rows, flaws = _checked(rows, owner) if self._transformed else (rows, {})
+        of_texts = _column(rows, "chunk_hash")
+        rows = _with_titles(rows)
+        existing, stored_owner = self._existing(ends)
+        compared = np.array([each.compared for each in ends], bool)[stored_owner]
+        kept = np.flatnonzero(unchanged[stored_owner])
+        difference = chunk_difference(rows, existing.filter(pa.array(compared)))
+        write, stale = difference.write, np.zeros(len(compared), bool)
+        stale[compared] = difference.stale
+        _leave_alone(flaws, owner, write, stored_owner, stale)
+
+        _add_flaws(flaws, "write", self._writer.unfit(rows.filter(pa.array(write))), owner[write])
+        _leave_alone(flaws, owner, write, stored_owner, stale)
+
+        places = np.flatnonzero(write)
+        fresh = rows.take(places)
+        embedded = self._vectors.of(_column(fresh, "text"), of_texts.take(places))
+        _add_flaws(flaws, "embed", embedded.flaws, owner[places])
+        _leave_alone(flaws, owner, write, stored_owner, stale)
+        good = write[places]
+
+        def per_document(owners: Array) -> Array:
+            return np.bincount(owners, minlength=len(ends))
+
+        effects = _Effects(
+            wanted=per_document(owner),
+            written=per_document(owner[write]),
+            removed=per_document(stored_owner[stale]),
+            embedded=per_document(owner[places[good & embedded.computed]]),
+            stored=per_document(stored_owner),
+            wanted_digest=document_digests(_chunk_digests(rows), owner, len(ends)),
+            stored_digest=document_digests(_chunk_digests(existing.take(kept)), stored_owner[kept], len(ends)),
+            flaws=flaws,
+        )
+        places_of = {each.document_id: place for place, each in enumerate(ends)}
+
+        def refuse(document_id: str, reason: str) -> None:
+            flaws.setdefault(places_of[document_id], ("write", reason))
+
+        staged = self._stamped(fresh.filter(pa.array(good)), embedded.vectors[good])
+        removed = [each.document_id for place, each in enumerate(ends) if each.deleted and place not in flaws]
+        return ends, effects, ChunkChanges(staged, existing.filter(pa.array(stale)), removed, refuse)
+
+    def _require_one_end(self, ends: list[_End]) -> None:
+        """Rows that a transform multiplies stay together, and so do end rows: of two the second would seem to be that
+        of a document without chunks.
+        """
+        for each in ends:
+            if each.document_id == self._ended:
+                raise IncompleteDocument(
+                    "a document came with two end rows; a transform must not multiply the rows with end_of_document "
+                    "(a join with several matches does)"
+                )
+            self._ended = each.document_id
+
+    def _existing(self, ends: list[_End]) -> tuple[pa.Table, Array]:
+        """Rows stored of these documents, and which document each is of."""
+        import numpy as np
+
+        asked = [each.document_id for each in ends if each.compared or each.unchanged]
+        if not asked:
+            return existing_schema().empty_table(), np.zeros(0, np.int64)
+        removed = {each.document_id for each in ends if each.deleted}
+        existing = self._writer.existing(asked, removed).select(existing_schema().names)
+        owner: Any = pc.index_in(_column(existing, "document_id"), value_set=pa.array([each[1] for each in ends]))
+        return existing, owner.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _stamped(self, rows: pa.Table, vectors: Array) -> pa.RecordBatch:
+        dimensions = vectors.shape[1]
+        flat = pa.array(vectors.reshape(-1))
+        made: dict[str, Any] = {
+            "vector": pa.FixedSizeListArray.from_arrays(flat, dimensions),
+            "_ref": pa.repeat(pa.scalar(self._stamp.ref), rows.num_rows),
+            "_instance": pa.repeat(pa.scalar(self._stamp.instance), rows.num_rows),
+            "_version": pa.repeat(pa.scalar(self._stamp.version, pa.int64()), rows.num_rows),
+        }
+        schema = row_schema(dimensions)
+        columns = [made[name] if name in made else _column(rows, name) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def whole_documents(chunks: Iterable[pa.RecordBatch], rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
+    """Batches regrouped into tables of about `rows` rows that hold whole documents only.
+
+    Raises `IncompleteDocument` when the rows end, or another document begins, before an end row.
+    """
+    import numpy as np
+
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in chunks:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        held += batch.num_rows
+        ends = np.flatnonzero(_flags(batch["end_of_document"]))
+        if held < rows or not len(ends):
+            continue
+        last = int(ends[-1]) + 1
+        rest = batch.slice(last)
+        waiting[-1] = batch.slice(0, last)
+        yield _table(waiting)
+        waiting, held = ([rest], rest.num_rows) if rest.num_rows else ([], 0)
+    if waiting:
+        yield _table(waiting)
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches).combine_chunks()
+    end, ids = _flags(table["end_of_document"]), _column(table, "document_id")
+    # Each row that ends no document must be followed by one of the same document.
+    followed: Any = pc.equal(ids[:-1], ids[1:])
+    if not end[-1] or not (end[:-1] | _flags(followed)).all():
+        raise IncompleteDocument(
+            "rows of a document came without its end row; a transform must keep the rows with end_of_document"
+        )
+    return table
+
+
+def _checked(rows: pa.Table, owner: Array) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
+    """Rows as a transform left them, with texts hashed again, and documents whose rows are no use."""
+    flaws: dict[int, tuple[str, str]] = {}
+    for name in ("chunk_id", "chunk_index", "text", "document_hash"):
+        for row in _flags(rows[name].is_null()).nonzero()[0].tolist():
+            flaws.setdefault(int(owner[row]), ("transform", f"the transform left {name} empty"))
+    seen: set[str] = set()
+    hashes = []
+    for row, (identity, text) in enumerate(_rows(rows.select(["chunk_id", "text"]))):
+        if identity in seen:
+            flaws.setdefault(int(owner[row]), ("transform", "the transform gave one chunk_id to two rows"))
+        seen.add(identity)
+        hashes.append(content_hash((text or "").encode()))
+    return _with_hashes(rows, hashes), flaws
+
+
+def _with_titles(rows: pa.Table) -> pa.Table:
+    """With hashes of title and text, in place of those of texts: a title may change alone, and is searched too."""
+    pairs = _rows(rows.select(["title", "text"]))
+    return _with_hashes(rows, [titled_hash(title, text) for title, text in pairs])
+
+
+def _with_hashes(rows: pa.Table, hashes: list[str]) -> pa.Table:
+    place = rows.schema.get_field_index("chunk_hash")
+    return rows.set_column(place, CHUNK_SCHEMA.field("chunk_hash"), pa.array(hashes, pa.string()))
+
+
+def _add_flaws(flaws: dict[int, tuple[str, str]], stage: str, found: Mapping[int, str], owner: Array) -> None:
+    """The first flaw of a document counts."""
+    for row, reason in found.items():
+        flaws.setdefault(int(owner[row]), (stage, reason))
+
+
+def _leave_alone(flaws: dict[int, Any], owner: Array, write: Array, stored_owner: Array, stale: Array) -> None:
+    """Of a failed document nothing is written and nothing removed."""
+    import numpy as np
+
+    if flaws:
+        failed = np.array(sorted(flaws))
+        write[np.isin(owner, failed)] = False
+        stale[np.isin(stored_owner, failed)] = False
+
+
+def _account(done: _Slice, each: _End, place: int, effects: _Effects) -> None:
+    """Count one document, once: it is written, skipped, deleted or failed."""
+    tally = done.tally
+    tally["read"] += 1
+    if each.document_hash is not None:
+        tally["bytes_read"] += each.source_size
+    flaw = effects.flaws.get(place)
+    if each.failure_stage or flaw:
+        stage, reason = flaw or (each.failure_stage or "", each.failure_reason or "")
+        tally["skipped" if stage == SKIPPED else "failed"] += 1
+        done.failures.append(Failure(each.document_id, each.source_uri, each.source_version, stage, cleaned(reason)))
+        return
+    wanted, written, removed = int(effects.wanted[place]), int(effects.written[place]), int(effects.removed[place])
+    tally["rows_written"] += written
+    tally["rows_deleted"] += removed
+    tally["embedded"] += int(effects.embedded[place])
+    if each.deleted:
+        tally["deleted"] += 1
+        done.removed.append(each.document_id)
+        return
+    tally["written" if written or removed else "skipped"] += 1
+    if each.vanished:
+        return
+    chunks = int(effects.stored[place]) if each.unchanged else wanted
+    done.lost += max(0, int(effects.stored[place]) - chunks)
+    digest = effects.stored_digest[place] if each.unchanged else effects.wanted_digest[place]
+    tally["rows_kept"] += chunks - written
+    done.entries.append(
+        ManifestEntry(
+            each.document_id,
+            each.source_uri,
+            each.source_size,
+            each.source_version,
+            each.document_hash or "",
+            chunks,
+            each.bucket,
+            int(digest),
+        )
+    )
+
+
+def _chunk_digests(rows: pa.Table) -> Array:
+    return chunk_digests(_column(rows, "chunk_id"), _column(rows, "chunk_hash"))
+
+
+def _flags(column: Any) -> Array:
+    flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    flags: Array = flat.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _column(table: pa.Table, name: str) -> Any:
+    return table[name].combine_chunks()
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -1,0 +1,88 @@
+"""The engine port: runs a wave's functions over Arrow batches, inline or on Spark; waves of tables on Spark only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from instep.domain.waves import TaskOutcome, Wave
+from instep.sources.tables.table_source import Sessions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+
+
+class WaveProgram(Protocol):
+    """What a wave does, as plain generators over Arrow batches. Picklable; knows no engine.
+
+    `read`: one batch row per document change (`CHANGE_SCHEMA`) → chunk rows (`CHUNK_SCHEMA`);
+    `write`: chunk rows → outcome rows (`OUTCOME_SCHEMA`), having staged them in the target.
+    A program may have an attribute `transform` (DataFrame → DataFrame on chunk rows, or None):
+    the Spark engine runs it between the two; the inline engine refuses it.
+    """
+
+    def read(self, changes: Batches) -> Batches: ...
+
+    def write(self, chunks: Batches) -> Batches: ...
+
+
+@runtime_checkable
+class TableProgram(Protocol):
+    """What a wave of a table's rows does: all its slices are one scan."""
+
+    @property
+    def units(self) -> int:
+        """How many rows are expected, as far as that is known: what progress adds up to."""
+
+    def frame(self, spark: Sessions) -> DataFrame:
+        """The rows of the wave, and perhaps others, in columns with plain names: Connect takes no others from us.
+        Called once for a run, in the driver.
+        """
+
+    @property
+    def write(self) -> Callable[[Batches], Batches]:
+        """A task's part: rows of the frame → outcome rows, having staged what belongs to the wave. Several tasks may
+        tell of one slice, and none of another. Picklable by itself: the rest stays in the driver.
+        """
+
+
+@runtime_checkable
+class RowProgram(WaveProgram, Protocol):
+    """What a wave of documents does that are rows of a table: Spark scans it once; without Spark `read` looks there."""
+
+    def changed_rows(self, spark: Sessions, wave: Wave, name: str) -> DataFrame:
+        """The rows that the wave's changes need, each behind its change (the columns of `CHANGE_SCHEMA`). A document
+        whose row is not there any more is missing. The changes are broadcast to the rows; their columns begin with
+        `name`, by which Spark's plan tells them.
+        """
+
+    def read_rows(self, rows: Batches) -> Batches:
+        """A task's part: such rows → chunk rows."""
+
+    def without_rows(self, wave: Wave) -> Batches:
+        """The changes that need no row."""
+
+
+class Engine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def ready(self) -> None:
+        """Wait until waves can be run. Raises `Away` when what runs them is out of reach, `UserError` when it is not as
+        it has to be.
+        """
+
+    def run(
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
+        """Run all slices of the wave, each of which comes back once; raises when any task died. The error says who
+        should act, as far as that is known (`failures.explained`): `Transient` if what runs it has gone meanwhile.
+
+        `progress` is told how many more units are done (they add up to the wave's, or the table program's), from any
+        thread, never from two at once. Waves of tables may run side by side, each in a thread of its own.
+        """
+
+    def close(self) -> None: ...

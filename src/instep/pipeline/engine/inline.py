@@ -1,0 +1,149 @@
+"""Runs a wave in this process: no JVM, a few threads, the same functions as on Spark."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.domain.waves import TaskOutcome, Wave, WaveSlice
+from instep.error_transport import explaining
+from instep.errors import UserError
+from instep.pipeline.documents.rows import change_batch
+from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
+from instep.pipeline.engine.inline_pipeline import closed, pipelined
+from instep.pipeline.engine.task_assignment import assign
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, task_outcomes
+
+#: Work (rows) that pays for a second task, and so for a second fragment in the target.
+TASK_WORK = 4_000
+#: How long a stopped wave waits for its other tasks: they look between two batches.
+STOP_SECONDS = 5.0
+
+
+class _Stopped(BaseException):
+    """Ends a task because another one failed or the user pressed Ctrl-C."""
+
+
+class InlineEngine:
+    """Implements `pipeline.engine.engine.Engine` on threads; numpy, Arrow, Lance and hashing release the GIL."""
+
+    name = "inline"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+
+    def run(
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
+        """See the port. The first error is raised, and the other tasks stop before their next batch."""
+        if isinstance(program, TableProgram):
+            raise UserError(
+                "tables are read by Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
+            )
+        if getattr(program, "transform", None) is not None:
+            raise UserError(
+                "a transform needs Spark, and this ran inline", hint="Set `engine: auto` or `engine: spark`."
+            )
+        wanted = min(self._threads, max(1, wave.work // TASK_WORK))
+        tasks = [_Task(program, slices) for slices in assign(wave, wanted)]
+        if not tasks:
+            return []
+        with explaining():
+            rows = _run_together(tasks, _Tally(progress))
+        return task_outcomes(pa.Table.from_batches(rows, schema=OUTCOME_SCHEMA), wave)
+
+    def ready(self) -> None:
+        """It always is."""
+
+    def close(self) -> None:
+        """Nothing is kept between waves."""
+
+
+class _Tally:
+    """Tells progress from several threads, one at a time."""
+
+    def __init__(self, progress: Callable[[int], None] | None) -> None:
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def add(self, units: int) -> None:
+        if self._progress and units > 0:
+            with self._lock:
+                self._progress(units)
+
+
+class _Task:
+    def __init__(self, program: WaveProgram, slices: Sequence[WaveSlice]) -> None:
+        self._program = program
+        self._slices = slices
+        self.rows: list[pa.RecordBatch] = []
+        self.error: BaseException | None = None
+
+    def run(self, stop: threading.Event, tally: _Tally) -> None:
+        counted = 0
+
+        def watched(chunks: Batches) -> Batches:
+            """A document counts once the writer is past its end row."""
+            nonlocal counted
+            for batch in _until(stop, chunks):
+                yield batch
+                ends = pc.sum(batch.column("end_of_document")).as_py() or 0
+                counted += ends
+                tally.add(ends)
+
+        changes = _until(stop, (change_batch(part) for part in self._slices))
+        self.rows = list(pipelined(self._program, changes, watched))
+        tally.add(sum(len(part.changes) for part in self._slices) - counted)
+
+
+def _until(stop: threading.Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches until `stop` is set; then what makes them is closed at once, not when it is collected."""
+    with closed(batches):
+        for batch in batches:
+            if stop.is_set():
+                raise _Stopped
+            yield batch
+
+
+def _run_together(tasks: Sequence[_Task], tally: _Tally) -> list[pa.RecordBatch]:
+    stop = threading.Event()
+    if len(tasks) == 1:
+        tasks[0].run(stop, tally)
+        return tasks[0].rows
+    failed: list[BaseException] = []
+    changed = threading.Semaphore(0)
+
+    def body(task: _Task) -> None:
+        try:
+            task.run(stop, tally)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            failed.append(error)
+            stop.set()
+        finally:
+            changed.release()
+
+    # Daemons: a task stuck in native code must not keep the process alive after Ctrl-C.
+    threads = [
+        threading.Thread(target=body, args=(task,), name=f"wave-{number}", daemon=True)
+        for number, task in enumerate(tasks)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in threads:
+            changed.acquire()
+            if failed:
+                break
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(STOP_SECONDS)
+    if failed:
+        raise failed[0]
+    return [row for task in tasks for row in task.rows]

@@ -1,0 +1,206 @@
+"""Runs a wave as one Spark job: classic (local, submitted, cluster) or Connect."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.domain.waves import TaskOutcome, Wave
+from instep.error_transport import explained, packed
+from instep.errors import Away, InstepError, Transient, UserError
+from instep.pipeline.documents.rows import CHUNK_SCHEMA
+from instep.pipeline.engine import sparkapi
+from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
+from instep.pipeline.engine.inline_pipeline import pipelined
+from instep.pipeline.engine.plancheck import check_rows
+from instep.pipeline.engine.session import LazySpark
+from instep.pipeline.engine.task_assignment import buckets
+from instep.pipeline.engine.transforming import Transform, in_a_line, transformed
+from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How often a running wave is asked how far it is, in seconds. A small one ends before that, and is not held up.
+POLL_SECONDS = 0.5
+#: A wave of so much work (rows, for tables) comes before larger ones that run beside it (`pools.xml`).
+SHORT_WORK = 200_000
+#: How long a cancelled wave is waited for.
+CANCEL_SECONDS = 10.0
+
+
+class SparkEngine:
+    """Implements `pipeline.engine.engine.Engine` on a Spark session, which starts with the first wave.
+
+    Spark may run a task twice (`spark.task.maxFailures` on clusters; 1 with local masters). That is
+    harmless: a transactional target commits only what the outcome rows that came back name, and what
+    the lost try staged is never committed; an idempotent one writes the same ids again.
+    """
+
+    name = "spark"
+
+    def __init__(self, spark: LazySpark) -> None:
+        self._spark = spark
+        # One name per engine, registered anew for each wave of documents; the lock keeps two of them from mixing.
+        self._source = f"instep_{uuid.uuid4().hex[:12]}"
+        self._lock = threading.Lock()
+
+    def run(
+        self, wave: Wave, program: WaveProgram | TableProgram, progress: Callable[[int], None] | None = None
+    ) -> Sequence[TaskOutcome]:
+        """See the port. A transform of a document program is checked on Spark's plan before anything runs."""
+        try:
+            session = self._spark.get()
+        except Away as error:  # It was there when the wave was planned.
+            raise Transient(f"{error.where}: {error.what}" if error.where else error.what) from error
+        try:
+            if isinstance(program, TableProgram):
+                return merged_outcomes(_of_table(session, wave, program, _Progress(program.units, progress)), wave)
+            with self._lock:
+                units = sum(len(part.changes) for part in wave.slices)
+                if isinstance(program, RowProgram):
+                    return self._of_rows(session, wave, program, _Progress(units, progress))
+                frame = self._frame(session, wave, program)
+                return task_outcomes(_collect(session, frame, wave, _Progress(units, progress)), wave)
+        except Exception as error:
+            found = self._spark.explained(session, error)
+            if found is error:
+                raise
+            raise found from error
+
+    def ready(self) -> None:
+        """Waits for the session to start."""
+        self._spark.get()
+
+    def close(self) -> None:
+        """Stops the session if it was ours."""
+        self._spark.close()
+
+    def _frame(self, session: SparkSession, wave: Wave, program: WaveProgram) -> DataFrame:
+        from instep.pipeline.engine.tasks import ddl, outcome_task
+
+        transform: Transform | None = getattr(program, "transform", None)
+        if transform is None:
+            # One task per bucket, each reading and writing its own: only outcome rows cross the JVM. A
+            # data source would do the same, but planning one starts three more kinds of Python process
+            # (2.5 s of a cold start on 2 cores).
+            tasks = len(buckets(wave))
+            numbers = session.range(0, tasks, 1, tasks)
+            return sparkapi.map_in_arrow(numbers, outcome_task(wave, program), ddl(OUTCOME_SCHEMA))
+        from instep.pipeline.engine.datasource import wave_source
+
+        session.dataSource.register(wave_source(self._source, wave, program))
+        chunks = transformed(session.read.format(self._source).load(), transform, self._source)
+        return sparkapi.map_in_arrow(chunks, _writer(program), ddl(OUTCOME_SCHEMA))
+
+    def _of_rows(
+        self, session: SparkSession, wave: Wave, program: RowProgram, progress: _Progress
+    ) -> Sequence[TaskOutcome]:
+        """What needs no row of the table is done here, beside what Spark does: it is little."""
+        from instep.pipeline.engine.tasks import ddl, outcome_of_rows, read_task
+
+        apart = list(program.without_rows(wave))
+        done = list(pipelined(program, iter(apart))) if apart else []
+        found = pa.Table.from_batches(done, OUTCOME_SCHEMA)
+        if sum(each.num_rows for each in apart) < sum(len(part.changes) for part in wave.slices):
+            frame = _read_by_spark(lambda: program.changed_rows(lambda: session, wave, self._source))
+            check_rows(sparkapi.explained(frame), self._source)
+            transform: Transform | None = getattr(program, "transform", None)
+            if transform is None:
+                tasks = sparkapi.map_in_arrow(frame, outcome_of_rows(program), ddl(OUTCOME_SCHEMA))
+            else:
+                chunks = sparkapi.map_in_arrow(frame, read_task(program), ddl(CHUNK_SCHEMA))
+                tasks = sparkapi.map_in_arrow(
+                    transformed(chunks, transform, self._source), _writer(program), ddl(OUTCOME_SCHEMA)
+                )
+            found = pa.concat_tables([found, _collect(session, tasks, wave, progress).cast(OUTCOME_SCHEMA)])
+        return row_outcomes(found, wave)
+
+
+def _read_by_spark(frame: Callable[[], DataFrame]) -> DataFrame:
+    try:
+        return frame()
+    except InstepError:
+        raise
+    except Exception as error:
+        found = explained(error)
+        if isinstance(found, InstepError):
+            raise found from error
+        raise UserError(f"Spark cannot read the table: {in_a_line(error)}") from error
+
+
+def _of_table(session: SparkSession, wave: Wave, program: TableProgram, progress: _Progress) -> pa.Table:
+    from instep.pipeline.engine.tasks import ddl, row_task
+
+    frame = _read_by_spark(lambda: program.frame(lambda: session))
+    return _collect(session, sparkapi.map_in_arrow(frame, row_task(program.write), ddl(OUTCOME_SCHEMA)), wave, progress)
+
+
+def _writer(program: WaveProgram) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    from instep.pipeline.engine.tasks import settled
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return settled(packed(program.write(_as_chunks(batches))))
+
+    return write
+
+
+def _as_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Spark loosens nullability on the way; the columns the transform added stay behind ours."""
+    for batch in batches:
+        fields = [*CHUNK_SCHEMA, *list(batch.schema)[len(CHUNK_SCHEMA) :]]
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+
+class _Progress:
+    """Tells how many units are done, by Spark's tasks: it says how many of them are, not which. An even share each is
+    near enough.
+    """
+
+    def __init__(self, units: int, tell: Callable[[int], None] | None) -> None:
+        self._units = units
+        self._tell = tell
+        self._told = 0
+
+    def look(self, done: int, tasks: int) -> None:
+        """The number of tasks may grow: then nothing is told until there is more to tell."""
+        share = self._units * min(done, tasks) // max(1, tasks)
+        if self._tell and share > self._told:
+            self._tell(share - self._told)
+            self._told = share
+
+
+def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Progress) -> pa.Table:
+    """Run the job in a thread of its own, so that this one can watch it and take Ctrl-C."""
+    group = f"instep-{uuid.uuid4().hex}"
+    answer: list[pa.Table] = []
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def body() -> None:
+        try:
+            sparkapi.join_group(session, group, pool="short" if wave.work <= SHORT_WORK else "long")
+            answer.append(frame.toArrow())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=body, name="spark-wave", daemon=True).start()
+    try:
+        while not done.wait(POLL_SECONDS):
+            with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
+                progress.look(*sparkapi.tasks_done(session, group))
+    except BaseException:
+        sparkapi.cancel_group(session, group)
+        done.wait(CANCEL_SECONDS)
+        raise
+    if failed:
+        raise failed[0]
+    progress.look(1, 1)
+    return answer[0]

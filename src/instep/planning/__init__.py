@@ -1,0 +1,1 @@
+"""Plans: what is new, changed or gone, cut into slices."""

@@ -1,0 +1,39 @@
+"""What every use case that works on jobs needs besides the entities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from instep.bus.status_reporter import StatusReporter
+from instep.domain.clock import Background, Clock, Ids
+from instep.domain.timing import Timing
+from instep.entities.setup import EntitySetup
+from instep.ledger.ledger import Ledger
+from instep.ledger.liveness import Liveness
+from instep.pipeline.engine.choice import EngineChoice
+from instep.pipeline.engine.engine import Engine
+from instep.telemetry.counters import Counters, Uncounted
+from instep.telemetry.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """`random` gives jitter: numbers from 0 up to, not including, 1. `choose` says which engine suits an
+    amount of work, `engine` starts or hands it out; `prepare` starts the one that is certain before
+    anything is known of the work, if there is one.
+    """
+
+    ledger: Ledger
+    clock: Clock
+    ids: Ids
+    background: Background
+    random: Callable[[], float]
+    timing: Timing
+    liveness: Liveness
+    progress: Progress
+    status_reporter: StatusReporter
+    choose: Callable[[EntitySetup, int], EngineChoice]
+    engine: Callable[[EngineChoice], Engine]
+    prepare: Callable[[EntitySetup], None]
+    counters: Counters = field(default_factory=Uncounted)

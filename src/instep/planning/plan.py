@@ -1,0 +1,280 @@
+"""Planning: what is new, changed or gone, why, and how it would be cut. Writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import Any
+
+from instep.domain.fingerprint import change_text, changed_parts
+from instep.domain.instances import Instance, Reason, first_reason
+from instep.domain.jobs import Job, SlicePlan
+from instep.domain.planning import check_limits
+from instep.domain.refs import PartitionRef
+from instep.domain.settings import NO_SETTINGS, JobSettings
+from instep.entities.generations import waiting_wants
+from instep.entities.instances import past_ttl
+from instep.entities.ownership import demand_ours
+from instep.entities.plan_request import Found, Kind, Planned, PlanOptions, PlanRequest
+from instep.entities.setup import EntitySetup
+from instep.errors import UserError
+from instep.ledger.ledger import Checkpoint, Ledger
+from instep.pipeline.engine.choice import EngineChoice
+from instep.planning.job_settings import wanted_settings
+from instep.planning.upstream import missing_upstream
+
+
+@dataclass(frozen=True, slots=True)
+class EntityPlan:
+    """What a run would do for one partition, and on what state of the world that rests.
+
+    `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
+    unless it cannot be. `current` is the canonical instance, `settings` what those who want it say of the job.
+    `traceparent` is the trace in which it was asked for, or planned. `problem` is why nothing could be planned.
+    """
+
+    ref: PartitionRef
+    generation: str
+    found: Found
+    engine: EngineChoice
+    waits_for: tuple[PartitionRef, ...]
+    checkpoint: Checkpoint | None
+    current: Instance | None
+    unfinished: Job | None
+    fingerprint: Mapping[str, str]
+    digest: str
+    settings: JobSettings = NO_SETTINGS
+    traceparent: str = ""
+    problem: UserError | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.found.kind
+
+    @property
+    def slices(self) -> Sequence[SlicePlan]:
+        return self.found.slices
+
+    @property
+    def resumes(self) -> Job | None:
+        return self.unfinished if self.kind is Kind.RESUME else None
+
+    @property
+    def pending(self) -> bool:
+        return self.kind is not Kind.NOTHING
+
+    @property
+    def work(self) -> int:
+        return sum(each.work for each in self.slices)
+
+    @property
+    def units(self) -> int:
+        return sum(each.units for each in self.slices)
+
+    def as_dict(self, *, explain: bool = False) -> dict[str, Any]:
+        found = self.found
+        value: dict[str, Any] = {
+            "ref": str(self.ref),
+            "generation": self.generation,
+            "kind": str(self.kind),
+            "why": list(found.why),
+            f"{found.unit}s": dict(found.counts),
+            "slices": len(self.slices),
+            "work": self.work,
+            "engine": asdict(self.engine),
+            "problems": list(found.problems),
+            "warnings": list(found.warnings),
+            "blocked": found.blocked.why if found.blocked else None,
+            "held_back": found.held_back,
+            "waits_for": [str(each) for each in self.waits_for],
+            "resumes": self.resumes.id if self.resumes else None,
+            "digest": self.digest,
+            "problem": str(self.problem) if self.problem else None,
+        }
+        if explain:
+            value["changes"] = [_change(each) for each in found.changes]
+        return value
+
+
+def _change(change: Planned) -> dict[str, str]:
+    return {"action": change.action, "uri": change.what, "why": change.why}
+
+
+def plan_entity(
+    setup: EntitySetup,
+    ledger: Ledger,
+    options: PlanOptions,
+    generation: str,
+    *,
+    choose: Callable[[EntitySetup, int], EngineChoice],
+    listing: Callable[[int], None] | None = None,
+    indexes: Callable[[str], set[str]] | None = None,
+) -> EntityPlan:
+    """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's, unless somebody
+    has asked already.
+    """
+    checkpoint = ledger.checkpoint(setup.ref, generation)
+    unfinished = ledger.unfinished_job(setup.ref, generation)
+    if not (options.full_refresh or options.reroute):
+        _demand_routes(setup, checkpoint, unfinished)
+    current = ledger.canonical(setup.ref, generation)
+    if checkpoint is None or unfinished:
+        demand_ours(setup, ledger, generation)
+    kind, why = _kind(setup, checkpoint, unfinished, current, options)
+    if kind is Kind.REFRESH and current and is_over(setup, current, ledger):
+        kind, why = Kind.REBUILD, ["its time to live is over"]
+    asked = partial(_asked, setup.ref, generation, current, options, ledger)
+    settings = cache(partial(wanted_settings, ledger, setup.ref, generation))
+    found = setup.find(
+        PlanRequest(
+            ledger,
+            options,
+            generation,
+            kind,
+            why,
+            checkpoint,
+            current,
+            unfinished,
+            asked,
+            settings,
+            listing,
+            indexes or ledger.indexes,
+        )
+    )
+    if found.kind is not Kind.NOTHING:
+        demand_ours(setup, ledger, generation)
+    check_limits([len(found.slices)])
+    return EntityPlan(
+        ref=setup.ref,
+        generation=generation,
+        found=found,
+        engine=choose(setup, sum(each.work for each in found.slices)),
+        waits_for=missing_upstream(setup, ledger) if found.kind is not Kind.NOTHING else (),
+        checkpoint=checkpoint,
+        current=current,
+        unfinished=unfinished,
+        fingerprint=setup.fingerprint,
+        digest=_digest(setup, generation, checkpoint, found),
+        settings=NO_SETTINGS if found.kind in (Kind.NOTHING, Kind.RESUME) else settings(),
+    )
+
+
+def unplanned(
+    setup: EntitySetup,
+    generation: str,
+    choose: Callable[[EntitySetup, int], EngineChoice],
+    problem: UserError | None = None,
+) -> EntityPlan:
+    """Of what could not be planned: nothing is to be done, and nothing is known."""
+    nothing = Found(Kind.NOTHING, [], setup.unit)
+    return EntityPlan(
+        setup.ref,
+        generation,
+        nothing,
+        choose(setup, 0),
+        (),
+        None,
+        None,
+        None,
+        setup.fingerprint,
+        "",
+        problem=problem,
+    )
+
+
+def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None) -> None:
+    """What is built, and a job in work, keep the number of buckets that they were planned with."""
+    if unfinished:
+        buckets, what = unfinished.part(setup.ref).part.buckets, f"job {unfinished.id} on {setup.ref}"
+    elif checkpoint:
+        buckets, what = checkpoint.buckets, str(setup.ref)
+    else:
+        return
+    if buckets != setup.buckets:
+        raise UserError(
+            f"{what} is routed over {buckets} buckets, and the project now says {setup.buckets}: "
+            "documents would change hands between writers",
+            hint=f"Set buckets back to {buckets}, or build it anew beside what is served: "
+            f"instep rebalance {setup.alias} --buckets {setup.buckets}",
+        )
+
+
+def reason_of(plan: EntityPlan) -> Reason:
+    """Why an instance is made for a plan that builds one."""
+    if plan.kind is Kind.FIRST_BUILD:
+        return first_reason(plan.generation)
+    return Reason.FINGERPRINT if plan.checkpoint and plan.fingerprint != plan.checkpoint.fingerprint else Reason.REBUILD
+
+
+_MISSING = {
+    Reason.TAINT: "what is served was tainted",
+    Reason.EXPIRY: "what is served has expired",
+    Reason.REBUILD: "a rebuild was asked for",
+    Reason.FAILURE: "the last build failed",
+}
+
+
+def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
+    """Whether the instance has lived for longer than the entity's time to live."""
+    return past_ttl(current, setup.ttl, ledger.present())
+
+
+def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
+    """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since. A job
+    that waits for it is nobody: each run of what is made from it would build it again, in vain.
+    """
+    if options.full_refresh or options.retry_failures or options.allow_empty:
+        return True
+    now = ledger.present()
+    wants = waiting_wants(ledger, ref, generation)
+    people = [want for want in wants if want.derivative_of is None]
+    return any(want.can_begin(now) and not want.satisfied_by(current) for want in people)
+
+
+def _kind(
+    setup: EntitySetup,
+    checkpoint: Checkpoint | None,
+    unfinished: Job | None,
+    current: Instance | None,
+    options: PlanOptions,
+) -> tuple[Kind, list[str]]:
+    """What to do, and why, as far as the ledger knows."""
+    if unfinished and not options.full_refresh:
+        part = unfinished.part(setup.ref).part
+        fits = part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint)
+        if fits and not allowed_since(unfinished, setup, options):
+            return Kind.RESUME, [f"job {unfinished.id} has not ended"]
+    if checkpoint is None:
+        return Kind.FIRST_BUILD, ["not indexed yet"]
+    if options.full_refresh:
+        return Kind.REBUILD, ["full refresh asked"]
+    why = [change_text(part, setup.fingerprint) for part in changed_parts(setup.fingerprint, checkpoint.fingerprint)]
+    if checkpoint.buckets != setup.buckets:
+        why.append(f"it is to be routed over {setup.buckets} buckets instead of {checkpoint.buckets}")
+    if why:
+        return Kind.REBUILD, [*why, "all of it is indexed again beside the old index"]
+    if current and not current.usable:
+        return Kind.REBUILD, [_MISSING.get(current.reason, f"the last build ended by {current.reason}")]
+    return Kind.REFRESH, []
+
+
+def allowed_since(unfinished: Job, setup: EntitySetup, options: PlanOptions) -> bool:
+    """Whether a refresh that may have stopped because it lost too much is begun anew, now that it may: what it has done
+    stays done.
+    """
+    refresh = not unfinished.part(setup.ref).part.fresh
+    return refresh and options.allow_deletes and not unfinished.configuration.get("allow_deletes")
+
+
+def _digest(setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, found: Found) -> str:
+    """Names this very plan: same world and same project, same digest."""
+    state = hashlib.sha256()
+    state.update(
+        repr((str(setup.ref), generation, str(found.kind), sorted(setup.fingerprint.items()), setup.buckets)).encode()
+    )
+    state.update(repr((checkpoint.instance, checkpoint.job_id) if checkpoint else None).encode())
+    for each in found.state:
+        state.update(each.encode())
+    return state.hexdigest()[:32]

@@ -1,0 +1,85 @@
+"""Plans that may be run: made with one set of options, and checked against a saved plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from instep.domain.reasons import cleaned
+from instep.domain.refs import PartitionRef
+from instep.entities.generations import generation_of
+from instep.entities.plan_request import PlanOptions
+from instep.entities.setup import EntitySetup
+from instep.errors import UserError
+from instep.planning.context import Context
+from instep.planning.plan import EntityPlan, plan_entity, unplanned
+from instep.telemetry import traces
+from instep.telemetry.context import here
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """`expected` maps references to digests of a saved plan: refused when the world has moved since."""
+
+    setups: Mapping[PartitionRef, EntitySetup]
+    context: Context
+    options: PlanOptions
+    expected: Mapping[str, str]
+
+    def unplanned(self, ref: PartitionRef) -> EntityPlan:
+        return unplanned(self.setups[ref], self.options.generation or "", self.context.choose)
+
+    def plan(
+        self,
+        ref: PartitionRef,
+        generation: str | None = None,
+        *,
+        again: bool = False,
+        indexes: Callable[[str], set[str]] | None = None,
+    ) -> EntityPlan:
+        """Of a generation, or that of the options. Raises `UserError` when the plan may not be run. `again`: after a
+        job of ours, so the world has moved.
+        """
+        if generation is None:
+            generation = generation_of(self.context.ledger, ref, self.options.generation)
+        asked_in = here().traceparent
+        with traces.span("plan", ref=str(ref), generation=generation) as told:
+            plan = self._plan(ref, generation, again=again, indexes=indexes)
+            if not plan.pending and not asked_in:
+                told.drop()  # Nobody asked, and nothing has changed: a worker that watches looks every few seconds.
+            told.tell(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
+            return replace(plan, traceparent=asked_in or here().traceparent)
+
+    def _plan(
+        self, ref: PartitionRef, generation: str, *, again: bool, indexes: Callable[[str], set[str]] | None
+    ) -> EntityPlan:
+        setup, context = self.setups[ref], self.context
+        if context.ledger.checkpoint(ref, generation) is None:
+            context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
+        plan = plan_entity(
+            setup,
+            context.ledger,
+            self.options,
+            generation,
+            choose=context.choose,
+            listing=lambda found: context.progress.listing(ref.label, found),
+            indexes=indexes,
+        )
+        self._tell_listing(plan)
+        digest = self.expected.get(str(ref))
+        if digest is not None and not again and plan.digest != digest:
+            raise UserError(
+                f"the saved plan for {ref} is out of date: source, index or project have changed since",
+                hint="Plan again: instep plan -o plan.json",
+            )
+        if plan.found.blocked:
+            raise UserError(plan.found.blocked.why, where=str(ref), hint=plan.found.blocked.hint)
+        return plan
+
+    def _tell_listing(self, plan: EntityPlan) -> None:
+        """Keep for others (`instep status`) that not all of the source could be seen, or that it can be again."""
+        if self.options.repair:
+            return
+        problem = cleaned(plan.found.problems[0]) if plan.found.problems else None
+        if self.context.ledger.listing_problem(plan.ref) != problem:
+            self.context.ledger.tell_listing(plan.ref, problem)

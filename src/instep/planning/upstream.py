@@ -1,0 +1,157 @@
+"""What is made from other entities: the instances that a job reads, and those that it has to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from instep.domain.clock import Ids
+from instep.domain.events import DependencyMissed, WantCanceled
+from instep.domain.instances import Instance
+from instep.domain.jobs import JobPart, OpenPart
+from instep.domain.refs import PartitionRef
+from instep.domain.wants import Want, WantState
+from instep.entities.setup import EntitySetup
+from instep.errors import Conflict
+from instep.ledger.ledger import Ledger
+from instep.planning.context import Context
+
+Setups = Mapping[PartitionRef, EntitySetup]
+#: A part of a job, by the job's id and the partition.
+PartKey = tuple[str, PartitionRef]
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Seen when a job is planned: `inputs` are the instances that are there, by UUID; `missing` the partitions that are
+    to be waited for, by their generation and the watermark that is needed (None: any).
+    """
+
+    inputs: tuple[str, ...]
+    missing: Mapping[tuple[str, int | None], tuple[str, ...]]
+
+    def missed(self, job_id: str, instance: str, ids: Ids) -> tuple[DependencyMissed, ...]:
+        return tuple(
+            DependencyMissed(
+                job=job_id, instances=(instance,), want=ids.new(), missing=refs, generation=generation, as_of=as_of
+            )
+            for (generation, as_of), refs in self.missing.items()
+        )
+
+
+def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapping[PartitionRef, str]) -> Upstream:
+    """What a job on this entity finds. What the same job builds or brings up to date (`beside`: partitions, and which
+    generation) is waited for as well, as of the job's beginning.
+    """
+    job = ledger.job(job_id)
+    inputs: list[str] = []
+    missing: dict[tuple[str, int | None], tuple[str, ...]] = {}
+    for ref in setup.depends_on:
+        generation, current = _read(ledger, ref)
+        if ref in beside:
+            key = beside[ref], job.created_at if job else None
+        elif current is None or not current.usable:
+            key = generation, None
+        else:
+            inputs.append(current.uuid)
+            continue
+        missing[key] = (*missing.get(key, ()), str(ref))
+    return Upstream(tuple(inputs), missing)
+
+
+def missing_upstream(setup: EntitySetup, ledger: Ledger) -> tuple[PartitionRef, ...]:
+    """What a job on this entity would have to wait for now."""
+    found = ((ref, _read(ledger, ref)[1]) for ref in setup.depends_on)
+    return tuple(ref for ref, current in found if current is None or not current.usable)
+
+
+def _read(ledger: Ledger, ref: PartitionRef) -> tuple[str, Instance | None]:
+    """The generation that those get who ask for none, and its canonical instance."""
+    generation = ledger.promoted(ref) or ""
+    return generation, ledger.canonical(ref, generation)
+
+
+def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
+    """What these depend on, directly or not, as far as it is among the setups."""
+    found: set[PartitionRef] = set()
+    pending = [ref for ref in refs if ref in setups]
+    while pending:
+        new = [ref for ref in setups[pending.pop()].depends_on if ref in setups and ref not in found]
+        found.update(new)
+        pending += new
+    return found
+
+
+def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
+    """The same partitions, each after those of them that it is made from."""
+    left, ordered = list(refs), list[PartitionRef]()
+    while left:
+        waiting = set(left)
+        ready = [ref for ref in left if waiting.isdisjoint(setups[ref].depends_on)]
+        ordered += ready or left
+        left = [ref for ref in left if ref not in ordered]
+    return ordered
+
+
+def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
+    """Partitions with a part that whoever looks for work goes on with: no job is to be begun for these."""
+    return {each.part.ref for each in parts if each.held or setups[each.part.ref].misfit(each.part) is None}
+
+
+def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -> bool:
+    """There is nothing to build this partition from: jobs that wait for it would do so for ever. Whether there were
+    any.
+    """
+    current = ledger.canonical(ref, generation)
+    if current is not None and current.usable:
+        return False
+    found = False
+    for want in ledger.wants(ref=ref, open_only=True):
+        if want.derivative_of and want.state is WantState.IDLE and want.generation == generation:
+            with suppress(Conflict):  # Somebody was quicker, or has built it.
+                ledger.append([WantCanceled(want=want.id, why=why)])
+                found = True
+    return found
+
+
+class Waiting:
+    """The parts of one worker that wait for other partitions. It is all in the ledger: any worker can go on."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wants: dict[PartKey, tuple[str, ...]] = {}
+
+    def __contains__(self, key: PartKey) -> bool:
+        return key in self._wants
+
+    @property
+    def refs(self) -> set[PartitionRef]:
+        return {ref for _, ref in self._wants}
+
+    def forget(self, key: PartKey) -> None:
+        self._wants.pop(key, None)
+
+    def wants(self) -> list[Want]:
+        """The derivative wants that are waited for, as they are now."""
+        ids = dict.fromkeys(each for waits in self._wants.values() for each in waits)
+        found = (self._context.ledger.want(each) for each in ids)
+        return [want for want in found if want is not None and not want.state.ended]
+
+    def look(self, key: PartKey, part: JobPart) -> str | None:
+        """Look whether the part waits (then it is in here from now on). Returns why its instance has been taken from
+        its job, if that is so: what it waited for has failed.
+        """
+        job_id, ref = key
+        instance = self._context.ledger.instance(part.instance)
+        if instance is None or instance.worked_on_by != job_id:
+            self.forget(key)
+            return (instance.error if instance else None) or f"job {job_id} does not work on {ref} any more"
+        if instance.waits and self._wants.get(key) != instance.waits:
+            self._wants[key] = instance.waits
+            names = dict.fromkeys(each for want in self.wants() if want.id in instance.waits for each in want.refs)
+            self._context.progress.say(ref.label, f"waits for {', '.join(names)}")
+        elif not instance.waits and key in self._wants:
+            self.forget(key)
+            self._context.progress.say(ref.label, "what it waited for is there")
+        return None

@@ -1,0 +1,82 @@
+"""Into the queue what was there before live capture, in parts: after any end, the next call goes on where it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from instep.domain.clock import Clock
+from instep.domain.pending_queue import KeyRange
+from instep.queues.engines.queue_engine import Backfilled, PendingStore
+from instep.queues.key_ranges import Parts, key_ranges
+from instep.queues.opening import demand_created
+from instep.queues.states import Filling, recall, remember_filling
+from instep.telemetry.progress import Progress
+
+#: How often it is said how far it is, in seconds.
+_EVERY: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What one call did. `began_at` is the key where it went on, None at the beginning."""
+
+    filling: Filling
+    began_at: int | None
+
+
+def backfill(store: PendingStore, clock: Clock, progress: Progress, parts: Parts) -> Backfill:
+    """Bring the queue up to what the tables hold. Begins anew once it is complete, which changes nothing."""
+    demand_created(store)
+    store.check()
+    before = recall(store).filling
+    resumed = before is not None and not before.complete
+    filling = before if before is not None and resumed else _beginning(store.bounds())
+    began_at = filling.reached if resumed else None
+    remember_filling(store, filling)
+    name = store.spec.name
+    progress.begin(name, None, "key")
+    told = _Told(progress, name, clock)
+    for stride, part in key_ranges(filling.rest, store.backfill, _keys, parts, clock):
+        filling = filling.grown(stride.keys.below, part.keys, part.pending, round(stride.seconds * 1000))
+        remember_filling(store, filling)
+        progress.advance(name, part.keys)
+        told.now(filling, began_at if began_at is not None else filling.lowest)
+    progress.end(name)
+    return Backfill(filling, began_at)
+
+
+def _beginning(bounds: KeyRange | None) -> Filling:
+    """A source without keys has nothing to backfill."""
+    if bounds is None:
+        return Filling(0, 0, 0)
+    return Filling(bounds.lowest, bounds.lowest, bounds.below)
+
+
+def _keys(_keys: KeyRange, part: Backfilled) -> int:
+    return part.keys
+
+
+class _Told:
+    """Says now and then how far it is, and how long the rest takes if keys lie as they did so far."""
+
+    def __init__(self, progress: Progress, name: str, clock: Clock) -> None:
+        self._progress, self._name, self._clock = progress, name, clock
+        self._began = self._last = clock.monotonic()
+
+    def now(self, filling: Filling, began_at: int) -> None:
+        now = self._clock.monotonic()
+        if now - self._last < _EVERY or filling.complete:
+            return
+        self._last = now
+        left = (now - self._began) * (filling.below - filling.reached) / (filling.reached - began_at)
+        text = f"{filling.share:.0%} of the key range, {filling.pending:,} pending, about {left:,.0f} s left"
+        self._progress.say(self._name, text)
+
+
+def backfill_statements(store: PendingStore) -> tuple[str, ...]:
+    """What the next call would run, for all that is left at once: it goes by parts."""
+    words = recall(store) if store.exists() else None
+    filling = words.filling if words is not None else None
+    rest = filling.rest if filling is not None and not filling.complete else store.bounds()
+    return () if rest is None else store.backfill_statements(rest)

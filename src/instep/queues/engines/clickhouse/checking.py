@@ -1,0 +1,70 @@
+"""Whether the tables that a queue names can be followed, before anything is made of them."""
+
+from __future__ import annotations
+
+import re
+
+from instep.clickhouse.session import Absent, Session, records
+from instep.domain.pending_queue import LARGEST_KEY
+from instep.errors import UserError
+from instep.queues.engines.clickhouse.history import covered_sql
+from instep.queues.engines.clickhouse.layout import source_sql
+from instep.queues.engines.clickhouse.tables import Tables, conditions, user_table
+
+_INTEGER = re.compile(r"(?:Nullable\()?U?Int(?:8|16|32|64)\)?\Z")
+_REPLACING = re.compile(r"(?:Shared|Replicated)?ReplacingMergeTree\Z")
+
+
+def check(session: Session, tables: Tables, database: str) -> None:
+    spec = tables.spec
+    if spec.keys.below - 1 > LARGEST_KEY or spec.keys.lowest <= -LARGEST_KEY:
+        raise UserError("the range of keys is too wide", where=spec.name, hint="Keys are signed integers of 64 bits.")
+    for table in [spec.source.table, *(each.table for each in spec.covers)]:
+        _key(session, table, spec.key)
+    if spec.participants:
+        _key(session, spec.source.table, spec.participants)
+    _runs(session, spec.source.table, source_sql(tables, tables.within()))
+    for cover in spec.covers:
+        _runs(session, cover.table, covered_sql(tables, cover, conditions(tables.within(), cover.uncovered)))
+        if cover.uncovered is not None:
+            _replacing(session, cover.table, database)
+
+
+def _key(session: Session, table: str, name: str) -> None:
+    found = {row["name"]: row["type"] for row in _described(session, table)}
+    if name not in found:
+        raise UserError(f"there is no column {name!r}", where=table, hint=f"There are: {', '.join(found)}.")
+    if not _INTEGER.match(found[name]):
+        raise UserError(
+            f"{name} is {found[name]}, and only integers of up to 64 bits can be the keys of a queue",
+            where=table,
+            hint="Declare a column of type Int64, UInt64 or less.",
+        )
+
+
+def _runs(session: Session, table: str, sql: str) -> None:
+    """What a condition says is only known to ClickHouse."""
+    try:
+        session.arrow(f"SELECT * FROM ({sql}) LIMIT 0")
+    except UserError as error:
+        raise UserError(error.what, where=table, hint="See its `where`, `uncovered` and event time.") from None
+
+
+def _described(session: Session, table: str) -> list[dict[str, str]]:
+    try:
+        return records(session, f"DESCRIBE TABLE {user_table(table)}")
+    except Absent:
+        raise UserError("there is no such table", where=table, hint="A queue follows tables that exist.") from None
+
+
+def _replacing(session: Session, table: str, database: str) -> None:
+    """Where every row is kept, nobody can say which of a key's rows is the latest."""
+    place, _, name = table.rpartition(".")
+    sql = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    (row,) = records(session, sql, database=place or database, name=name)
+    if not _REPLACING.match(row["engine"]):
+        raise UserError(
+            f"it keeps every row ({row['engine']}): nobody can tell whether a key is covered by now",
+            where=table,
+            hint="Make it a ReplacingMergeTree ordered by the key, or leave `uncovered` out.",
+        )

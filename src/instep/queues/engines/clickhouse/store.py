@@ -1,0 +1,229 @@
+"""A queue in ClickHouse, as the port wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+
+from instep.clickhouse.location import Location
+from instep.clickhouse.session import Session, literal, quoted, records
+from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.errors import InstepError, UserError
+from instep.queues.engines.clickhouse import checking, cleaning, history, layout, reading
+from instep.queues.engines.clickhouse.negative_cache import Untouched
+from instep.queues.engines.clickhouse.observing import observe
+from instep.queues.engines.clickhouse.tables import NO_EVENT, Tables
+from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
+
+
+class ClickHousePending:
+    """See `PendingStore`. `uri` is a folder of chdb, or `http://user:password@host:8123/database`."""
+
+    def __init__(self, uri: str, spec: QueueSpec, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place = Location.of(uri)
+        self._tables = Tables(spec)
+        self._untouched = Untouched(clock)
+
+    @property
+    def spec(self) -> QueueSpec:
+        return self._tables.spec
+
+    def statements(self) -> tuple[str, ...]:
+        return tuple(layout.statements(self._tables))
+
+    def check(self) -> None:
+        with self._place.session() as session:
+            self._check(session)
+
+    def create(self) -> None:
+        with self._place.session() as session:
+            self._check(session)
+            for sql in self.statements():
+                session.command(sql)
+
+    def drop(self) -> None:
+        with self._place.session() as session:
+            for view in self._other_views(session):
+                session.command(f"DROP VIEW IF EXISTS {quoted(view)} SYNC")
+            for sql in layout.dropping(self._tables):
+                session.command(sql)
+
+    def exists(self) -> bool:
+        with self._place.session() as session:
+            return self._declared(session) is not None
+
+    def demand_same(self) -> None:
+        with self._place.session() as session:
+            self._demand_same(session)
+
+    def bounds(self) -> KeyRange | None:
+        with self._place.session() as session:
+            (row,) = records(session, history.bounds_sql(self._tables))
+        return KeyRange(row["lowest"], row["highest"] + 1) if row["rows"] else None
+
+    def backfill(self, keys: KeyRange) -> Backfilled:
+        with self._place.session() as session:
+            for sql in self.backfill_statements(keys):
+                session.under(history.BACKFILL_SETTINGS).command(sql)
+            (row,) = records(session, history.backfilled_sql(self._tables, keys))
+        self._untouched.forget()  # What was there before live capture is no event.
+        return Backfilled(row["keys"], row["pending"])
+
+    def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]:
+        return tuple(history.backfill_sql(self._tables, keys))
+
+    def read(self, ask: Ask) -> list[Offer]:
+        known = {} if self._place.remote else reading.IN_PROCESS
+        with self._place.session({**reading.SETTINGS, **known, **self._comment()}) as session:
+            found, passed_over = reading.read(session, self._tables, ask, self._untouched)
+        if passed_over:
+            # The answer is there already: what hinders cleaning is told to whoever asks for it.
+            with contextlib.suppress(InstepError), self._place.session() as session:
+                self._clean_soon(session, passed_over)
+        return found
+
+    def anti_join(self, ask: Ask) -> list[int]:
+        with self._place.session() as session:
+            asked = session.under(self._comment(legacy=True))
+            found = records(asked, history.anti_join_sql(self._tables, ask), **history.anti_join_values(ask))
+        return [row["key"] for row in found]
+
+    def read_statement(self, ask: Ask) -> str:
+        page = reading.page_sql(self._tables, ask, ask.limit)
+        return f"{self._commented(page)};\n{self._commented(reading.touched_sql(self._tables))}"
+
+    def anti_join_statement(self, ask: Ask) -> str:
+        return self._commented(history.anti_join_sql(self._tables, ask), legacy=True)
+
+    def confirm(self, keys: Collection[int]) -> set[int]:
+        with self._place.session() as session:
+            truth = reading.looked_up(session.under(self._comment()), self._tables, keys)
+        return {key for key, each in truth.items() if each.pending}
+
+    def withdraw(self, offers: Sequence[Offer]) -> None:
+        if not offers:
+            return
+        values = {
+            "key": [each.key for each in offers],
+            "offer": [each.version * 2 + 1 for each in offers],
+            "event": [NO_EVENT] * len(offers),
+        }
+        with self._place.session() as session:
+            reading.insert_offers(session, self._tables, values)
+
+    def offer(self, keys: Collection[int]) -> None:
+        """With what the truth knows of covers, under a version of now. What it never heard
+        of is looked for in the tables of the user.
+        """
+        with self._place.session() as session:
+            for some in reading.batches(keys):
+                known = reading.looked_up(session, self._tables, some)
+                if unknown := [key for key in some if key not in known or not known[key].seen]:
+                    for sql in history.backfill_keys_sql(self._tables):
+                        session.command(sql, keys=unknown)
+                session.command(history.offer_sql(self._tables), keys=some)
+
+    def acknowledge(self, keys: Collection[int]) -> None:
+        self._say(keys, covered=True)
+
+    def reopen(self, keys: Collection[int]) -> None:
+        self._say(keys, covered=False)
+
+    def compare(self, keys: KeyRange) -> Comparison:
+        with self._place.session() as session:
+            row = session.arrow(history.compare_sql(self._tables, keys)).to_pylist()[0]
+        missing, surplus = tuple(sorted(row["missing"])), tuple(sorted(row["surplus"]))
+        return Comparison(row["pending"], missing, row["missing_count"], surplus, row["surplus_count"])
+
+    def counts(self) -> QueueCounts:
+        tables = self._tables
+        counted = history.counted_sql(tables)
+        sizes = (
+            "SELECT sum(bytes_on_disk) AS bytes FROM system.parts"
+            " WHERE active AND database = {database:String} AND table IN {names:Array(String)}"
+        )
+        of = [self.spec.source.table, *(each.table for each in self.spec.covers)]
+        garbage = dict.fromkeys(of, 0)
+        with self._place.session() as session:
+            (row,) = records(session, counted)
+            (size,) = records(session, sizes, database=self._place.database, names=tables.all())
+            for each in records(session, history.garbage_sql(tables)):
+                garbage[of[each["number"]]] += each["garbage"]
+        return QueueCounts(row["offered"], row["withdrawn"], garbage, size["bytes"])
+
+    def clean(self) -> int:
+        try:
+            with self._place.session() as session:
+                return cleaning.clean(session, self._tables)
+        finally:
+            self._untouched.forget()
+
+    def remember(self, name: str, value: str) -> None:
+        sql = f"INSERT INTO {quoted(self._tables.marks)} (name, value) SELECT {{name:String}}, {{value:String}}"
+        with self._place.session() as session:
+            session.command(sql, name=name, value=value)
+
+    def recall(self) -> dict[str, str]:
+        with self._place.session() as session:
+            rows = records(session, f"SELECT name, value FROM {quoted(self._tables.marks)} FINAL ORDER BY name")
+        return {row["name"]: row["value"] for row in rows}
+
+    def observe(self, since: datetime) -> list[Observation]:
+        comments = [str(self._comment(legacy=legacy)["log_comment"]) for legacy in (False, True)]
+        return observe(self._place, comments, since)
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
+
+    def _clean_soon(self, session: Session, passed_over: int) -> None:
+        if cleaning.pays(session, self._tables, passed_over):
+            try:
+                cleaning.begin(session, self._tables)
+            finally:
+                self._untouched.forget()
+
+    def _comment(self, *, legacy: bool = False) -> Mapping[str, str | int]:
+        return {"log_comment": f"instep:queue:{self.spec.name}{':legacy' if legacy else ''}"}
+
+    def _commented(self, sql: str, *, legacy: bool = False) -> str:
+        return f"{sql} SETTINGS log_comment = {literal(str(self._comment(legacy=legacy)['log_comment']))}"
+
+    def _declared(self, session: Session) -> str | None:
+        """By which declaration the queue was made."""
+        sql = "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+        rows = records(session, sql, database=self._place.database, name=self._tables.truth)
+        return str(rows[0]["comment"]) if rows else None
+
+    def _check(self, session: Session) -> None:
+        self._demand_same(session)
+        checking.check(session, self._tables, self._place.database)
+
+    def _other_views(self, session: Session) -> list[str]:
+        """Of covers, which another declaration may have had more of: without what they feed, no insert would work."""
+        sql = "SELECT name FROM system.tables WHERE database = {database:String} AND match(name, {pattern:String})"
+        pattern = f"^{self._tables.name('from_cover_[0-9]+')}$"
+        rows = records(session, sql, database=self._place.database, pattern=pattern)
+        return [row["name"] for row in rows]
+
+    def _demand_same(self, session: Session) -> None:
+        declared = self._declared(session)
+        if declared not in (None, self._tables.declaration()):
+            raise UserError(
+                f"the queue {self.spec.name!r} was made by another declaration",
+                where=self._place.shown,
+                hint="Drop it and create it again, or give the new declaration another name.",
+            )
+
+    def _say(self, keys: Collection[int], *, covered: bool) -> None:
+        sql = (
+            f"INSERT INTO {quoted(self._tables.acknowledged)} ({quoted(self.spec.key)}, covered)"
+            f" SELECT arrayJoin({{keys:Array(Int64)}}), {covered:d}"
+        )
+        self._for_each_batch(sql, keys)
+
+    def _for_each_batch(self, sql: str, keys: Collection[int]) -> None:
+        with self._place.session() as session:
+            for some in reading.batches(keys):
+                session.command(sql, keys=some)

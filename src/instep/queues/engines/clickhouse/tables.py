@@ -1,0 +1,123 @@
+"""Names of a queue's tables, columns and values in ClickHouse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from instep.clickhouse.session import quoted
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+
+#: The event time of a row that is not of the source, so that any of the source is less; of one of the source that has
+#: none; and of an offer that was made without looking it up, so that it is looked up in the truth.
+NO_EVENT, NULL_EVENT, UNKNOWN_EVENT = 2**63 - 1, 2**63 - 2, -(2**63)
+
+#: How often a version grows is up to ClickHouse: unique on a server, by the millisecond and a counter.
+VERSION = "generateSnowflakeID()"
+
+#: Of what the tables of a queue are like: one of another layout is none of ours.
+_LAYOUT = 2
+
+#: A cover that was there before live capture: less than any version of an event.
+BACKFILLED = 1
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Of one queue."""
+
+    spec: QueueSpec
+
+    @property
+    def truth(self) -> str:
+        return self.name("truth")
+
+    @property
+    def offers(self) -> str:
+        return self.name("offers")
+
+    @property
+    def touched(self) -> str:
+        return self.name("touched")
+
+    @property
+    def acknowledged(self) -> str:
+        return self.name("acknowledged")
+
+    @property
+    def marks(self) -> str:
+        return self.name("marks")
+
+    @property
+    def participants(self) -> str:
+        return self.name("participants")
+
+    def name(self, what: str) -> str:
+        """Unquoted: a table or view of the queue. What it is comes first, so that no two queues can share one."""
+        return f"instep_queue_{what}_{self.spec.name}"
+
+    def all(self) -> list[str]:
+        """The truth last: it says that the queue exists."""
+        some = [self.participants] if self.spec.participants else []
+        return [*some, self.marks, self.acknowledged, self.offers, self.touched, self.truth]
+
+    @cached_property
+    def covers(self) -> tuple[QueueCover, ...]:
+        """Those declared, and the word of consumers."""
+        return *self.spec.covers, QueueCover(self.acknowledged, "covered = 1", "covered = 0")
+
+    @cached_property
+    def registers(self) -> list[str]:
+        """A column for each cover."""
+        return [f"cover_{number}" for number in range(len(self.covers))]
+
+    def declaration(self) -> str:
+        """The same for the same tables and views. How they are read is no part of it."""
+        made = {name: value for name, value in asdict(self.spec).items() if name not in {"settle", "newest_first"}}
+        said = json.dumps({"layout": _LAYOUT, **made}, default=str, sort_keys=True)
+        return "instep:queue:" + hashlib.sha256(said.encode()).hexdigest()[:32]
+
+    def key_sql(self) -> str:
+        """Where `within` holds."""
+        return f"toInt64(assumeNotNull({quoted(self.spec.key)}))"
+
+    def within(self, keys: KeyRange | None = None) -> str:
+        """The key of a user's row is none of the garbage, and in this range of `keys`."""
+        keys = keys or self.spec.keys
+        lowest, below = max(keys.lowest, self.spec.keys.lowest), min(keys.below, self.spec.keys.below)
+        key = quoted(self.spec.key)
+        return f"{key} >= {lowest:d} AND {key} < {below:d}"
+
+    def event_sql(self, event: str | None = None) -> str:
+        """Microseconds of the event time, or of such a value; 0 if the queue has no event times."""
+        if self.spec.source.event_time is None:
+            return "toInt64(0)"
+        micros = f"toUnixTimestamp64Micro(toDateTime64({event or self.spec.source.event_time}, 6, 'UTC'))"
+        return f"toInt64(ifNull({micros}, {NULL_EVENT:d}))"
+
+
+def user_table(name: str) -> str:
+    """Quoted: `table`, or `database.table`."""
+    return quoted(*name.split(".", 1))
+
+
+def conditions(*each: str | None) -> str:
+    """All of them. One of the user ends where it ends even if it ends in a comment."""
+    return " AND ".join(f"({one}\n)" if "--" in one or "#" in one else f"({one})" for one in each if one)
+
+
+def block_sql(key: str) -> str:
+    """Which row of the touched keys a key is in."""
+    return f"bitShiftRight({key}, 6)"
+
+
+def bits_sql(key: str) -> str:
+    """Keys of one block, each a bit."""
+    return f"groupBitOr(bitShiftLeft(toUInt64(1), bitAnd({key}, 63)))"
+
+
+def greatest(names: Sequence[str]) -> str:
+    return f"greatest({', '.join(names)})" if len(names) > 1 else names[0]

@@ -1,0 +1,180 @@
+"""What a queue is made of in PostgreSQL: names, and the pieces of SQL that speak of the user's tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cached_property
+
+from instep.domain.pending_queue import KeyRange, QueueCover, QueueSpec
+from instep.errors import UserError
+from instep.postgres.location import MAX_NAME
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def moment(at: datetime) -> str:
+    return f"{literal(at.isoformat())}::timestamptz"
+
+
+def numbers(keys: list[int]) -> str:
+    """Whole numbers need no quoting."""
+    return f"'{{{','.join(map(str, map(int, keys)))}}}'::bigint[]"
+
+
+def held(condition: str | None) -> str:
+    """A condition of the user, which ends where it ends even if it ends in a comment."""
+    return "true" if condition is None else f"({condition}\n)" if "--" in condition else f"({condition})"
+
+
+def beyond(key: str, highest: str) -> str:
+    """Whether a key is higher than the highest there is, if there is any."""
+    return f"{highest} IS NULL OR {key} > {highest}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`schema` is where the queue is, and tables whose name says none."""
+
+    schema: str
+    spec: QueueSpec
+
+    def own(self, kind: str) -> str:
+        """A name of the queue. The kind comes first, so that no two queues can share one."""
+        name = f"pending_{kind}_{self.spec.name}"
+        if len(name.encode()) > MAX_NAME:
+            raise UserError(f"the name of the queue {self.spec.name!r} is too long", hint="30 letters fit.")
+        return name
+
+    def placed(self, kind: str) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.own(kind))}"
+
+    @cached_property
+    def offers(self) -> str:
+        return self.placed("offers")
+
+    @cached_property
+    def acks(self) -> str:
+        return self.placed("acks")
+
+    @cached_property
+    def words(self) -> str:
+        return self.placed("words")
+
+    @cached_property
+    def covers(self) -> tuple[QueueCover, ...]:
+        """Those of the user, and the word of consumers as one more."""
+        return (*self.spec.covers, QueueCover(f"{self.schema}.{self.own('acks')}", None, None))
+
+    def parts(self, table: str) -> tuple[str, str]:
+        """Schema and name of a table."""
+        schema, _, name = table.rpartition(".")
+        return schema or self.schema, name
+
+    def table(self, table: str) -> str:
+        return ".".join(map(quoted, self.parts(table)))
+
+    def called(self, table: str) -> str:
+        """The alias of a table, whatever its rows are read from: conditions may name it."""
+        return quoted(self.parts(table)[1])
+
+    def key_of(self, cover: QueueCover) -> str:
+        return quoted("key" if cover is self.covers[-1] else self.spec.key)
+
+    @property
+    def key(self) -> str:
+        """Of the source."""
+        return quoted(self.spec.key)
+
+    @property
+    def event_time(self) -> str | None:
+        expression = self.spec.source.event_time
+        return None if expression is None else f"{held(expression)}::timestamptz"
+
+    @property
+    def settling(self) -> str:
+        """When an offer begins to count its settle time. In the index by which offers are read, so that those that are
+        not settled yet are passed over there, and their rows are not fetched. Without a time, its source row may be on
+        the way.
+        """
+        return "coalesce(event_time, '-infinity')"
+
+    def between(self, column: str, keys: KeyRange | None = None) -> str:
+        keys = keys or self.spec.keys
+        return f"{column} >= {int(keys.lowest)} AND {column} < {int(keys.below)}"
+
+    def source_rows(self, key: str, *conditions: str) -> str:
+        """From the rows of the source with this key."""
+        source = self.spec.source
+        found = [f"{self.called(source.table)}.{self.key} = {key}", held(source.where), *conditions]
+        return f"FROM {self.table(source.table)} AS {self.called(source.table)} WHERE {' AND '.join(found)}"
+
+    def present(self, key: str, settled: datetime | None = None) -> str:
+        """Whether the source has the key; a queue without event times has nothing to wait for."""
+        early = [] if settled is None or self.event_time is None else [f"{self.event_time} <= {moment(settled)}"]
+        return f"EXISTS (SELECT {self.source_rows(key, *early)})"
+
+    def uncovered(self, key: str, keys: KeyRange | None = None) -> str:
+        """Whether no cover holds: for many keys, as joins. That covers have only keys of the range is for PostgreSQL,
+        which would not conclude it, to read no others.
+        """
+        return "\n    AND ".join(
+            f"NOT EXISTS ({each} AND {self.between(f'{self.called(cover.table)}.{self.key_of(cover)}', keys)})"
+            for cover, each in zip(self.covers, self._covering(key), strict=True)
+        )
+
+    def uncovered_each(self, key: str) -> str:
+        """The same for a few keys, or an unknown number: by the index for each, and by no other plan."""
+        return "\n    AND ".join(f"({each} LIMIT 1) IS NULL" for each in self._covering(key))
+
+    def uncovered_beyond(self, key: str, highest: str) -> str:
+        """The same for keys of which many are higher than any that is covered: those are not looked up. `highest` is a
+        row of what `highest_known` gives.
+        """
+        return "\n    AND ".join(
+            f"({beyond(key, f'{highest}.covered{number}')} OR ({each} LIMIT 1) IS NULL)"
+            for number, each in enumerate(self._covering(key))
+        )
+
+    def highest_known(self, keys: str) -> list[str]:
+        """Columns `offered`, `covered0`, …: the highest key that the offers and each cover have in the range of `keys`,
+        a row with the `lowest` and the `highest`. In no other: what was deleted there would be walked over.
+        """
+        known = [("offered", self.offers, "key")]
+        known += [
+            (f"covered{number}", self.table(cover.table), self.key_of(cover))
+            for number, cover in enumerate(self.covers)
+        ]
+        return [
+            f"(SELECT _known.{key} FROM {table} AS _known"
+            f" WHERE _known.{key} >= {keys}.lowest AND _known.{key} <= {keys}.highest"
+            f" ORDER BY _known.{key} DESC LIMIT 1) AS {name}"
+            for name, table, key in known
+        ]
+
+    def _covering(self, key: str) -> list[str]:
+        return [
+            f"SELECT 1 FROM {self.table(each.table)} AS {self.called(each.table)}"
+            f" WHERE {self.called(each.table)}.{self.key_of(each)} = {key} AND {held(each.where)}"
+            for each in self.covers
+        ]
+
+    def declared(self) -> str:
+        """What live capture was made from. How a queue is read may change at any time."""
+        spec = asdict(self.spec)
+        return json.dumps({name: spec[name] for name in ("key", "source", "covers", "keys", "participants")})
+
+    @property
+    def comment(self) -> str:
+        return f"/* instep:queue:{self.spec.name} */"
+
+    @property
+    def legacy_comment(self) -> str:
+        return f"/* instep:queue:{self.spec.name}:legacy */"

@@ -1,0 +1,240 @@
+"""A pending queue in PostgreSQL, kept by triggers of statements."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.errors import UserError
+from instep.postgres.connection import Session
+from instep.postgres.location import Location
+from instep.queues.engines.postgres import capture, queries, updates
+from instep.queues.engines.postgres.checking import demand_usable
+from instep.queues.engines.postgres.layout import Layout, literal
+from instep.queues.engines.postgres.observing import observations
+from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
+
+#: So many offers are looked at in one statement.
+_PAGE: Final = 10_000
+
+#: The word that says what the queue was made from.
+_DECLARED: Final = ""
+
+#: Key, version, event time, and what `asking.offers` says of it.
+_Row: TypeAlias = tuple[int, int, datetime | None, str]
+
+_FALSE: Final = ("covered", "gone")
+
+
+class PostgresPending:
+    """Offers are rows of their own table; the truth is in the user's. `capture` says why nothing is lost."""
+
+    def __init__(self, uri: str, schema: str, spec: QueueSpec) -> None:
+        self._place = Location(uri, schema)
+        self._spec = spec
+        self._layout = Layout(schema, spec)
+
+    @property
+    def spec(self) -> QueueSpec:
+        return self._spec
+
+    # -- being there ---------------------------------------------------------------------------
+
+    def statements(self) -> tuple[str, ...]:
+        return (*capture.tables(self._layout), *capture.capture(self._layout))
+
+    def check(self) -> None:
+        with self._session() as session:
+            demand_usable(session, self._layout)
+            if self._there(session):
+                self._demand_same(session)
+
+    def create(self) -> None:
+        with self._session() as session:
+            demand_usable(session, self._layout)
+            for statement in capture.tables(self._layout):
+                session.ask(statement)
+            self._demand_same(session)
+            # One by one: each waits for those who write to its table, and would keep others waiting for the next.
+            for statement in capture.capture(self._layout):
+                session.ask(statement)
+
+    def drop(self) -> None:
+        layout = self._layout
+        with self._session() as session:
+            covers = len(self._spec.covers)
+            if self._there(session):
+                covers = max(covers, len(json.loads(self._words(session)[_DECLARED])["covers"]))
+            for function in capture.functions(layout, covers):
+                session.ask(f"DROP FUNCTION IF EXISTS {function}() CASCADE")
+            session.ask(f"DROP TABLE IF EXISTS {layout.offers}, {layout.acks}, {layout.words}")
+
+    def exists(self) -> bool:
+        with self._session() as session:
+            return self._there(session)
+
+    def demand_same(self) -> None:
+        with self._session() as session:
+            if self._there(session):
+                self._demand_same(session)
+
+    def bounds(self) -> KeyRange | None:
+        with self._session() as session:
+            ((lowest, highest),) = session.ask(queries.bounds(self._layout))
+        return None if lowest is None else KeyRange(lowest, highest + 1)
+
+    def backfill(self, keys: KeyRange) -> Backfilled:
+        with self._session() as session:
+            ((found, pending),) = session.ask(queries.backfill(self._layout, self._within(keys)))
+        return Backfilled(found, pending)
+
+    def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]:
+        return (queries.backfill(self._layout, self._within(keys)),)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(self, ask: Ask) -> list[Offer]:
+        found: dict[int, Offer] = {}
+        page = ask
+        with self._session() as session:
+            while len(found) < ask.limit:
+                rows = self._look(session, page)
+                for key, version, event_time, state in rows:
+                    if state == "pending" and key not in found:
+                        found[key] = Offer(key, version, event_time)
+                if len(rows) < page.limit:
+                    break
+                page = Ask(min(4 * page.limit, _PAGE), ask.settled, rows[-1][0], ask.participants)
+        return list(found.values())[: ask.limit]
+
+    def read_statement(self, ask: Ask) -> str:
+        return queries.offers(self._layout, ask)
+
+    def anti_join(self, ask: Ask) -> list[int]:
+        with self._session() as session:
+            return [key for (key,) in session.ask(queries.anti_join(self._layout, ask))]
+
+    def anti_join_statement(self, ask: Ask) -> str:
+        return queries.anti_join(self._layout, ask)
+
+    def confirm(self, keys: Collection[int]) -> set[int]:
+        with self._session() as session:
+            return {key for (key,) in session.ask(queries.confirmed(self._layout, list(keys)))} if keys else set()
+
+    # -- changing ------------------------------------------------------------------------------
+
+    def withdraw(self, offers: Sequence[Offer]) -> None:
+        if offers:
+            with self._session() as session:
+                session.ask(updates.withdraw(self._layout, offers))
+
+    def offer(self, keys: Collection[int]) -> None:
+        if keys:
+            with self._session() as session:
+                session.ask(updates.offer(self._layout, list(keys)))
+
+    def acknowledge(self, keys: Collection[int]) -> None:
+        if keys:
+            with self._session() as session:
+                session.ask(updates.acknowledge(self._layout, list(keys)))
+
+    def reopen(self, keys: Collection[int]) -> None:
+        if not keys:
+            return
+        with self._session() as session, session.transaction():
+            # Those that had been acknowledged are offered by the trigger.
+            opened = {key for (key,) in session.ask(updates.reopen(self._layout, list(keys)))}
+            if others := set(keys) - opened:
+                session.ask(updates.offer(self._layout, list(others)))
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def compare(self, keys: KeyRange) -> Comparison:
+        with self._session() as session:
+            ((pending, missing, surplus, lacking, left),) = session.ask(
+                queries.compare(self._layout, self._within(keys))
+            )
+        return Comparison(pending, tuple(lacking), missing, tuple(left), surplus)
+
+    def counts(self) -> QueueCounts:
+        layout, source = self._layout, self._spec.source
+        tables = [(source.table, source.where), *((each.table, each.where) for each in self._spec.covers)]
+        size = " + ".join(f"pg_total_relation_size({literal(each)})" for each in (layout.offers, layout.acks))
+        with self._session() as session:
+            ((offered, size_on_disk),) = session.ask(f"SELECT count(DISTINCT key), {size} FROM {layout.offers}")
+            garbage = {
+                table: session.ask(queries.garbage(layout, table, layout.key, where))[0][0] for table, where in tables
+            }
+        return QueueCounts(offered, 0, garbage, size_on_disk)
+
+    def clean(self) -> int:
+        """Confirms every offer, as reading would. Twice: what has no source is only watched at first."""
+        removed = 0
+        with self._session() as session:
+            for _ in range(2):
+                page: Ask | None = Ask(_PAGE)
+                while page is not None:
+                    rows = self._look(session, page)
+                    removed += sum(state in _FALSE for *_, state in rows)
+                    page = Ask(_PAGE, after=rows[-1][0]) if len(rows) == _PAGE else None
+            session.ask(f"VACUUM {self._layout.offers}")
+        return removed
+
+    def remember(self, name: str, value: str) -> None:
+        with self._session() as session:
+            session.ask(
+                f"INSERT INTO {self._layout.words} AS _word VALUES ({literal(name)}, {literal(value)})"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+            )
+
+    def recall(self) -> dict[str, str]:
+        with self._session() as session:
+            words = self._words(session)
+        del words[_DECLARED]
+        return words
+
+    def observe(self, since: datetime) -> list[Observation]:
+        with self._session() as session:
+            return observations(session, (self._layout.comment, self._layout.legacy_comment))
+
+    def close(self) -> None:
+        """Connections wait for their next use by whoever comes, and end by themselves."""
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _within(self, keys: KeyRange) -> KeyRange:
+        ours = self._spec.keys
+        return KeyRange(max(keys.lowest, ours.lowest), min(keys.below, ours.below))
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Session]:
+        self._place.demand_understood()
+        with self._place.session() as session:
+            yield session
+
+    def _look(self, session: Session, ask: Ask) -> list[_Row]:
+        """One page of offers with what the truth says of them; those that are false are taken away."""
+        rows: list[_Row] = session.ask(queries.offers(self._layout, ask))
+        if false := [(key, version) for key, version, _, state in rows if state in _FALSE]:
+            session.ask(updates.remove(self._layout, false))
+        if absent := [(key, version) for key, version, _, state in rows if state == "absent"]:
+            session.ask(updates.watch(self._layout, absent))
+        return rows
+
+    def _there(self, session: Session) -> bool:
+        return bool(session.ask(f"SELECT to_regclass({literal(self._layout.words)}) IS NOT NULL")[0][0])
+
+    def _demand_same(self, session: Session) -> None:
+        if json.loads(self._words(session)[_DECLARED]) != json.loads(self._layout.declared()):
+            raise UserError(
+                f"the queue {self._spec.name} was made from another declaration",
+                where=self._place.shown,
+                hint="Drop it and create it anew, or give this one another name.",
+            )
+
+    def _words(self, session: Session) -> dict[str, str]:
+        return dict(session.ask(f"SELECT name, value FROM {self._layout.words}"))

@@ -1,0 +1,152 @@
+"""What every engine of a pending queue does; `tests/contracts/pending.py` is the promise in tests.
+
+Offer generously, confirm on reading: live capture may offer a key that is covered (two transactions that do not see
+each other, an insert that came late), and never misses one that is pending. Every read confirms what it gives against
+the truth, and withdraws what it found covered, by the version it saw. What is withdrawn costs later reads nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from instep.domain.pending_queue import KeyRange, QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A key that is offered to consumers. `version` grows with every event that offers it again."""
+
+    key: int
+    version: int
+    event_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """At most `limit` keys whose event is not after `settled`, beyond the key `after` in the order of reading."""
+
+    limit: int
+    settled: datetime | None = None
+    after: int | None = None
+    participants: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    """One range: how many keys of the source it has (and maybe others, if they are covered for good), and how many of
+    them are pending.
+    """
+
+    keys: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One range of the queue beside the anti-join it replaces. At most 1,000 keys of each are named; all count."""
+
+    pending: int
+    missing: tuple[int, ...]
+    missing_count: int
+    surplus: tuple[int, ...]
+    """Offered though covered: harmless, since reading confirms; there while live writes race with the comparison."""
+    surplus_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """What is offered, withdrawn and not yet cleaned, out of the key range (by table), and the bytes on disk."""
+
+    offered: int
+    withdrawn: int
+    garbage: dict[str, int]
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Queries with one comment in the engine's own log. Times are of the engine, not of the client."""
+
+    comment: str
+    queries: int
+    mean: timedelta
+    p99: timedelta | None
+    rows_read: float | None
+    memory: float | None
+
+
+class PendingStore(Protocol):
+    """A queue in the database of its source."""
+
+    @property
+    def spec(self) -> QueueSpec: ...
+
+    def check(self) -> None:
+        """Changes nothing; a UserError when the tables cannot have this queue: one that is not there, a key that is no
+        integer, a condition that is not understood.
+        """
+
+    def statements(self) -> tuple[str, ...]:
+        """What `create` runs, in order, for people to read."""
+
+    def create(self) -> None:
+        """Tables and live capture, idempotent; a UserError when another declaration made them."""
+
+    def drop(self) -> None:
+        """Live capture first, then the tables; never a table of the user."""
+
+    def exists(self) -> bool: ...
+
+    def demand_same(self) -> None:
+        """A UserError when there is a queue of this name that another declaration made."""
+
+    def bounds(self) -> KeyRange | None:
+        """From the lowest to the highest key of the source that is no garbage; None without any."""
+
+    def backfill(self, keys: KeyRange) -> Backfilled:
+        """What was there before live capture, for one range. Idempotent, and safe beside live writes."""
+
+    def backfill_statements(self, keys: KeyRange) -> tuple[str, ...]: ...
+
+    def read(self, ask: Ask) -> list[Offer]:
+        """Keys that are pending, in the order of the queue, confirmed. The cost is that of the answer."""
+
+    def anti_join(self, ask: Ask) -> list[int]:
+        """The same keys by the query that the queue replaces, over the whole history."""
+
+    def read_statement(self, ask: Ask) -> str: ...
+
+    def anti_join_statement(self, ask: Ask) -> str: ...
+
+    def confirm(self, keys: Collection[int]) -> set[int]:
+        """Those of the keys that are pending now."""
+
+    def withdraw(self, offers: Sequence[Offer]) -> None:
+        """Takes these out of what is read, unless they were offered again since. They stay pending."""
+
+    def offer(self, keys: Collection[int]) -> None:
+        """Lets these be read again, if they are pending."""
+
+    def acknowledge(self, keys: Collection[int]) -> None:
+        """Covers these keys by word of a consumer, as if one more table covered them."""
+
+    def reopen(self, keys: Collection[int]) -> None:
+        """Takes that word back; a key that nothing else covers is pending, and offered."""
+
+    def compare(self, keys: KeyRange) -> Comparison: ...
+
+    def counts(self) -> QueueCounts: ...
+
+    def clean(self) -> int:
+        """Removes from disk what is withdrawn and covered; the number of rows removed."""
+
+    def remember(self, name: str, value: str) -> None:
+        """Keeps a word about the queue beside it, such as how far the backfill is."""
+
+    def recall(self) -> dict[str, str]: ...
+
+    def observe(self, since: datetime) -> list[Observation]:
+        """The reads of the queue and of its anti-join in the engine's log; a UserError says what to switch on."""
+
+    def close(self) -> None: ...

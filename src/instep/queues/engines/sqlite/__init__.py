@@ -1,0 +1,5 @@
+"""A pending queue in SQLite, kept by triggers of rows."""
+
+from instep.queues.engines.sqlite.store import SqlitePending
+
+__all__ = ["SqlitePending"]

@@ -1,0 +1,89 @@
+"""Questions to a queue in SQLite and the tables it stands for."""
+
+from __future__ import annotations
+
+from instep.domain.pending_queue import KeyRange
+from instep.queues.engines.queue_engine import Ask
+from instep.queues.engines.sqlite.layout import Layout, held, quoted
+
+
+def offers(layout: Layout, ask: Ask) -> str:
+    """Offers in the order of reading: key, version, event time, whether it is false, and whether to give it."""
+    wanted = _beyond(layout, "_offer.key", ask.after)
+    if ask.settled and layout.time:
+        wanted.append(f"_offer.event_time <= {ask.settled.timestamp()!r}")
+    if ask.participants and layout.spec.participants:
+        concerned = f"SELECT key FROM {layout.participants} WHERE participant IN ({_list(ask.participants)})"
+        wanted.append(f"_offer.key IN ({concerned})")
+    return (
+        f"SELECT {layout.comment} key, version, event_time, NOT ({layout.pending('_offer.key')}) AS false\n"
+        f"FROM {layout.offers} AS _offer {_where(wanted)}ORDER BY key{_order(layout)} LIMIT {int(ask.limit)}"
+    )
+
+
+def anti_join(layout: Layout, ask: Ask) -> str:
+    """What the queue replaces."""
+    key = f"{layout.source}.{layout.key}"
+    wanted = [held(layout.spec.source.where), layout.between(key), *_beyond(layout, key, ask.after)]
+    wanted.append(layout.uncovered(key))
+    if ask.settled and layout.time:
+        wanted.append(f"{layout.time} <= {ask.settled.timestamp()!r}")
+    if ask.participants and layout.spec.participants:
+        wanted.append(f"{quoted(layout.spec.participants)} IN ({_list(ask.participants)})")
+    return (
+        f"SELECT {layout.legacy_comment} DISTINCT {key} AS key FROM {layout.source}\n"
+        f"{_where(wanted)}ORDER BY {key}{_order(layout)} LIMIT {int(ask.limit)}"
+    )
+
+
+def bounds(layout: Layout) -> tuple[str, str]:
+    """The lowest and the highest key, one by one: each is at an end of the index."""
+    key = f"{layout.source}.{layout.key}"
+    rows = f"FROM {layout.source} WHERE {held(layout.spec.source.where)} AND {layout.between(key)}"
+    return f"SELECT min({key}) {rows}", f"SELECT max({key}) {rows}"
+
+
+def present(layout: Layout, keys: KeyRange) -> str:
+    """Keys of the source in a range."""
+    key = f"{layout.source}.{layout.key}"
+    return (
+        f"SELECT DISTINCT {key} AS key FROM {layout.source}"
+        f" WHERE {held(layout.spec.source.where)} AND {layout.between(key, keys)}"
+    )
+
+
+def pending(layout: Layout, keys: KeyRange) -> str:
+    return f"{present(layout, keys)} AND {layout.uncovered(f'{layout.source}.{layout.key}')}"
+
+
+def counted(layout: Layout, keys: KeyRange) -> str:
+    """How many keys of the source a range has, and how many of them are pending."""
+    uncovered = layout.uncovered("_row.key")
+    return f"SELECT count(*), count(*) FILTER (WHERE {uncovered}) FROM ({present(layout, keys)}) AS _row"
+
+
+def offered(layout: Layout, keys: KeyRange) -> str:
+    return f"SELECT key FROM {layout.offers} WHERE {layout.between('key', keys)}"
+
+
+def garbage(layout: Layout, table: str, where: str | None) -> str:
+    """By the two ends of an index on the key."""
+    keys = layout.spec.keys
+    found = f"SELECT count(*) FROM {quoted(table)} WHERE {held(where)} AND {quoted(table)}.{layout.key}"
+    return f"SELECT ({found} < {int(keys.lowest)}) + ({found} >= {int(keys.below)})"
+
+
+def _list(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, map(int, numbers)))
+
+
+def _beyond(layout: Layout, key: str, after: int | None) -> list[str]:
+    return [] if after is None else [f"{key} {'<' if layout.spec.newest_first else '>'} {int(after)}"]
+
+
+def _order(layout: Layout) -> str:
+    return " DESC" if layout.spec.newest_first else ""
+
+
+def _where(conditions: list[str]) -> str:
+    return f"WHERE {' AND '.join(conditions)}\n" if conditions else ""

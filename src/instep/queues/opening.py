@@ -1,0 +1,76 @@
+"""Which engine stands behind a queue of the project."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from instep.errors import Missing, UserError
+from instep.project import Project, Queue
+from instep.queues.key_ranges import Parts
+
+if TYPE_CHECKING:
+    from instep.project.queues import Engine
+    from instep.queues.engines.queue_engine import PendingStore
+
+#: SQLite has one writer at a time, and who waits asks again after a tenth of a second at most. A statement of
+#: PostgreSQL keeps others from vacuuming. One of ClickHouse keeps nobody from anything, and reads a table as a whole
+#: that is not sorted by the key: there are as few as memory allows, of which a key takes some 450 bytes.
+PARTS: Final[dict[Engine, Parts]] = {
+    "clickhouse": Parts(10_000_000),
+    "chdb": Parts(10_000_000),
+    "postgresql": Parts(200_000),
+    "sqlite": Parts(20_000, pause=0.12),
+}
+
+
+def declared_queue(project: Project, name: str) -> Queue:
+    """Raises `UserError` for one that there is not."""
+    if name not in project.queues:
+        hint = f"Declared: {', '.join(project.queues)}." if project.queues else "Declare it under `queues`."
+        raise Missing(f"no queue is named {name!r}", hint=hint)
+    return project.queues[name]
+
+
+def open_queue(project: Project, name: str, *, reverse: bool = False) -> PendingStore:
+    """The queue where its tables are; its user closes it. `reverse`: to be read from its other end."""
+    queue = declared_queue(project, name)
+    address, spec = project.queue_address(name), queue.spec(name)
+    if reverse:
+        spec = replace(spec, newest_first=not spec.newest_first)
+    match queue.engine:
+        case "sqlite":
+            from instep.queues.engines.sqlite import SqlitePending
+
+            return SqlitePending(Path(address), spec)
+        case "postgresql":
+            from instep.queues.engines.postgres import PostgresPending
+
+            return PostgresPending(address, queue.schema_, spec)
+        case "clickhouse" | "chdb":
+            from instep.queues.engines.clickhouse.store import ClickHousePending
+
+            return ClickHousePending(address, spec)
+
+
+def demand_readable(store: PendingStore) -> None:
+    """Raises `UserError` when there is nothing of the queue yet, or when it is not what is declared by now."""
+    demand_created(store)
+    try:
+        store.demand_same()
+    except UserError as error:
+        name = store.spec.name
+        raise UserError(
+            f"the declaration of the queue {name} has changed since it was created",
+            where=error.where,
+            hint=f"Undo the change, or give the new one another name; or drop it with `instep queue drop {name}`, and"
+            " create and backfill it anew.",
+        ) from None
+
+
+def demand_created(store: PendingStore) -> None:
+    """Raises `UserError` when there is nothing of the queue in the database yet."""
+    if not store.exists():
+        name = store.spec.name
+        raise UserError(f"the queue {name} is not there yet", hint=f"Make it with: instep queue create {name}")

@@ -1,0 +1,146 @@
+"""What a queue remembers about itself, beside it in its database; and the phase that follows from that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from instep.domain.pending_queue import KeyRange
+from instep.queues.engines.queue_engine import PendingStore
+
+#: An equal comparison is good for so long.
+RECENT: Final = 24 * 60 * 60_000
+
+_BACKFILL: Final = "backfill"
+_VERDICT: Final = "verify"
+_READER: Final = "reader"
+
+
+class Phase(StrEnum):
+    """How far a queue is on its way."""
+
+    DECLARED = "declared"
+    CREATED = "created"
+    BACKFILLING = "backfilling"
+    BACKFILLED = "backfilled"
+    VERIFIED = "verified"
+    SWITCHED = "switched"
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How far a backfill is: everything below `reached`. Times are milliseconds, those that it was interrupted for left
+    out.
+    """
+
+    lowest: int
+    reached: int
+    below: int
+    keys: int = 0
+    pending: int = 0
+    took: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.reached >= self.below
+
+    @property
+    def share(self) -> float:
+        """Of the range of keys, from 0 to 1."""
+        return 1.0 if self.complete else (self.reached - self.lowest) / (self.below - self.lowest)
+
+    @property
+    def rest(self) -> KeyRange:
+        return KeyRange(self.reached, self.below)
+
+    def grown(self, reached: int, keys: int, pending: int, took: int) -> Self:
+        return replace(
+            self,
+            reached=reached,
+            keys=self.keys + keys,
+            pending=self.pending + pending,
+            took=self.took + took,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison with the anti-join found. `raced` differed for a moment only, `held` are out of what is read
+    since the ledger has them, `stale` are offered though covered (reading withdraws them): all three are as they should
+    be.
+    """
+
+    at: int
+    pending: int
+    missing: int
+    surplus: int
+    held: int
+    stale: int
+    raced: int
+    repaired: int
+    took: int
+
+    @property
+    def equal(self) -> bool:
+        return not self.missing and not self.surplus
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """Everything that a queue remembers."""
+
+    filling: Filling | None = None
+    verdict: Verdict | None = None
+    switched: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        """Of a queue that is there."""
+        if self.switched:
+            return Phase.SWITCHED
+        if self.filling is None:
+            return Phase.CREATED
+        if not self.filling.complete:
+            return Phase.BACKFILLING
+        return Phase.VERIFIED if self.verdict is not None and self.verdict.equal else Phase.BACKFILLED
+
+    def why_not_switch(self, now: int) -> tuple[str, str] | None:
+        """What stands against reading from the queue, and the command that helps."""
+        if self.filling is None or not self.filling.complete:
+            return "is not backfilled", "backfill"
+        if self.verdict is None:
+            return "was not compared with its anti-join", "verify"
+        if not self.verdict.equal:
+            return "differed from its anti-join when it was last compared", "verify"
+        if now - self.verdict.at > RECENT:
+            return "was last compared with its anti-join more than a day ago", "verify"
+        return None
+
+
+def recall(store: PendingStore) -> QueueMemory:
+    kept = store.recall()
+    return QueueMemory(
+        Filling(**found) if (found := _read(kept, _BACKFILL)) else None,
+        Verdict(**found) if (found := _read(kept, _VERDICT)) else None,
+        kept.get(_READER) == "queue",
+    )
+
+
+def remember_filling(store: PendingStore, filling: Filling) -> None:
+    store.remember(_BACKFILL, json.dumps(asdict(filling)))
+
+
+def remember_verdict(store: PendingStore, verdict: Verdict) -> None:
+    store.remember(_VERDICT, json.dumps(asdict(verdict)))
+
+
+def remember_reader(store: PendingStore, *, switched: bool) -> None:
+    store.remember(_READER, "queue" if switched else "legacy")
+
+
+def _read(kept: Mapping[str, str], name: str) -> dict[str, Any] | None:
+    text = kept.get(name)
+    return json.loads(text) if text else None

@@ -1,0 +1,207 @@
+"""Whether a queue says the same as the anti-join it replaces, part by part of the keys, and in both directions.
+
+The tables are written to meanwhile, so a key may differ because it was looked at in two moments. Such keys are looked
+at again a moment later, they alone; what still differs then, differs. A key that the ledger holds (it failed, and
+waits for its next try) is out of what is read on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from instep.domain.clock import Clock
+from instep.domain.pending_queue import KeyRange
+from instep.errors import UserError
+from instep.queues.engines.queue_engine import Comparison, PendingStore
+from instep.queues.key_ranges import MeasuredRange, Part, Parts, key_ranges
+from instep.queues.opening import demand_created
+from instep.queues.states import Filling, Verdict, recall, remember_verdict
+from instep.telemetry.progress import Progress
+
+#: Keys that differ are looked at again so often, after so many seconds each time.
+LOOKS: Final = 3
+MOMENT_SECONDS: Final = 1.0
+
+#: More keys than these are not told apart: they count as differences.
+MOST_SUSPECTS: Final = 10_000
+#: In so many ranges they are looked at again, at most.
+_CLUSTERS: Final = 20
+
+#: Those of some keys that the ledger holds.
+Held = Callable[[Collection[int]], Collection[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The verdict, and the first of the keys that differ."""
+
+    verdict: Verdict
+    missing: tuple[int, ...]
+    surplus: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Suspects:
+    """What differs so far, and what was explained. `beyond` are differences without a name."""
+
+    missing: set[int] = field(default_factory=set)
+    surplus: set[int] = field(default_factory=set)
+    beyond_missing: int = 0
+    beyond_surplus: int = 0
+    pending: int = 0
+    held: int = 0
+    stale: int = 0
+
+    @property
+    def keys(self) -> set[int]:
+        return self.missing | self.surplus
+
+    @property
+    def count(self) -> int:
+        return len(self.missing) + len(self.surplus) + self.beyond_missing + self.beyond_surplus
+
+
+def verify(
+    store: PendingStore,
+    held: Held,
+    now: Callable[[], int],
+    clock: Clock,
+    progress: Progress,
+    *,
+    parts: Parts,
+    repair: bool = False,
+) -> Verified:
+    """Compare all keys; the verdict is remembered. With `repair`, what is missing is offered again."""
+    demand_created(store)
+    store.check()
+    looking = _Looking(store, held, clock, parts, _backfilled(store))
+    began = clock.monotonic()
+    suspects = looking.everything(progress)
+    first = suspects.count
+    looking.again(suspects)
+    raced, repaired = first - suspects.count, 0
+    if repair and suspects.count:
+        before = suspects.count
+        suspects = looking.repaired(suspects, progress)
+        repaired = max(0, before - suspects.count)
+    verdict = Verdict(
+        at=now(),
+        pending=suspects.pending,
+        missing=len(suspects.missing) + suspects.beyond_missing,
+        surplus=len(suspects.surplus) + suspects.beyond_surplus,
+        held=suspects.held,
+        stale=suspects.stale,
+        raced=raced,
+        repaired=repaired,
+        took=round((clock.monotonic() - began) * 1000),
+    )
+    remember_verdict(store, verdict)
+    return Verified(verdict, tuple(sorted(suspects.missing)[:100]), tuple(sorted(suspects.surplus)[:100]))
+
+
+def _backfilled(store: PendingStore) -> Filling:
+    filling = recall(store).filling
+    if filling is None or not filling.complete:
+        name = store.spec.name
+        raise UserError(
+            f"the queue {name} is not backfilled: it would differ in whatever was there before it",
+            hint=f"Run: instep queue backfill {name}",
+        )
+    return filling
+
+
+class _Looking:
+    def __init__(self, store: PendingStore, held: Held, clock: Clock, parts: Parts, filling: Filling) -> None:
+        self._store, self._held, self._clock, self._parts = store, held, clock, parts
+        self._bounds = store.bounds() or store.spec.keys
+        #: How densely keys lie, as far as the backfill knows: a comparison does not say how many it saw.
+        self._density = filling.keys / max(filling.below - filling.lowest, 1)
+
+    def everything(self, progress: Progress) -> _Suspects:
+        """The first look: every key that the source has."""
+        suspects, name = _Suspects(), self._store.spec.name
+        progress.begin(name, None, "pending key")
+        for stride, part in self._strides(self._store.compare, self._expected):
+            self._sort(stride.keys, part, suspects)
+            progress.advance(name, part.pending)
+        for keys in self._beyond():
+            self._sort(keys, self._store.compare(keys), suspects)
+        progress.end(name)
+        return suspects
+
+    def _expected(self, keys: KeyRange, _seen: Comparison) -> int:
+        return round((keys.below - keys.lowest) * self._density)
+
+    def _strides(
+        self, work: Callable[[KeyRange], Part], found: Callable[[KeyRange, Part], int]
+    ) -> Iterator[tuple[MeasuredRange, Part]]:
+        return key_ranges(self._bounds, work, found, self._parts, self._clock)
+
+    def _beyond(self) -> list[KeyRange]:
+        """The queue may hold what the source has not any more."""
+        every, ours = self._store.spec.keys, self._bounds
+        sides = (KeyRange(every.lowest, ours.lowest), KeyRange(ours.below, every.below))
+        return [each for each in sides if each.lowest < each.below]
+
+    def again(self, suspects: _Suspects) -> None:
+        """Keeps what still differs, each time it is looked at."""
+        for _ in range(LOOKS):
+            if not suspects.keys:
+                return
+            self._clock.sleep(MOMENT_SECONDS)
+            seen = _Suspects()
+            for keys in clusters(suspects.keys, _CLUSTERS):
+                self._sort(keys, self._store.compare(keys), seen)
+            if not seen.beyond_missing:
+                suspects.missing &= seen.missing
+            if not seen.beyond_surplus:
+                suspects.surplus &= seen.surplus
+
+    def repaired(self, suspects: _Suspects, progress: Progress) -> _Suspects:
+        """Offers what is missing; what the queue's own truth does not know is backfilled once more. Then looks anew."""
+        missing = suspects.missing
+        unknown = missing - self._store.confirm(missing) if missing else set()
+        for keys in clusters(unknown | suspects.surplus, _CLUSTERS):
+            self._store.backfill(keys)
+        if suspects.beyond_missing or suspects.beyond_surplus:
+            for _ in self._strides(self._store.backfill, lambda _, part: part.keys):
+                pass  # Each part is done when it comes.
+        if missing:
+            self._store.offer(missing)
+        after = self.everything(progress)
+        self.again(after)
+        return after
+
+    def _sort(self, keys: KeyRange, seen: Comparison, suspects: _Suspects) -> None:
+        """What of a comparison is suspect. Where it names not all, and those that it does are all explained so far, its
+        halves are compared.
+        """
+        unnamed = seen.missing_count > len(seen.missing) or seen.surplus_count > len(seen.surplus)
+        if unnamed and keys.below - keys.lowest > 1 and len(suspects.keys) < MOST_SUSPECTS:
+            middle = (keys.lowest + keys.below) // 2
+            for half in (KeyRange(keys.lowest, middle), KeyRange(middle, keys.below)):
+                self._sort(half, self._store.compare(half), suspects)
+            return
+        held = set(self._held(seen.missing)) if seen.missing else set()
+        # What reading would confirm though the anti-join has it not, reading would give.
+        wrong = self._store.confirm(seen.surplus) if seen.surplus else set()
+        suspects.pending += seen.pending
+        suspects.held += len(held)
+        suspects.stale += len(seen.surplus) - len(wrong)
+        suspects.missing |= set(seen.missing) - held
+        suspects.surplus |= wrong
+        suspects.beyond_missing += seen.missing_count - len(seen.missing)
+        suspects.beyond_surplus += seen.surplus_count - len(seen.surplus)
+
+
+def clusters(keys: Iterable[int], most: int) -> list[KeyRange]:
+    """A few ranges that hold all these keys, and little else: cut where the gaps are wide."""
+    ordered = sorted(keys)
+    if not ordered:
+        return []
+    wide = (ordered[-1] - ordered[0]) // most
+    cuts = [index for index in range(1, len(ordered)) if ordered[index] - ordered[index - 1] > wide]
+    starts, ends = [0, *cuts], [*cuts, len(ordered)]
+    return [KeyRange(ordered[start], ordered[end - 1] + 1) for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,1 @@
+"""Requests: wants, and the handlers that fulfil them."""

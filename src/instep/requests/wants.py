@@ -1,0 +1,171 @@
+"""Wants as users have them: made, listed, canceled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.domain.events import WantCanceled, WantCreated
+from instep.domain.instances import Instance
+from instep.domain.refs import PartitionRef
+from instep.domain.settings import NO_SETTINGS, JobSettings
+from instep.domain.wants import Want, WantState
+from instep.errors import Conflict, Missing, UserError
+from instep.ledger.ledger import Ledger
+from instep.telemetry import traces
+from instep.telemetry.context import here
+
+#: A want may be named by the beginning of its id, if that is at least so long.
+SHORTEST_PREFIX = 4
+#: Among how many wants, the newest, a beginning is looked up. A whole id finds any want.
+SEARCHED_WANTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class WantView:
+    """A want, and what it looks at: the canonical instance of each of its partitions, None where there is none.
+
+    Made of what the ledger said at one moment: `seen_at`, its present.
+    """
+
+    want: Want
+    current: tuple[Instance | None, ...]
+    seen_at: int
+
+    @property
+    def lacking(self) -> tuple[tuple[str, Instance | None], ...]:
+        """The partitions that do not satisfy it, and their canonical instances."""
+        pairs = zip(self.want.refs, self.current, strict=True)
+        return tuple((ref, each) for ref, each in pairs if not self.want.satisfied_by(each))
+
+    @property
+    def startable(self) -> bool:
+        """Whether a worker makes a job for it."""
+        return self.want.can_begin(self.seen_at)
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the jobs that work on what it lacks reach far enough."""
+        needed = self.want.needed
+        windows = [each.target for _, each in self.lacking if each is not None and each.worked_on_by]
+        return needed is None or all(target is not None and target >= needed for target in windows)
+
+    def as_dict(self) -> dict[str, Any]:
+        want = self.want
+        return {
+            "id": want.id,
+            "state": str(want.state),
+            "refs": list(want.refs),
+            "generation": want.generation,
+            "needed": want.needed,
+            "fresh_within": want.fresh_within,
+            "as_of": want.as_of,
+            "by": want.by,
+            "derivative_of": want.derivative_of,
+            "upstream": list(want.upstream),
+            "instances": list(want.instances),
+            "current": [None if each is None else each.uuid for each in self.current],
+            "created_at": want.created_at,
+            "ended_at": want.ended_at,
+            "error": want.error,
+            "seen_at": self.seen_at,
+        }
+
+
+def make_want(
+    ledger: Ledger,
+    want_id: str,
+    refs: Sequence[PartitionRef],
+    *,
+    generation: str = "",
+    fresh_within: int | None = None,
+    as_of: int | None = None,
+    by: str = "",
+    settings: JobSettings = NO_SETTINGS,
+) -> WantView:
+    """Want partitions as of a time, or not older than so many ms now, or at all."""
+    if not refs:
+        raise UserError("a want names at least one entity")
+    if (fresh_within or 0) < 0 or (as_of or 0) < 0:
+        raise UserError("a want is neither fresher than now, nor as of a time before 1970")
+    with traces.span("request", want=want_id, refs=", ".join(map(str, refs[:20])), by=by):
+        event = WantCreated(
+            want=want_id,
+            refs=tuple(str(ref) for ref in refs),
+            generation=generation,
+            fresh_within=fresh_within,
+            as_of=as_of,
+            by=by,
+            traceparent=here().traceparent,
+            settings=None if settings == NO_SETTINGS else settings,
+        )
+        try:
+            ledger.append([event])
+        except Conflict as error:
+            raise UserError(str(error)) from error
+    return _view(ledger, want_id)
+
+
+def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") -> WantView:
+    """The want is waited for no more; the builds it shares go on. Raises `UserError` when it has ended otherwise."""
+    before = ledger.want(want_id)
+    if before is not None and before.state is WantState.CANCELED:
+        return _view(ledger, want_id)
+    try:
+        ledger.append([WantCanceled(want=want_id, by=by, why=why)])
+    except Conflict as error:
+        raise UserError(str(error), hint="Only a want that still waits can be canceled; see `instep wants`.") from error
+    return _view(ledger, want_id)
+
+
+def want_views(
+    ledger: Ledger,
+    *,
+    ref: PartitionRef | None = None,
+    open_only: bool = True,
+    after: str | None = None,
+    limit: int = 100,
+) -> list[WantView]:
+    """Newest first."""
+    known: dict[tuple[str, str], Instance | None] = {}
+    wants, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
+    return [WantView(want, _current(ledger, want, known), now) for want in wants]
+
+
+def find_want(ledger: Ledger, wanted: str) -> Want:
+    """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
+    exact = ledger.want(wanted)
+    if exact is not None:
+        return exact
+    if len(wanted) < SHORTEST_PREFIX:
+        raise Missing(
+            f"{wanted!r} is too short for the beginning of a want's id",
+            hint=f"Give at least {SHORTEST_PREFIX} characters; `instep wants --all` lists the ids.",
+        )
+    # Those that are open first: there may be many that have ended since.
+    waiting = ledger.wants(open_only=True, limit=SEARCHED_WANTS)
+    candidates = {each.id: each for each in (*waiting, *ledger.wants(limit=SEARCHED_WANTS))}
+    found = [each for each in candidates.values() if each.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(each.id for each in found[:5])
+        raise UserError(f"{len(found)} wants begin with {wanted!r}", hint=f"Which one? {names}")
+    if not candidates:
+        raise Missing("no want is known", hint="`instep want ENTITY` makes one.")
+    raise Missing(f"no want begins with {wanted!r}", hint="`instep wants --all` lists them.")
+
+
+def _view(ledger: Ledger, want_id: str) -> WantView:
+    want = ledger.want(want_id)
+    if want is None:
+        raise Conflict(f"want {want_id} is not in the ledger any more")
+    return WantView(want, _current(ledger, want, {}), ledger.present())
+
+
+def _current(ledger: Ledger, want: Want, known: dict[tuple[str, str], Instance | None]) -> tuple[Instance | None, ...]:
+    for ref in want.refs:
+        if (ref, want.generation) not in known:
+            known[ref, want.generation] = ledger.canonical(PartitionRef.parse(ref), want.generation)
+    return tuple(known[ref, want.generation] for ref in want.refs)

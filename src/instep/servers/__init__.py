@@ -1,0 +1,1 @@
+"""Addresses and errors of servers, as databases and message buses have them."""

@@ -1,0 +1,272 @@
+"""Where the datasets lie: names, opening them, small files beside them, and errors made readable."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from instep.errors import Fenced, InstepError, Transient, UserError
+from instep.targets.names import checked_name
+
+_RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
+_MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
+#: What file systems without hard links say.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"Permission denied|Read-only file system|PermissionDenied|AccessDenied|Access Denied|Forbidden|Unauthorized"
+    r"|Unauthenticated|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|credential|NoSuchBucket|Not a directory",
+    re.IGNORECASE,
+)
+
+
+def lance_library() -> Any:
+    """The `lance` module, imported on first use (0.3 s).
+
+    Its Rust logger writes warnings about ordinary things (an index being created) to stderr, where
+    users of a command line would read them; `LANCE_LOG` set by the user wins.
+    """
+    os.environ.setdefault("LANCE_LOG", "error")
+    # It warns at every fork, and starting any other program begins with one.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
+    import lance
+
+    return lance
+
+
+class Preempted(Transient):
+    """A concurrent commit won; look again and repeat."""
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether lance says that a dataset, a version of it, or a file is not there."""
+    return bool(_MISSING.search(str(error)))
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder or a URL that lance can reach, with the options to reach it (never shown: secrets)."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder; None for an object store."""
+        return Path(self.uri) if "://" not in self.uri else None
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query."""
+        if self.folder is not None:
+            return self.uri
+        parts = urlsplit(self.uri)
+        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+    def dataset_uri(self, physical: str) -> str:
+        return f"{self.uri}/{checked_name(physical)}.lance"
+
+    def open(self, physical: str, version: int | None = None, session: Any = None) -> Any:
+        """The dataset at a version (the newest by default); `UserError` when there is no dataset,
+        `Fenced` when the version is gone.
+        """
+        lance = lance_library()
+        with self.understood():
+            try:
+                return lance.dataset(
+                    self.dataset_uri(physical),
+                    version=version,
+                    storage_options=dict(self.storage_options) or None,
+                    session=session,
+                )
+            except ValueError as error:
+                if is_missing(error):
+                    raise self._absent(physical, version) from None
+                raise
+
+    def _absent(self, physical: str, version: int | None) -> InstepError:
+        if version is None or not self.has(physical):
+            return UserError(f"there is no index {physical!r}", where=self.shown, hint="Build it with: instep run")
+        # Versions go only when a newer epoch is there.
+        return Fenced(f"{physical}: version {version} was cleaned away; this work was taken over")
+
+    def has(self, physical: str) -> bool:
+        lance = lance_library()
+        with self.understood():
+            try:
+                lance.dataset(self.dataset_uri(physical), storage_options=dict(self.storage_options) or None)
+            except ValueError as error:
+                if is_missing(error):
+                    return False
+                raise
+        return True
+
+    def datasets(self, prefix: str) -> list[str]:
+        """Names of the datasets that begin with `prefix`, sorted."""
+        if self.folder is not None and not self.folder.is_dir():
+            return []
+        with self.understood():
+            folders = [
+                each.rstrip("/").rpartition("/")[2] for each in self._files().list_with_delimiter().common_prefixes
+            ]
+        return sorted(
+            each.removesuffix(".lance") for each in folders if each.startswith(prefix) and each.endswith(".lance")
+        )
+
+    def files(self) -> list[str]:
+        """Names of the small files."""
+        with self.understood():
+            if self.folder is not None:
+                try:
+                    return [each.name for each in self.folder.iterdir()]
+                except FileNotFoundError:
+                    return []
+            return [each.rpartition("/")[2] for each in self._files().list_with_delimiter().objects]
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a small file, or None when it is not there."""
+        with self.understood():
+            if self.folder is not None:
+                try:
+                    return (self.folder / name).read_bytes()
+                except FileNotFoundError:
+                    return None
+            with tempfile.TemporaryDirectory() as scratch:
+                copy = Path(scratch) / "copy"
+                try:
+                    self._files().download_file(name, str(copy))
+                except OSError as error:
+                    if is_missing(error):
+                        return None
+                    raise
+                return copy.read_bytes()
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Make a small file in one step; False, and no change, if it is there already.
+
+        An object store is asked first, then told: of two at the same moment the later one wins, and both are
+        told that they made it.
+        """
+        with self.understood():
+            if self.folder is not None:
+                return _create(self.folder / name, content)
+            files = self._files()
+            if files.contains(name):
+                return False
+            with tempfile.TemporaryDirectory() as scratch:
+                copy = Path(scratch) / "copy"
+                copy.write_bytes(content)
+                files.upload_file(str(copy), name)
+            return True
+
+    def remove(self, name: str) -> None:
+        """Nothing happens if it is not there."""
+        with self.understood():
+            if self.folder is not None:
+                (self.folder / name).unlink(missing_ok=True)
+                return
+            try:
+                self._files().delete_file(name)
+            except OSError as error:
+                if not is_missing(error):
+                    raise
+
+    def _files(self) -> Any:
+        lance_library()
+        from lance.file import LanceFileSession
+
+        return LanceFileSession(self.uri, storage_options=dict(self.storage_options) or None)
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """Turns what lance raises into the errors of Instep."""
+        try:
+            yield
+        except InstepError:
+            raise
+        except (OSError, ValueError, RuntimeError) as error:
+            # Not chained: the original may repeat storage options.
+            raise self._explained(error) from None
+
+    def _explained(self, error: Exception) -> InstepError:
+        text = self.without_secrets(str(error))
+        # Not every conflict comes as a CommitConflictError: that of a compaction does not.
+        if type(error).__name__ == "CommitConflictError" or "commit conflict" in text:
+            return Preempted(f"{self.shown}: {text}")
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(text):
+            return UserError("no space left for the index", where=self.shown, hint="Free some space, then run again.")
+        refused = isinstance(error, PermissionError | NotADirectoryError | FileExistsError) or _REFUSED.search(text)
+        if refused:
+            return UserError(
+                f"the index cannot be reached or written: {text}",
+                where=self.shown,
+                hint="Check the target's uri, its permissions and storage_options.",
+            )
+        if isinstance(error, OSError) or "LanceError(IO)" in text:
+            return Transient(f"{self.shown}: {text}")
+        return UserError(f"lance refused: {text}", where=self.shown)
+
+    def without_secrets(self, text: str) -> str:
+        for value in self.storage_options.values():
+            if len(value) > 3:
+                text = text.replace(value, "***")
+        return _RUST_SOURCE.sub("", text.replace(self.uri, self.shown))
+
+
+def location_of(uri: str, storage_options: Mapping[str, str] | None = None) -> Location:
+    """The place of an address: `file://` URLs and relative paths become absolute paths."""
+    if uri.startswith("file://"):
+        uri = unquote(urlsplit(uri).path)
+    if "://" not in uri:
+        uri = str(Path(uri).expanduser().absolute())
+    return Location(uri.rstrip("/") or "/", dict(storage_options or {}))
+
+
+def _create(path: Path, content: bytes) -> bool:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not made by tempfile: its files are their owner's only, and this one gets the final name.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        if not _named(temporary, path):
+            return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _named(temporary: Path, path: Path) -> bool:
+    """Give a whole file its name; False if the name is taken. A rename alone would replace what is there."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            return False
+        temporary.replace(path)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

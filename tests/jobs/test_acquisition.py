@@ -1,0 +1,138 @@
+"""A run begins with what is there now, not with what was there when it was planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from instep.domain.counts import Counts
+from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceExpired, InstanceLive
+from instep.domain.instances import InstanceState, Reason
+from instep.domain.jobs import JobState
+from instep.domain.timing import TIMING
+from instep.entities.plan_request import PlanOptions
+from instep.errors import UserError
+from tests.jobs.quiet import REF, Quiet, built
+from tests.simulator.scheduler import Process
+
+#: Calls between planning and the stored job.
+BETWEEN = ["begin_job", "acquire_lease", "plan_job"]
+
+
+def leave(world: Quiet, how: str) -> None:
+    if how == "taint":
+        world.taint()
+    elif how == "expire":
+        world.ledger.append([InstanceExpired(instance=world.current.uuid)])
+    else:
+        world.ledger.append([InstanceCreated(ref=str(REF), reason=Reason.REBUILD)])
+
+
+@pytest.mark.parametrize("how", ["taint", "expire", "rebuild"])
+@pytest.mark.parametrize("call", BETWEEN)
+def test_what_is_left_between_plan_and_job_is_built_anew(call: str, how: str) -> None:
+    world = built()
+    old = world.served
+    world.edit(1)
+    world.before(world.ledger, call, lambda: leave(world, how))
+    assert world.run_once().promoted
+    assert world.served == world.current.uuid != old
+    assert len(world.parts()) == 2, "one job, that builds all anew"
+    world.sound()
+
+
+@pytest.mark.parametrize("call", ["acquire_lease", "new_instance", "plan_job"])
+def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: str) -> None:
+    world = built()
+    world.transform(2)
+
+    def leave_what_is_live() -> None:
+        if world.current.state is InstanceState.LIVE:
+            world.taint()
+
+    world.before(world.ledger, call, leave_what_is_live)
+    assert world.run_once().promoted
+    assert world.served == world.current.uuid
+    world.sound()
+
+
+def test_who_is_disturbed_each_time_is_told_so() -> None:
+    """Its wish is refused, whatever it plans: after some tries it says so, and frees what it had."""
+    world = built()
+    world.edit(1)
+    tries = 0
+
+    def taint_or_mend() -> None:
+        """What was planned to be refreshed is tainted; what was planned to be built is Live before that begins."""
+        nonlocal tries
+        tries += 1
+        if world.current.state is InstanceState.LIVE:
+            world.taint()
+        else:
+            build_elsewhere(world)
+
+    world.before(world.ledger, "plan_job", taint_or_mend, times=100)
+    with pytest.raises(UserError, match="has changed 5 times") as caught:
+        world.run_once()
+    assert caught.value.hint
+    assert tries == 5
+    assert world.ledger.unfinished_job(REF) is None
+    world.sound()
+
+
+def build_elsewhere(world: Quiet) -> None:
+    """As if another run had done it: the events alone."""
+    uuid, job = world.current.uuid, f"job of {world.current.sequence}"
+    counts = Counts()
+    world.ledger.append(
+        [
+            InstanceBuilding(instance=uuid, job=job, target=1, fingerprint={}),
+            InstanceLive(instance=uuid, job=job, watermark=1, physical="elsewhere", counts=counts),
+        ]
+    )
+
+
+def test_what_was_fenced_when_it_was_planned_is_not_fenced_again_by_its_first_wave() -> None:
+    world = built()
+    world.edit(1)
+    fences: list[int] = []
+    world.before(world.target, "fence", lambda: fences.append(len(world.parts())), times=9)
+    world.run_once()
+    assert len(fences) == 2, "when it was planned, and for its last steps"
+    world.sound()
+
+
+def test_a_full_refresh_joins_nobody() -> None:
+    """Those who refresh do not do what it was asked for."""
+    world = built()
+    before = world.served
+    world.edit(1)
+    others: list[Process] = []
+    options = PlanOptions(full_refresh=True)
+    world.after(
+        world.ledger,
+        "plan_job",
+        lambda: others.append(world.start_run([REF.entity], wait=3_600.0, options=options, exact=True)),
+    )
+    assert world.run_once().promoted
+    (other,) = others
+    world.to_the_end(other)
+    result: Any = other.result
+    assert world.served != before, "it has built a new one"
+    assert result[0].counts.read == 12, "and has taken no part in the refresh"
+    world.sound()
+
+
+def test_what_was_begun_under_another_declaration_is_left_alone_for_the_orphan_time() -> None:
+    """Somebody who has that declaration still may come back for it."""
+    world = built()
+    world.edit()
+    world.after(world.ledger, "plan_job", world.kill)
+    world.crashes()
+    world.transform(2)
+    began = world.now
+    world.work()
+    assert world.parts()[-1].state is JobState.FAILED
+    assert world.now - began >= TIMING.orphan
+    world.sound()

@@ -1,0 +1,167 @@
+"""Taint, rebuild, expire: what they leave, what is to be built, and what they refuse, on a SQLite ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from instep.domain.instances import Instance, InstanceState, Reason
+from instep.domain.jobs import JobPart, JobState
+from instep.domain.refs import PartitionRef
+from instep.entities.instances import Left, ending, expire, expire_overdue, instance_dict, overdue, rebuild, taint
+from instep.errors import UserError
+from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.open import open_ledger
+from tests.cli import ledgers
+from tests.cli.ledgers import ANN, JOB
+from tests.doubles.clock import VirtualClock
+
+REF = PartitionRef("Document")
+TICKET = PartitionRef("Ticket")
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: VirtualClock) -> Iterator[Ledger]:
+    with closing(open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", clock=clock)) as opened:
+        yield opened
+
+
+def build(ledger: Ledger, *entities: str) -> list[Instance]:
+    """One Live instance of each."""
+    parts = ledgers.begin(ledger, entities=entities or ("Document",), slices=1)
+    for part in parts:
+        ledgers.complete(ledger, part, 1)
+        ledgers.finish(ledger, part, JobState.COMPLETED)
+    return [current(ledger, part.ref) for part in parts]
+
+
+def current(ledger: Ledger, ref: PartitionRef = REF) -> Instance:
+    found = ledger.canonical(ref)
+    assert found is not None
+    return found
+
+
+def refusal(act: Callable[[], object]) -> str:
+    with pytest.raises(UserError) as caught:
+        act()
+    assert caught.value.hint
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "reason", "words"),
+    [
+        (lambda ledger: taint(ledger, REF, why="broken", by="ann"), InstanceState.TAINTED, Reason.TAINT, "broken"),
+        (lambda ledger: expire(ledger, REF, by="ann"), InstanceState.EXPIRED, Reason.EXPIRY, "expired"),
+        (lambda ledger: rebuild(ledger, REF, by="ann"), InstanceState.LIVE, Reason.REBUILD, "replaced for a rebuild"),
+    ],
+)
+def test_what_is_live_is_left_and_the_next_one_is_to_be_built(
+    ledger: Ledger, act: Callable[[Ledger], Left], state: InstanceState, reason: Reason, words: str
+) -> None:
+    (before,) = build(ledger)
+    left = act(ledger)
+    assert left.changed
+    assert left.old is not None
+    assert left.new is not None
+    assert (left.old.uuid, left.old.state, left.old.left) == (before.uuid, state, True)
+    assert (left.new.state, left.new.reason, left.new.previous) == (InstanceState.MISSING, reason, before.uuid)
+    assert left.new.by == "ann"
+    assert words in str(ending(left.old))
+    assert ending(left.new) is None
+    assert current(ledger) == left.new
+    served = ledger.checkpoint(REF)
+    assert served is not None
+    assert served.instance == before.uuid, "readers keep what there is"
+
+
+def test_nothing_that_is_not_there_is_tainted_or_expires(ledger: Ledger) -> None:
+    for act in (taint, expire):
+        assert "is not there" in refusal(partial(act, ledger, REF))
+    build(ledger)
+    taint(ledger, REF)
+    events = len(ledger.events())
+    for act in (taint, expire):
+        assert "next `instep run`" in refusal(partial(act, ledger, REF))
+    assert len(ledger.events()) == events
+
+
+def test_what_a_job_works_on_is_refused_with_the_job(ledger: Ledger) -> None:
+    ledgers.begin(ledger)
+    for act in (taint, expire, rebuild):
+        text = refusal(partial(act, ledger, REF))
+        assert f"job {JOB[:8]} builds it" in text
+        assert f"instep job show {JOB[:8]}" in text
+
+
+def test_a_refresh_is_waited_for(ledger: Ledger) -> None:
+    (live,) = build(ledger)
+    ledger.begin_job("job-2", ANN, {})
+    lease = ledger.acquire_lease(REF, "job-2", ANN)
+    assert isinstance(lease, Lease)
+    part = JobPart(REF, live.uuid, f"{live.uuid}-index", {"chunker": "c1"}, 16, lease.epoch, 7, fresh=False)
+    ledger.plan_job("job-2", [NewPart(part, [ledgers.a_slice(0)])])
+    assert current(ledger).state is InstanceState.REFRESHING
+    for act in (taint, expire, rebuild):
+        assert "job job-2 refreshes it" in refusal(partial(act, ledger, REF))
+
+
+def test_a_rebuild_of_what_is_to_be_built_anyway_changes_nothing(ledger: Ledger) -> None:
+    nothing = rebuild(ledger, REF)
+    assert (nothing.changed, nothing.old, nothing.new) == (False, None, None)
+    build(ledger)
+    first = rebuild(ledger, REF)
+    again = rebuild(ledger, REF)
+    assert first.changed
+    assert not again.changed
+    assert again.new == first.new
+
+
+def test_a_taint_that_comes_second_is_told_what_happened(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    (before,) = build(ledger)
+    taint(ledger, REF)
+    # Both looked before the first one wrote.
+    monkeypatch.setattr("instep.entities.instances.live", lambda *_: before)
+    text = refusal(lambda: taint(ledger, REF))
+    assert "cannot be tainted now" in text
+    assert "was left" in text
+
+
+def test_time_to_live_counts_from_the_build(ledger: Ledger, clock: VirtualClock) -> None:
+    document, ticket = build(ledger, "Document", "Ticket")
+    ttls = {REF: HOUR, TICKET: 2 * HOUR, PartitionRef("Nothing"): 1}
+    clock.sleep(HOUR / 1000 - 0.001)
+    assert overdue(ledger, ttls) == {}
+    clock.sleep(0.001)
+    assert overdue(ledger, ttls) == {REF: document}
+    (left,) = expire_overdue(ledger, ttls, by="ann")
+    assert left.old is not None
+    assert ending(left.old) == "expired: its time to live of 1h was over"
+    assert current(ledger, TICKET) == ticket
+    assert expire_overdue(ledger, ttls) == []
+
+
+def test_what_is_in_work_does_not_expire_by_itself(ledger: Ledger, clock: VirtualClock) -> None:
+    ledgers.begin(ledger)
+    clock.sleep(2 * HOUR / 1000)
+    assert expire_overdue(ledger, {REF: HOUR}) == []
+
+
+def test_all_that_is_known_of_an_instance_is_plain_data(ledger: Ledger) -> None:
+    (built,) = build(ledger)
+    taint(ledger, REF, why="broken")
+    new, old = (instance_dict(each) for each in ledger.instances(REF))
+    assert (old["uuid"], old["canonical"], old["ended"]) == (built.uuid, False, "tainted: broken")
+    assert (old["job"], old["fingerprint"], old["counts"]["read"]) == (JOB, {"chunker": "c1"}, ledgers.UNITS)
+    assert old["window"] == {"floor": 0, "target": built.target}
+    assert (new["previous"], new["window"], new["counts"], new["ended"]) == (built.uuid, None, None, None)

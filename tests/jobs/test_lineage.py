@@ -1,0 +1,199 @@
+"""What instances were made from, and what was canonical when, on a SQLite ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from instep.answers.lineage import Moment, lineage, moments
+from instep.domain.counts import Counts
+from instep.domain.events import (
+    GenerationPromoted,
+    InstanceBuilding,
+    InstanceCreated,
+    InstanceLive,
+    InstanceServed,
+    InstanceTainted,
+    WantCreated,
+)
+from instep.domain.instances import InstanceState, Reason
+from instep.domain.lineage import Link
+from instep.domain.refs import PartitionRef
+from instep.errors import UserError
+from instep.ledger.ledger import Ledger
+from instep.ledger.open import open_ledger
+from tests.doubles.clock import VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: VirtualClock) -> Iterator[Ledger]:
+    with closing(open_ledger(f"sqlite:///{tmp_path}/ledger.db", clock=clock)) as opened:
+        yield opened
+
+
+def built(ledger: Ledger, entity: str, *, inputs: tuple[str, ...] = (), generation: str = "") -> str:
+    """UUID of the canonical instance, built by a job of its own."""
+    ref = PartitionRef(entity)
+    if ledger.canonical(ref, generation) is None:
+        ledger.append([InstanceCreated(ref=str(ref), reason=Reason.FIRST, generation=generation)])
+    made = ledger.canonical(ref, generation)
+    assert made is not None
+    job, now = f"job of {made.uuid}", ledger.now()
+    ledger.append([InstanceBuilding(instance=made.uuid, job=job, target=now, fingerprint={"c": "1"}, inputs=inputs)])
+    live = InstanceLive(instance=made.uuid, job=job, watermark=now, physical=f"{entity}__1", counts=Counts())
+    ledger.append([live, InstanceServed(instance=made.uuid)])
+    return made.uuid
+
+
+def test_lineage_goes_to_the_end_and_shows_what_was_made_from_it(ledger: Ledger) -> None:
+    raw = built(ledger, "Raw")
+    one, other = built(ledger, "One", inputs=(raw,)), built(ledger, "Other", inputs=(raw,))
+    top = built(ledger, "Top", inputs=(one, other))
+    found = lineage(ledger, "Top")
+    assert [each.uuid for each in found.graph.nodes] == [top, one, other, raw]
+    assert {(each.source, each.target) for each in found.graph.edges} == {
+        (top, one),
+        (top, other),
+        (one, raw),
+        (other, raw),
+    }
+    assert found.users == ()
+    assert [each.ref for each in lineage(ledger, "Raw@global").users] == ["One@global", "Other@global", "Top@global"]
+    assert [each.uuid for each in lineage(ledger, one[:8]).graph.nodes] == [one, raw]
+
+
+def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: VirtualClock) -> None:
+    first = built(ledger, "Document")
+    clock.sleep(10)
+    then = clock.now()
+    clock.sleep(10)
+    ledger.append([InstanceTainted(instance=first, why="wrong")])
+    second = built(ledger, "Document")
+    now = lineage(ledger, "Document").graph
+    assert [each.uuid for each in now.nodes] == [second, first]
+    assert [(each.source, each.target, each.link) for each in now.edges] == [(second, first, Link.PREVIOUS)]
+    before = lineage(ledger, "Document", at=then).graph
+    assert [(each.uuid, each.state) for each in before.nodes] == [(first, InstanceState.LIVE)]
+    assert lineage(ledger, second).as_dict()["nodes"][1]["instance"]["state"] == "Tainted"
+    with pytest.raises(UserError, match="no instance"):
+        lineage(ledger, "Document", at=then - 60_000)
+
+
+def test_what_names_no_instance_is_answered_with_what_is_known(ledger: Ledger) -> None:
+    built(ledger, "Document")
+    with pytest.raises(UserError) as caught:
+        lineage(ledger, "Ticket")
+    assert caught.value.hint == "Known: Document@global."
+    for text in ("no ref", "00000000", "", "@"):
+        with pytest.raises(UserError):
+            lineage(ledger, text)
+
+
+def test_an_instance_is_found_by_the_beginning_of_its_uuid_if_that_is_plain(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    clock.sleep(60)
+    before = clock.now()
+    clock.sleep(60)
+    uuid = built(ledger, "Document")
+    for text in (uuid, uuid[:8], uuid[:4], uuid[:13]):
+        assert lineage(ledger, text).graph.nodes[0].uuid == uuid
+    unknown = f"{uuid[:9]}ffff"
+    with pytest.raises(UserError, match=f"no instance begins with '{unknown}'") as caught:
+        lineage(ledger, unknown)
+    assert caught.value.hint == "`instep history REF` lists those of a partition."
+    with pytest.raises(UserError, match="at that time") as caught:
+        lineage(ledger, uuid[:9], at=before)
+    assert caught.value.hint == "Nothing was known then; `instep run` builds it."
+
+
+def test_a_beginning_that_several_have_is_refused_unless_it_names_a_partition(ledger: Ledger) -> None:
+    seen: dict[str, str] = {}
+    for number in range(2000):
+        name = f"E{number}"
+        uuid = built(ledger, name)
+        if uuid[:4] in seen:
+            with pytest.raises(UserError, match=f"2 instances begin with '{uuid[:4]}'") as caught:
+                lineage(ledger, uuid[:4])
+            assert caught.value.hint == "Give more of the UUID."
+            break
+        seen[uuid[:4]] = name
+    else:
+        pytest.fail("two of so many instances begin alike")
+    assert (
+        lineage(ledger, built(ledger, "face")).graph.nodes[0].instance
+        == lineage(ledger, "face").graph.nodes[0].instance
+    )
+
+
+def test_status_of_a_time_tells_state_and_what_was_served(ledger: Ledger, clock: VirtualClock) -> None:
+    times = [clock.now()]
+
+    def later() -> None:
+        clock.sleep(5)
+        times.append(clock.now())
+        clock.sleep(5)
+
+    clock.sleep(1)
+    ledger.append([WantCreated(want="w", refs=("Document@global",))])
+    later()
+    first = built(ledger, "Document")
+    later()
+    ledger.append([InstanceTainted(instance=first)])
+    later()
+    second = built(ledger, "Document")
+    later()
+    seen = [_seen(moments(ledger, ["Document"], at=each)[0]) for each in times]
+    assert seen == [
+        (None, None, None, 0),
+        (None, None, None, 1),
+        (first, "Live", first, 0),
+        (second, "Missing", first, 0),
+        (second, "Live", second, 0),
+    ]
+
+
+def _seen(each: Moment) -> tuple[str | None, str | None, str | None, int]:
+    return (
+        each.instance.uuid if each.instance else None,
+        str(each.instance.state) if each.instance else None,
+        each.served.uuid if each.served else None,
+        each.open_wants,
+    )
+
+
+def test_lineage_is_that_of_the_promoted_generation(ledger: Ledger) -> None:
+    old, new = built(ledger, "Document"), built(ledger, "Document", generation="v2")
+    assert lineage(ledger, "Document").graph.nodes[0].uuid == old
+    ledger.append([GenerationPromoted(ref="Document@global", generation="v2")])
+    assert lineage(ledger, "Document").graph.nodes[0].uuid == new
+
+
+def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, clock: VirtualClock) -> None:
+    built(ledger, "Gone")
+    built(ledger, "Document", generation="v2")
+    found = moments(ledger, ["Document"], at=clock.now())
+    assert [(each.ref, each.generation, each.instance is not None) for each in found] == [
+        ("Document@global", "v2", True),
+        ("Gone@global", "", True),
+    ]
+    assert [each.promoted for each in found] == [True, True]
+    ledger.append([InstanceCreated(ref="Document@global", reason=Reason.FIRST)])
+    found = moments(ledger, ["Empty", "Document"], at=clock.now())
+    assert [(each.ref, each.generation, each.promoted) for each in found] == [
+        ("Empty@global", "", False),
+        ("Document@global", "", False),
+        ("Document@global", "v2", True),
+        ("Gone@global", "", True),
+    ]
+    assert [each.ref for each in moments(ledger, ["Document"], at=clock.now(), entities=["Gone"])] == ["Gone@global"]
+    with pytest.raises(UserError, match="Nowhere"):
+        moments(ledger, ["Document"], at=clock.now(), entities=["Nowhere"])

@@ -1,0 +1,165 @@
+"""What an index loses bit by bit, or by files that are there and have nothing in them: asked for as at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.errors import UserError
+from tests.e2e import corpus
+from tests.jobs.projects import Home
+
+
+def home(folder: Path, documents: int) -> Home:
+    made = Home(folder)
+    corpus.write(made.docs, range(documents))
+    corpus.project(folder, made.docs, extra="engine: inline", entity="deletes: {share: 0.2, floor: 4}")
+    made.run()
+    return made
+
+
+def documents(world: Home) -> int | None:
+    (status,) = world.open().status()
+    return status.documents
+
+
+def remove(world: Home, *numbers: int) -> None:
+    for number in numbers:
+        world.path(number).unlink()
+
+
+def test_a_source_that_goes_bit_by_bit_is_asked_for_as_one_that_goes_at_once(tmp_path: Path) -> None:
+    world = home(tmp_path, 20)
+    remove(world, 0, 1, 2)
+    world.run()
+    assert documents(world) == 17
+    remove(world, 3, 4)
+    with pytest.raises(UserError, match=r"2 of 17 documents are gone.*3 more were deleted in the last 6h"):
+        world.run()
+    assert documents(world) == 17
+    # What comes meanwhile is no reason to forget it.
+    corpus.write(world.docs, range(20, 21))
+    with pytest.raises(UserError, match="2 of 17 documents are gone"):
+        world.run()
+
+    world.open().run(allow_deletes=True)
+    assert documents(world) == 16
+    remove(world, 5, 6, 7)
+    world.run()
+    assert documents(world) == 13
+
+
+def test_a_rebuild_counts_too(tmp_path: Path) -> None:
+    world = home(tmp_path, 20)
+    remove(world, 0, 1, 2)
+    world.open().run(full_refresh=True)
+    remove(world, 3, 4)
+    with pytest.raises(UserError, match="2 of 17 documents are gone"):
+        world.open().run(full_refresh=True)
+    assert documents(world) == 17
+
+
+@pytest.mark.parametrize("content", ["", " \n\n \n", "x\n"], ids=["empty", "blank", "cut off"])
+def test_files_that_lose_their_content_are_asked_for(tmp_path: Path, content: str) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(6):
+        world.path(number).write_text(content)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"empty by now|would lose .* chunks"):
+            world.run()
+        (status,) = world.open().status()
+        assert status.rows == before.rows
+    (result,) = world.open().run(allow_deletes=True)
+    assert result.counts.written == 6
+    (status,) = world.open().status()
+    assert status.rows == (6 if content == "x\n" else 0)
+
+
+@pytest.mark.parametrize("content", ["\n", "x\n"], ids=["blank", "cut off"])
+def test_a_build_of_files_that_lost_their_content_replaces_nothing(tmp_path: Path, content: str) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(5):
+        world.path(number).write_text(content)
+    (result,) = world.open().run(full_refresh=True)
+    assert (result.promoted, result.state_name) == (False, "FAILED")
+    assert any("--allow-deletes" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+    (result,) = world.open().run(full_refresh=True, allow_deletes=True)
+    assert result.promoted
+
+
+def test_so_does_one_of_files_that_are_blank_though_it_is_made_otherwise(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(5):
+        world.path(number).write_text("\n")
+    corpus.project(tmp_path, world.docs, chunk=400, extra="engine: inline", entity="deletes: {share: 0.2, floor: 4}")
+    result = world.run()
+    assert not result.promoted
+    assert any("5 of 6 documents that are served have nothing in them by now" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+
+
+def test_a_generation_that_lacks_documents_is_read_only_if_somebody_says_so(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    remove(world, 0, 1, 2, 3, 4)
+    world.open().run(generation="v2")
+    with pytest.raises(UserError, match="5 of 6 documents that are served are not in it"):
+        world.open().promote("Document", "v2")
+    assert world.open().promote("Document", "v2", allow_deletes=True).changed
+
+
+def test_nor_one_whose_documents_have_lost_their_content(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    for number in range(5):
+        world.path(number).write_text("\n")
+    world.open().run(generation="v2")
+    with pytest.raises(UserError, match="5 of 6 documents that are served have nothing in them by now"):
+        world.open().promote("Document", "v2")
+
+
+def test_chunks_that_go_bit_by_bit_are_asked_for(tmp_path: Path) -> None:
+    world = home(tmp_path, 12)
+    (before,) = world.open().status()
+    refused = 0
+    for number in range(6):
+        world.path(number).write_text("x\n")
+        try:
+            world.run()
+        except UserError as error:
+            refused += "would lose" in error.what
+    assert refused
+    (status,) = world.open().status()
+    assert before.rows is not None
+    assert status.rows is not None
+    assert status.rows >= 0.8 * before.rows
+
+
+def test_who_looks_at_the_status_hears_of_what_could_not_be_seen(tmp_path: Path) -> None:
+    feed = tmp_path / "feed.jsonl"
+    feed.write_text('{"id": "1", "text": "one"}\n')
+    (tmp_path / "instep.yaml").write_text(
+        """
+name: test
+engine: inline
+targets: {index: {type: lance, uri: .instep/other}}
+entities:
+  Document: {source: {type: feed, path: feed.jsonl}, embed: {type: hashing}}
+"""
+    )
+    instep.load(tmp_path).run()
+    feed.write_text('{"id": "1", "text": "one"}\nno line of a feed\n')
+    (result,) = instep.load(tmp_path).run()
+    assert result.state_name == "INCOMPLETE"
+    (status,) = instep.load(tmp_path).status()
+    assert any("not all of the source could be seen" in note for note in status.notes)
+    feed.write_text('{"id": "1", "text": "one"}\n')
+    instep.load(tmp_path).run()
+    (status,) = instep.load(tmp_path).status()
+    assert not any("could be seen" in note for note in status.notes)

@@ -1,0 +1,290 @@
+"""Namespaces: what is deleted with one, whenever its deletion dies, and what is left alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from instep.bus.bus import Bus
+from instep.bus.open import open_bus
+from instep.bus.status_reporter import StatusReporter
+from instep.domain.counts import Counts
+from instep.domain.instances import Reason
+from instep.domain.jobs import JobPart, JobState, SlicePlan
+from instep.domain.refs import PartitionRef, Scope
+from instep.domain.request_rules import Policy
+from instep.domain.requests import Kind, NamespaceRequest
+from instep.domain.status import status_key
+from instep.domain.waves import SliceOutcome
+from instep.errors import UserError
+from instep.jobs.acquisition import Busy
+from instep.jobs.namespaces import delete_namespace, deletion_of, namespaces_of
+from instep.ledger.ledger import Lease, Ledger, NewPart
+from instep.ledger.open import open_ledger
+from instep.planning.context import Context
+from instep.targets.table_target import TableTarget
+from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
+from tests.jobs.handler_pools import Told, context
+
+SCOPE = Scope.parse("42")
+INSIDE, BESIDE, SAME_DIGITS = "Issue@42/9970", "Issue@7", "Issue@421"
+REFS = ("Issue@42", INSIDE, BESIDE, SAME_DIGITS, "Note@42")
+
+
+_numbers = itertools.count(1)
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class Rows:
+    """The part of a table target that a deletion uses: rows by their paths."""
+
+    def __init__(self, entity: str) -> None:
+        self.alias = entity
+        self.rows: dict[str, set[str]] = defaultdict(set)
+        self.epochs: dict[str, int] = {}
+
+    def served(self, alias: str) -> str | None:
+        assert alias == self.alias
+        return f"{alias}__f1" if self.rows.get(f"{alias}__f1") is not None else None
+
+    def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
+        return [each for each in self.rows if each != self.served(alias)]
+
+    def exists(self, physical: str) -> bool:
+        return physical in self.rows
+
+    def mine(self, name: str) -> bool:
+        return True
+
+    def delete_scope(self, physical: str, prefix: str, *, epoch: int, scope: str = "") -> None:
+        assert scope == prefix
+        self.epochs[scope] = max(epoch, self.epochs.get(scope, 0))
+        self.rows[physical] = {path for path in self.rows[physical] if not path.startswith(prefix)}
+
+
+class World:
+    def __init__(self, ledger: Ledger, bus: Bus, clock: VirtualClock) -> None:
+        self.ledger, self.bus, self.clock = ledger, bus, clock
+        self.targets = {entity: Rows(entity) for entity in ("Issue", "Note")}
+        self.steps: list[str] = []
+        #: The process is killed before this step.
+        self.dies_at: int | None = None
+        self.dead = False
+        for ref in REFS:
+            self.index(PartitionRef.parse(ref))
+        self.targets["Issue"].rows["Issue__old"] = {"42/9970/", "7/"}
+
+    def index(self, ref: PartitionRef) -> None:
+        """It has a row, a checkpoint, a status key and a dead letter."""
+        job = worker = f"{ref}#{next(_numbers)}"
+        self.ledger.register_worker(worker, kind="run", host="elsewhere", pid=1)
+        self.ledger.begin_job(job, worker, {})
+        lease = self.ledger.acquire_lease(ref, job, worker)
+        assert isinstance(lease, Lease)
+        instance = self.ledger.new_instance(lease, Reason.FIRST)
+        part = JobPart(ref, instance, f"{ref.entity}__f1", {}, 1, lease.epoch, 0, True)
+        self.ledger.plan_job(job, [NewPart(part, [SlicePlan(0, 0, "", "", 1, 1, 1, b"")])])
+        self.ledger.start_job(job)
+        claims = self.ledger.claim(job, ref, worker, work=9, limit=9)
+        done = [SliceOutcome(each.slice_id, each.fence, Counts(read=1, written=1)) for each in claims]
+        self.ledger.complete(part, worker, done, job_id=job)
+        assert self.ledger.begin_finish(job, ref, worker)
+        self.ledger.finish_part(job, part, JobState.COMPLETED, worker_id=worker, promote=True)
+        self.ledger.retire_worker(worker)
+        self.targets[ref.entity].rows[f"{ref.entity}__f1"].add(ref.scope.path)
+        self.bus.status.put(status_key(ref), {"state": "Indexed", "epoch": lease.epoch})
+        consumer = self.bus.consumer(ref.entity, Kind.NAMESPACE, Policy())
+        self.bus.publish(NamespaceRequest(ref.scope.path, 1))
+        while (delivery := consumer.next()) is not None:
+            consumer.dead(delivery, "bad")
+
+    def delete(self, scope: Scope = SCOPE) -> None:
+        """Every step is counted: those of targets, ledger and bus that change something."""
+        ledger = cast("Ledger", Stepped(self, self.ledger, "drop_partition"))
+        bus = cast("Bus", Stepped(self, self.bus, "forget", status=Stepped(self, self.bus.status, "delete")))
+        targets = {
+            name: cast("TableTarget", Stepped(self, rows, "delete_scope")) for name, rows in self.targets.items()
+        }
+        delete_namespace(scope, targets, bus, self.context(ledger))
+
+    def context(self, ledger: Ledger) -> Context:
+        status_reporter = StatusReporter(lambda: self.bus.status, Told())
+        return context(Told(), clock=self.clock, background=self.clock, ledger=ledger, status_reporter=status_reporter)
+
+    def left(self) -> dict[str, Any]:
+        refs = {each.ref for entity in self.targets for each in self.ledger.entity_checkpoints(entity)}
+        return {
+            "rows": {name: set(paths) for rows in self.targets.values() for name, paths in rows.rows.items()},
+            "checkpoints": {str(ref) for ref in refs},
+            "keys": {each.key for each in self.bus.status.under("status")},
+            "letters": {str(each.ref) for each in self.bus.dead_letters()},
+        }
+
+
+class Stepped:
+    """A store one of whose calls is a step."""
+
+    def __init__(self, world: World, real: object, step: str, **parts: object) -> None:
+        self._world, self._real, self._step, self._parts = world, real, step, parts
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._parts:
+            return self._parts[name]
+        real = getattr(self._real, name)
+        if len(self._world.steps) == self._world.dies_at and (name == self._step or self._world.dead):
+            self._world.dead = True  # It cannot even clear away behind itself.
+            raise Crash
+        if name != self._step:
+            return real
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._world.steps.append(f"{name} {args[0].ref if isinstance(args[0], Lease) else args[0]}")
+            return real(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    clock = VirtualClock()
+    with closing(open_ledger(f"sqlite:///{tmp_path}/ledger.db", clock=clock)) as ledger:
+        yield World(ledger, open_bus(None, ledger, clock=clock), clock)
+
+
+#: What is left when 42, and all in it, is gone.
+REST = {
+    "rows": {"Issue__f1": {"7/", "421/"}, "Issue__old": {"7/"}, "Note__f1": set()},
+    "checkpoints": {BESIDE, SAME_DIGITS},
+    "keys": {"status.7.Issue", "status.421.Issue"},
+}
+
+
+def rest(world: World) -> dict[str, Any]:
+    """Dead letters aside: requests are for all entities of a namespace."""
+    found = world.left()
+    found["letters"] = {each for each in found["letters"] if Scope.parse(each.partition("@")[2]).path.startswith("42/")}
+    return found
+
+
+WANTED = REST | {"letters": set()}
+
+
+def test_all_of_a_namespace_goes_and_nothing_else(world: World) -> None:
+    found = deletion_of(SCOPE, world.targets, world.ledger, world.bus)
+    assert list(map(str, found.partitions)) == ["Issue@42", INSIDE, "Note@42"]
+    assert found.keys == ["status.42.9970.Issue", "status.42.Issue", "status.42.Note"]
+    world.delete()
+    assert rest(world) == WANTED
+    assert set(world.targets["Issue"].epochs) == {"42/", "42/9970/"}  # whoever writes there late is refused
+    assert deletion_of(SCOPE, world.targets, world.ledger, world.bus).empty
+    assert world.ledger.verify().differences == ()
+
+
+def in_memory() -> World:
+    clock = VirtualClock()
+    ledger = MemoryLedger(clock)
+    return World(ledger, open_bus(None, ledger, clock=clock), clock)
+
+
+def test_a_deletion_that_is_killed_anywhere_is_completed_by_the_next() -> None:
+    undisturbed = in_memory()
+    undisturbed.delete()
+    assert len(undisturbed.steps) > 9
+    for step in range(len(undisturbed.steps)):
+        world = in_memory()
+        world.dies_at = step
+        with pytest.raises(Crash):
+            world.delete()
+        assert world.steps == undisturbed.steps[:step]
+        world.dies_at = None
+        world.clock.sleep(10 * 60)  # The lease of who is dead runs out.
+        world.delete()
+        assert rest(world) == WANTED, step
+        assert world.ledger.verify().differences == ()
+
+
+def test_requests_go_first_rows_before_what_is_known_of_them_and_what_is_said_last() -> None:
+    world = in_memory()
+    world.delete()
+    calls = [each.partition(" ")[0] for each in world.steps]
+    assert calls[0] == "forget"
+    assert calls.index("drop_partition") > calls.index("delete_scope")
+    assert calls.index("delete") > max(place for place, each in enumerate(calls) if each == "drop_partition")
+
+
+def test_it_can_be_deleted_again_and_indexed_again(world: World) -> None:
+    world.delete()
+    world.delete()
+    world.index(PartitionRef.parse(INSIDE))
+    assert INSIDE in world.left()["checkpoints"]
+    assert "42/9970/" in world.targets["Issue"].rows["Issue__f1"]
+    world.delete(Scope.parse("42/9970"))
+    assert rest(world) == WANTED
+
+
+def test_what_was_asked_before_is_done_by_nobody_and_what_is_asked_after_is(world: World) -> None:
+    """A namespace of which only a request is known, too."""
+    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
+    world.bus.publish(NamespaceRequest("42/9970/", 2), NamespaceRequest("42/7/", 2), NamespaceRequest("7/", 2))
+    world.delete()
+    notes = world.bus.consumer("New", Kind.NAMESPACE, Policy())
+    for consumer in (issues, notes):
+        found = []
+        while (delivery := consumer.next()) is not None:
+            found.append(str(delivery.request.scope))
+            consumer.ack(delivery)
+        assert not any(each.startswith("42/") or each == "42" for each in found)
+        assert "7" in found
+    assert {"42/", "42/9970/", "42/7/"} <= set(world.targets["Issue"].epochs)
+    world.bus.publish(NamespaceRequest("42/9970/", 3))
+    for consumer in (issues, notes):
+        delivery = consumer.next()
+        assert delivery is not None
+        assert delivery.request == NamespaceRequest("42/9970/", 3)
+
+
+def test_nothing_is_forgotten_while_a_job_works_on_a_part_of_it(world: World) -> None:
+    issues = world.bus.consumer("Issue", Kind.NAMESPACE, Policy())
+    world.bus.publish(NamespaceRequest("42/9970/", 2))
+    world.ledger.register_worker("busy", kind="run", host="elsewhere", pid=1)
+    world.ledger.begin_job("at-it", "busy", {})
+    assert isinstance(world.ledger.acquire_lease(PartitionRef.parse("Note@42"), "at-it", "busy"), Lease)
+    with pytest.raises(Busy):
+        world.delete()
+    assert issues.next() is not None
+
+
+def test_nothing_is_deleted_while_a_job_works_on_a_part_of_it(world: World) -> None:
+    world.ledger.register_worker("busy", kind="run", host="elsewhere", pid=1)
+    world.ledger.begin_job("at-it", "busy", {})
+    assert isinstance(world.ledger.acquire_lease(PartitionRef.parse(INSIDE), "at-it", "busy"), Lease)
+    before = world.left()
+    with pytest.raises(Busy) as refused:
+        world.delete()
+    assert refused.value.exit_code == 75
+    assert world.left() == before
+    assert world.steps == []
+    world.ledger.retire_worker("busy")
+    world.delete()
+    assert rest(world) == WANTED
+
+
+def test_namespaces_lie_beside_each_other() -> None:
+    assert namespaces_of(["42/9970", "7", "42/9970/", "421"]) == [
+        Scope.parse("42/9970"),
+        Scope.parse("7"),
+        Scope.parse("421"),
+    ]
+    for texts in (["42", "42/9970"], ["42/9970/1", "7", "42/9970"]):
+        with pytest.raises(UserError, match="lies in namespace"):
+            namespaces_of(texts)

@@ -1,0 +1,74 @@
+"""How long a run waits for what others have in work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.refs import PartitionRef
+from instep.jobs.other_jobs import OtherJobs
+from instep.ledger.ledger import Ledger
+from instep.planning.upstream import Waiting
+from tests.doubles.clock import VirtualClock
+from tests.jobs.handler_pools import Told, context
+
+REF = PartitionRef.parse("Document")
+PART = JobPart(REF, "instance", "index", {}, 1, 1, 0, True)
+
+
+def part(*, pending: int = 0, processing: int = 0) -> OpenPart:
+    return OpenPart("job", JobState.RUNNING, PART, 50, 1, pending, processing, True, 2)
+
+
+class Watched:
+    """Ten seconds are waited for a worker on a host that is not here."""
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self.clock = VirtualClock()
+        site = context(Told(), clock=self.clock)
+        self.ledger: Ledger = site.ledger
+        self.ledger.register_worker("ours", kind="run", host="alpha", pid=1)
+        self.ledger.begin_job("job", "ours", {})
+        if not alone:
+            self.ledger.register_worker("other", kind="run", host="beta", pid=42)
+            self.ledger.join_job("job", "other")
+        self.others = OtherJobs(site, Waiting(site), 10.0)
+
+    def after(self, seconds: float, seen: OpenPart) -> str | None:
+        self.clock.sleep(seconds)
+        busy = self.others.look([seen], "ours")
+        return busy.what if busy else None
+
+
+def test_what_stands_still_is_not_waited_for_any_longer_and_it_is_said_who_has_it() -> None:
+    watched = Watched()
+    assert watched.after(60, part(processing=2)) is None, "the wait begins here"
+    assert watched.after(9, part(processing=2)) is None
+    said = watched.after(1, part(processing=2))
+    assert said is not None
+    assert "process 42 on beta (worker other, job job)" in said
+    assert "10 s" in said
+
+
+def test_whatever_is_done_begins_the_wait_anew() -> None:
+    watched = Watched()
+    for processing in (3, 2, 1, 0):
+        assert watched.after(9, part(processing=processing)) is None
+    assert watched.after(9, part()) is None
+    assert watched.after(1, part()) is not None
+    assert watched.after(0, replace(part(), part=replace(PART, epoch=2))) is None, "somebody has taken it up"
+
+
+def test_what_is_ours_to_do_is_no_wait_for_others() -> None:
+    """Slices that become claimable later, or a target that is to be asked again later."""
+    watched = Watched()
+    for _ in range(5):
+        assert watched.after(9, part(pending=1, processing=1)) is None
+    assert watched.after(9, part(processing=1)) is None
+    assert watched.after(9, part(processing=1)) is None
+
+
+def test_nobody_is_waited_for_where_nobody_is() -> None:
+    watched = Watched(alone=True)
+    for _ in range(5):
+        assert watched.after(9, part()) is None

@@ -1,0 +1,229 @@
+"""What runs the waves is away: before anything was claimed, or in mid-run. Nobody is blamed, and it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.container import Container
+from instep.domain.jobs import STOPPED_BY, JobState
+from instep.domain.refs import PartitionRef
+from instep.domain.status import IndexState
+from instep.domain.timing import TIMING
+from instep.entities.plan_request import PlanOptions
+from instep.errors import Away, Transient
+from instep.jobs.acquisition import Stopped
+from instep.jobs.run import run_entities
+from instep.jobs.worker import serve
+from instep.ledger.ledger import Ledger
+from instep.pipeline.engine.inline import InlineEngine
+from instep.telemetry.progress import Silent
+from tests.doubles.clock import VirtualClock
+from tests.jobs.projects import home
+
+DOCUMENT = PartitionRef.parse("Document")
+
+
+class Telling(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.done = 0
+
+    def advance(self, entity: str, units: int) -> None:
+        self.done += units
+
+    def say(self, entity: str, message: str) -> None:
+        self.said.append(message)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Container, Ledger, VirtualClock]]:
+    clock = VirtualClock()
+    container = Container(home(folder).open().project, engine="inline", clock=clock)
+    with closing(container), closing(container.ledger()) as ledger:
+        yield container, ledger, clock
+
+
+def test_a_wave_that_had_run_for_long_is_waited_for_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = InlineEngine.run, []
+    with opened(tmp_path) as (container, ledger, clock):
+
+        def run(engine: InlineEngine, *wave: Any) -> Any:
+            calls.append(clock.monotonic())
+            if len(calls) == 1:
+                clock.sleep(60)
+                raise Transient("Spark is out of reach: gone")
+            return real(engine, *wave)
+
+        monkeypatch.setattr(InlineEngine, "run", run)
+        telling = Telling()
+        context = container.context(ledger, telling)
+        (result,) = run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert len(calls) == 2
+    assert telling.said[0] == "waiting: Spark is out of reach: gone"
+
+
+def test_what_a_wave_told_before_it_failed_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, telling, seen = InlineEngine.run, Telling(), []
+    with opened(tmp_path) as (container, ledger, _):
+
+        def run(engine: InlineEngine, *wave: Any) -> Any:
+            seen.append(telling.done)
+            outcomes = list(real(engine, *wave))
+            if len(seen) <= 2:
+                raise Transient("the target is out of reach: gone") if len(seen) == 1 else ValueError("broken")
+            return outcomes
+
+        monkeypatch.setattr(InlineEngine, "run", run)
+        (result,) = run_entities(container.setups(), container.context(ledger, telling), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert seen[:3] == [0, 0, 0], "each try begins with nothing done"
+    assert telling.done == result.counts.read > 0
+
+
+def test_an_engine_that_is_away_ends_a_run_before_anything_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    with opened(tmp_path) as (container, ledger, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away, match="nobody answers"):
+                run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        assert job.state is JobState.STOPPED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}
+        (result,) = run_entities(container.setups(), container.context(ledger, Silent()), PlanOptions(), wait_seconds=0)
+    assert result.state is JobState.COMPLETED
+    assert result.job_id == job.id
+
+
+def test_a_worker_waits_for_an_engine_that_is_away_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    project = home(tmp_path).open()
+    project.want(["Document"])
+    with opened(tmp_path) as (container, ledger, clock):
+
+        def ready(_: InlineEngine) -> None:
+            asked.append(clock.monotonic())
+            if len(asked) <= 8:
+                raise Away("nobody answers")
+
+        monkeypatch.setattr(InlineEngine, "ready", ready)
+        telling = Telling()
+        serve(container.setups(), container.context(ledger, telling), until_idle=True)
+        (job,) = ledger.jobs(limit=10)
+        assert job.state is JobState.COMPLETED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+    assert telling.said.count("waiting: nobody answers") == 8
+    pauses = [later - earlier for earlier, later in pairwise(asked)]
+    assert max(pauses) >= 9, "the breaker opens"
+
+
+class Until(VirtualClock):
+    """Ctrl-C when something has come about, or after a day."""
+
+    come_about: Callable[[], bool] = staticmethod(lambda: False)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.come_about() or self.milliseconds > VirtualClock.milliseconds + 86_400_000:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("watch", [5.0, None])
+def test_what_a_worker_has_stopped_for_an_outage_goes_on_by_itself_when_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: float | None
+) -> None:
+    """A machine's stop is no person's: whether it was found by watching or wanted by somebody."""
+    clock = Until()
+    project = home(tmp_path).open()
+    if watch is None:
+        project.want(["Document"])
+    container = Container(project.project, engine="inline", clock=clock)
+    with closing(container), closing(container.ledger()) as ledger:
+        stopped: list[tuple[str, str]] = []
+        stop = type(ledger).request_stop
+
+        def told(self: Ledger, job_id: str, reason: str) -> JobState:
+            stopped.append((job_id, reason))
+            return stop(self, job_id, reason)
+
+        def over() -> bool:
+            return any(each.state is JobState.COMPLETED for each in ledger.jobs(limit=10))
+
+        def ready(_: InlineEngine) -> None:
+            if clock.monotonic() - began < 1.5 * TIMING.orphan / 1000:
+                raise Away("nobody answers")
+
+        clock.come_about, began = over, clock.monotonic()
+        monkeypatch.setattr(type(ledger), "request_stop", told)
+        monkeypatch.setattr(InlineEngine, "ready", ready)
+        # Threads of its own would each move the clock on.
+        context = replace(container.context(ledger, Silent()), background=clock)
+        with pytest.raises(KeyboardInterrupt):
+            serve(container.setups(), context, watch=watch)
+        (job,) = ledger.jobs(limit=10)
+        assert set(stopped) == {(job.id, "Document@global: nobody answers")}, "it was stopped, after ten minutes"
+        assert job.state is JobState.COMPLETED
+        assert {each.attempts for each in ledger.slices(job.id, DOCUMENT)} == {0}, "an outage spends none"
+
+
+def test_a_worker_leaves_alone_what_a_person_has_stopped_though_somebody_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    clock, telling = Until(), Telling()
+    project = home(tmp_path).open()
+    project.want(["Document"])
+    container = Container(project.project, engine="inline", clock=clock)
+    with closing(container), closing(container.ledger()) as ledger:
+        context = replace(container.context(ledger, telling), background=clock)
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away):
+                run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        until = clock.milliseconds + 3 * TIMING.orphan
+        clock.come_about = lambda: clock.milliseconds > until
+        with pytest.raises(KeyboardInterrupt):
+            serve(container.setups(), context)
+        (job,) = ledger.jobs(limit=10)
+        assert (job.state, job.error) == (JobState.STOPPED, "stopped by ann")
+    assert len([each for each in telling.said if "stays so" in each]) == 1, "said once"
+
+
+def test_a_handler_leaves_alone_what_a_person_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: InlineEngine) -> None:
+        raise Away("nobody answers")
+
+    with opened(tmp_path) as (container, ledger, clock):
+        context = container.context(ledger, Silent())
+        with monkeypatch.context() as patched:
+            patched.setattr(InlineEngine, "ready", away)
+            with pytest.raises(Away):
+                run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)
+        (job,) = ledger.jobs(limit=10)
+        ledger.request_stop(job.id, f"{STOPPED_BY}ann")
+        indexer, watermark = container.indexer(context, wait_seconds=0.0), clock.now() * 1_000
+        with pytest.raises(Stopped, match="stopped by ann"):
+            indexer.index(DOCUMENT, watermark, lambda: None)
+        (job,) = ledger.jobs(limit=10)
+        assert (job.state, sum(job.counts.as_dict().values())) == (JobState.STOPPED, 0)
+        run_entities(container.setups(), context, PlanOptions(), wait_seconds=0)  # A person goes on with it.
+        assert indexer.index(DOCUMENT, watermark, lambda: None).state is IndexState.INDEXED
+        assert [each.state for each in ledger.jobs(limit=10)] == [JobState.COMPLETED]

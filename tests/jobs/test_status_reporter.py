@@ -1,0 +1,179 @@
+"""Standing: what is said of a partition is what its newest run says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from instep.answers.matrix import status_matrix
+from instep.bus.bus import StatusEntry, StatusKeys
+from instep.bus.open import open_bus
+from instep.bus.status_reporter import StatusReporter
+from instep.domain.refs import PartitionRef, Scope
+from instep.domain.status import IndexState
+from instep.errors import Conflict, InstepError, Transient, Unknown
+from tests.doubles.clock import VirtualClock
+from tests.doubles.ledger import MemoryLedger
+from tests.jobs.handler_pools import Told
+
+REF = PartitionRef.parse("MergeRequest@42/9970")
+KEY = "status.42.9970.MergeRequest"
+
+
+class Keys:
+    """Real keys. `before_put` are called before the next writes."""
+
+    def __init__(self) -> None:
+        clock = VirtualClock()
+        self.real = open_bus(None, MemoryLedger(clock), clock=clock).status
+        self.before_put: list[Any] = []
+
+    def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
+        if self.before_put:
+            self.before_put.pop(0)()
+        return self.real.put(key, value, revision=revision)
+
+    def get(self, key: str) -> StatusEntry | None:
+        return self.real.get(key)
+
+    def delete(self, key: str, *, revision: int | None = None) -> None:
+        self.real.delete(key, revision=revision)
+
+    def under(self, prefix: str) -> list[StatusEntry]:
+        return self.real.under(prefix)
+
+    def value(self) -> Mapping[str, Any] | None:
+        entry = self.real.get(KEY)
+        return None if entry is None else entry.value
+
+
+@pytest.fixture
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture
+def status_reporter(keys: Keys) -> StatusReporter:
+    return StatusReporter(lambda: keys, Told())
+
+
+def test_what_is_told_is_stored_without_secrets_and_without_what_is_not_known(
+    keys: Keys, status_reporter: StatusReporter
+) -> None:
+    error = "password=hunter2 " + "x" * 10_000
+    assert status_reporter.tell(REF, IndexState.ERROR, epoch=3, rows=7, job="1f0c", watermark=None, error=error) is None
+    value = keys.value()
+    assert value is not None
+    assert value["error"].startswith("password=*** x")
+    assert len(value["error"]) == 300
+    assert {name: value[name] for name in value if name != "error"} == {
+        "state": "Error",
+        "epoch": 3,
+        "rows": 7,
+        "job": "1f0c",
+    }
+
+
+def test_an_older_run_does_not_overwrite_a_newer_one(keys: Keys, status_reporter: StatusReporter) -> None:
+    status_reporter.tell(REF, IndexState.BACKFILLING, epoch=4)
+    for late in (IndexState.INDEXED, IndexState.ERROR, IndexState.INDEXING):
+        assert status_reporter.tell(REF, late, epoch=3) is None
+        assert keys.value() == {"state": "Backfilling", "epoch": 4}
+    status_reporter.tell(REF, IndexState.INDEXED, epoch=4)
+    assert keys.value() == {"state": "Indexed", "epoch": 4}
+
+
+def test_how_a_run_ended_stays_when_another_worker_of_it_is_late(keys: Keys, status_reporter: StatusReporter) -> None:
+    status_reporter.tell(REF, IndexState.INDEXED, epoch=4)
+    status_reporter.tell(REF, IndexState.BACKFILLING, epoch=4)
+    assert keys.value() == {"state": "Indexed", "epoch": 4}
+    status_reporter.tell(REF, IndexState.INDEXING, epoch=5)
+    assert keys.value() == {"state": "Indexing", "epoch": 5}
+
+
+def test_what_changes_between_a_look_and_a_write_is_looked_at_again(
+    keys: Keys, status_reporter: StatusReporter
+) -> None:
+    keys.before_put = [lambda: keys.real.put(KEY, {"state": "Indexed", "epoch": 9})]
+    assert status_reporter.tell(REF, IndexState.INDEXED, epoch=8, rows=1) is None
+    assert keys.value() == {"state": "Indexed", "epoch": 9}
+    keys.before_put = [lambda: keys.real.delete(KEY)]
+    assert status_reporter.tell(REF, IndexState.INDEXED, epoch=10) is None
+    assert keys.value() == {"state": "Indexed", "epoch": 10}
+
+
+@pytest.mark.parametrize("told", [{"state": "Indexed"}, {"epoch": "9"}, {"epoch": None}])
+def test_what_says_no_epoch_is_overwritten(
+    keys: Keys, status_reporter: StatusReporter, told: Mapping[str, Any]
+) -> None:
+    keys.real.put(KEY, told)
+    status_reporter.tell(REF, IndexState.INDEXING, epoch=1)
+    assert keys.value() == {"state": "Indexing", "epoch": 1}
+
+
+@pytest.mark.parametrize("error", [Transient("token=hunter2 away"), Unknown("lost"), Conflict("moved")])
+def test_a_failure_to_write_is_a_note(keys: Keys, error: InstepError) -> None:
+    def fail() -> None:
+        raise error
+
+    keys.before_put, progress = [fail] * 5, Told()
+    note = StatusReporter(lambda: keys, progress).tell(REF, IndexState.INDEXED, epoch=1)
+    assert note is not None
+    assert note.startswith(f"{KEY} could not be written: ")
+    assert "hunter2" not in note
+    assert progress.lines == [(str(REF), note)]
+    assert keys.value() is None
+
+
+def test_what_is_too_large_is_a_note_too(status_reporter: StatusReporter) -> None:
+    note = status_reporter.tell(REF, IndexState.INDEXED, epoch=1, rows="x" * 20_000)
+    assert note is not None
+    assert "bytes" in note
+
+
+# The matrix of what was told.
+
+
+def test_a_failed_read_is_unknown() -> None:
+    def away() -> StatusKeys:
+        raise Transient("the bus does not answer")
+
+    scopes = [Scope.parse("42"), Scope.parse("7")]
+    matrix = status_matrix(away, ["Issue"], scopes, only=True)
+    assert matrix.whole is IndexState.UNKNOWN
+    assert [matrix.of_scope(scope) for scope in scopes] == [IndexState.UNKNOWN] * 2
+    assert matrix.notes == ("the status keys cannot be read: the bus does not answer",)
+
+
+def test_only_namespaces_with_keys_of_these_entities_are_known(keys: Keys) -> None:
+    for key in ("status.42.Issue", "status.42.9.Other", "status.7", "status.global.User", "status.Issue", "status.x.y"):
+        keys.real.put(key, {"state": "Indexed"})
+    matrix = status_matrix(lambda: keys, ["Issue", "Note"], [], only=False)
+    assert list(map(str, matrix.rows)) == ["42", "7"]
+    assert matrix.of_entity("Issue") is IndexState.INDEXED
+    assert matrix.of_entity("Note") is IndexState.NOT_INDEXED
+
+
+def test_of_one_namespace_its_own_keys_are_read_and_no_others(keys: Keys) -> None:
+    asked: list[str] = []
+
+    class Watched(Keys):
+        def under(self, prefix: str) -> list[StatusEntry]:
+            asked.append(prefix)
+            return keys.real.under(prefix)
+
+    keys.real.put("status.42.Issue", {"state": "Indexed"})
+    keys.real.put("status.42.9970.Issue", {"state": "Error"})
+    matrix = status_matrix(Watched, ["Issue"], [Scope.parse("42")], only=True)
+    assert matrix.rows == {Scope.parse("42"): (IndexState.INDEXED,)}
+    assert asked == ["status.42"]
+
+
+def test_keys_of_the_old_format_stand_for_entities_without_their_own(keys: Keys) -> None:
+    keys.real.put("status.42.9970", {"state": "Indexing"})
+    keys.real.put(KEY, {"state": "Indexed"})
+    matrix = status_matrix(lambda: keys, ["MergeRequest", "Issue"], [REF.scope], only=True)
+    assert matrix.rows[REF.scope] == (IndexState.INDEXED, IndexState.INDEXING)
+    assert matrix.notes == ("status.42.9970 has the old format: it stands for 1 of its entities",)

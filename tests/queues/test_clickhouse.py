@@ -1,0 +1,311 @@
+"""Pending queues in ClickHouse, in this process; what differs on a server is in its own file."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from instep.clickhouse.location import Location
+from instep.clickhouse.session import Session, quoted, records
+from instep.domain.pending_queue import KeyRange, QueueSpec
+from instep.errors import Transient
+from instep.queues.engines.clickhouse import cleaning, reading
+from instep.queues.engines.clickhouse.offers import spent_sql
+from instep.queues.engines.clickhouse.store import ClickHousePending
+from instep.queues.engines.clickhouse.tables import Tables
+from instep.queues.engines.queue_engine import Ask, PendingStore
+from tests.contracts.pending import HOSTILE, PendingContract
+from tests.contracts.pending_events import EVENTS, expected, happen
+from tests.contracts.pending_tables import KEYS, UserTables, created, demand_equal, read
+from tests.waiting import until
+
+
+class ClickHouseTables(UserTables):
+    insert_only = True
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.create()
+
+    def run(self, statement: str) -> None:
+        with Location.of(self.uri).session() as session:
+            session.command(statement)
+
+    def quoted(self, name: str) -> str:
+        return quoted(name)
+
+    def create(self) -> None:
+        names = self.names
+        key, kind, happened, account, state = map(
+            quoted, (names.key, names.kind, names.happened, names.account, names.state)
+        )
+        columns = f"{key} Int64, {kind} LowCardinality(String), {happened} DateTime('UTC'), {account} UInt32"
+        self.run(f"CREATE TABLE {quoted(names.history)} ({columns}) ENGINE = MergeTree ORDER BY ({account}, {key})")
+        for table in (names.salts, names.players):
+            self.run(
+                f"CREATE TABLE {quoted(table)} ({key} Int64, {state} String) ENGINE = ReplacingMergeTree ORDER BY {key}"
+            )
+
+    def drop(self) -> None:
+        """Everything, and views first: what they feed could not be written any more."""
+        everything = "SELECT name FROM system.tables WHERE database = 'default' ORDER BY engine != 'MaterializedView'"
+        with Location.of(self.uri).session() as session:
+            for each in records(session, everything):
+                session.command(f"DROP TABLE {quoted(each['name'])} SYNC")
+
+    def open(self, spec: QueueSpec) -> PendingStore:
+        return ClickHousePending(self.uri, spec)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: opening one takes longer than what most tests do in it."""
+    return tmp_path_factory.mktemp("clickhouse")
+
+
+@pytest.fixture
+def tables(folder: Path) -> Iterator[ClickHouseTables]:
+    made = ClickHouseTables(str(folder))
+    yield made
+    made.drop()
+
+
+class TestClickHouse(PendingContract):
+    #: chdb looks for files by the name of a table, and takes braces for a choice of names.
+    hostile = replace(HOSTILE, history='his"to`ry%s', players="play ers")
+
+
+def test_backfill_reads_and_cleaning_race_with_live_writes(tables: ClickHouseTables) -> None:
+    """Whatever the interleaving: in the end the queue is what the anti-join says."""
+    tables.played(range(1, 2_001))
+    tables.cover(range(1, 1_001))
+    store = created(tables)
+    written = threading.Event()
+
+    def write() -> None:
+        try:
+            for number in range(6):
+                keys = range(1 + number * 150, 301 + number * 150)
+                tables.cover(keys)
+                tables.played(range(1_500, 2_301))
+                tables.uncover([key for key in keys if key % 3 == 0])
+                tables.cover([key for key in keys if key % 2 == 0], by=tables.names.players)
+                store.acknowledge([2_300 - number])
+        finally:
+            written.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not written.is_set():
+        store.backfill(KEYS)
+        read(store)
+        store.clean()
+    writer.join()
+    store.backfill(KEYS)
+    demand_equal(store)
+    assert len(read(store)) > 100
+
+
+def test_what_is_covered_for_good_needs_nothing_else_of_its_history(tables: ClickHouseTables) -> None:
+    """With a backfill that ended between its statements, and live events behind it, before it is repeated."""
+    both = tables.spec().covers
+    spec = tables.spec(covers=(both[0], replace(both[1], uncovered=None)))
+    early, late = [each for each in EVENTS[:5] if each != "-players"], [each for each in EVENTS if each != "-players"]
+    orders: dict[int, tuple[str, ...]] = dict(enumerate(itertools.product(early, early, late), start=1))
+    store = tables.open(spec)
+    happen(tables, store, orders, 0)
+    happen(tables, store, orders, 1)
+    store.create()
+    tables.run(store.backfill_statements(KEYS)[0])
+    happen(tables, store, orders, 2)
+    wanted = sorted((key for key, order in orders.items() if expected(order)), reverse=True)
+    for _ in range(2):
+        done = store.backfill(KEYS)
+        assert (done.keys, done.pending) == (
+            sum("seen" in order or "+players" in order for order in orders.values()),
+            len(wanted),
+        )
+        assert read(store) == wanted
+        demand_equal(store)
+    store.acknowledge(wanted)
+    tables.played([*wanted, *(key for key, order in orders.items() if "+players" in order)])
+    assert read(store) == []
+    store.reopen(wanted)
+    assert read(store) == wanted
+
+
+def test_a_backfill_that_ended_before_its_last_statement_is_made_whole_by_the_next(tables: ClickHouseTables) -> None:
+    """What covered a key may be nowhere but in the truth then, and a late row of the source offers the key."""
+    store = tables.open(tables.spec())
+    tables.played(range(1, 301))
+    tables.cover(range(101, 301))
+    store.create()
+    for sql in store.backfill_statements(KEYS)[:-1]:
+        tables.run(sql)
+    tables.played(range(201, 401))
+    assert set(read(store)) > {*range(1, 101), *range(301, 401)}
+    store.backfill(KEYS)
+    assert set(read(store)) == {*range(1, 101), *range(301, 401)}
+    demand_equal(store)
+
+
+def test_what_no_cover_touched_is_not_asked_again_for_a_minute(tables: ClickHouseTables) -> None:
+    now = 0.0
+    store = ClickHousePending(tables.uri, tables.spec(), clock=lambda: now)
+    store.create()
+    tables.played(range(1, 11))
+    assert read(store) == list(range(10, 0, -1))
+    # Events are heard of at once, from the offers.
+    tables.cover([9])
+    store.acknowledge([8])
+    assert read(store) == [10, *range(7, 0, -1)]
+    tables.uncover([9])
+    assert read(store) == [10, 9, *range(7, 0, -1)]
+    # But not that others have cleaned the offers, and that the source wrote the key again.
+    tables.cover([10])
+    tables.open(tables.spec()).clean()
+    tables.played([10])
+    now = 59.0
+    assert read(store) == [10, 9, *range(7, 0, -1)]
+    assert store.confirm([10, 9]) == {9}
+    now = 60.0
+    assert read(store) == [9, *range(7, 0, -1)]
+
+
+def test_keys_are_told_apart_wherever_they_lie(tables: ClickHouseTables) -> None:
+    """The touched ones are bits of rows: beside each other, far apart, and below nothing."""
+    keys = [-(2**62) - 1, -65, -64, -1, 0, 63, 64, 65, 127, 128, 2**31, 2**62 + 63]
+    store = tables.open(replace(tables.spec(), keys=KeyRange(-(2**62) - 2, 2**62 + 64)))
+    store.create()
+    tables.played(keys)
+    for number in range(len(keys)):
+        covered = keys[number::2]
+        tables.cover(covered)
+        store.clean()  # So that the offers know of no cover any more.
+        tables.played(keys)
+        wanted = sorted(set(keys) - set(covered), reverse=True)
+        assert read(store) == wanted
+        tables.uncover(covered)
+        assert read(store) == sorted(keys, reverse=True)
+
+
+def test_the_truth_is_asked_of_touched_keys_alone(tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of their neighbours, nor for what lies between: rows of the touched ones are read in a range."""
+    asked: list[int] = []
+
+    def looked_up(session: Session, names: Tables, keys: Collection[int]) -> dict[int, reading.Truth]:
+        asked.extend(keys)
+        return really(session, names, keys)
+
+    really = reading.looked_up
+    monkeypatch.setattr(reading, "looked_up", looked_up)
+    store = tables.open(replace(tables.spec(), keys=KeyRange(0, 64_000)))
+    store.create()
+    tables.cover([5 * 64 + 1, 7 * 64 + 2])
+    store.clean()
+    tables.played([4 * 64 + 1, 6 * 64 + 1, 6 * 64 + 2, 7 * 64 + 1, 7 * 64 + 2])
+    assert read(store) == [7 * 64 + 1, 6 * 64 + 2, 6 * 64 + 1, 4 * 64 + 1]
+    assert asked == [7 * 64 + 2]
+
+
+def test_a_read_that_passes_over_many_covered_keys_has_them_cleaned_away(tables: ClickHouseTables) -> None:
+    """However soon after they were covered: ClickHouse itself takes minutes."""
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    assert store.counts().withdrawn == 1_100
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    until(lambda: store.counts().withdrawn == 0)
+    assert store.counts().offered == 100
+    demand_equal(store)
+
+
+def test_a_read_waits_for_no_cleaning_and_begins_it_once(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While ClickHouse does not come to it, keys that were covered stay hidden, and those uncovered since are given."""
+    begun = 0
+
+    def begin(session: Session, names: Tables) -> None:
+        nonlocal begun
+        begun += 1
+        really(session, names)
+
+    def stopped(offer: str, covers: Sequence[str]) -> str:
+        """Asked for when the rows of each key are merged, and what is spent is to be dropped."""
+        tables.run("SYSTEM STOP MERGES instep_queue_offers_salts")
+        return spent_sql(offer, covers)
+
+    really = cleaning.begin
+    monkeypatch.setattr(cleaning, "begin", begin)
+    monkeypatch.setattr("instep.queues.engines.clickhouse.cleaning.spent_sql", stopped)
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    tables.uncover([600])
+    tables.cover([50])
+    tables.played([601])
+    for _ in range(2):
+        assert read(store, Ask(100)) == [600, *range(100, 50, -1), *range(49, 0, -1)]
+    assert (begun, store.counts().withdrawn) == (1, 1_100)
+    tables.run("SYSTEM START MERGES instep_queue_offers_salts")
+    until(lambda: store.counts().withdrawn < 1_000)
+    assert read(store, Ask(100)) == [600, *range(100, 50, -1), *range(49, 0, -1)]
+    demand_equal(store)
+
+
+def test_what_hinders_cleaning_hinders_no_read(tables: ClickHouseTables) -> None:
+    store = created(tables)
+    tables.played(range(1, 1_201))
+    tables.cover(range(101, 1_201))
+    tables.run("SYSTEM STOP MERGES instep_queue_offers_salts")
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    with pytest.raises(Transient, match="Cancelled merging parts"):
+        store.clean()
+    tables.run("SYSTEM START MERGES instep_queue_offers_salts")
+    assert store.clean() > 0
+    assert (store.counts().offered, store.counts().withdrawn) == (100, 0)
+
+
+def test_one_page_reaches_beyond_what_does_not_pay_to_clean(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[int] = []
+
+    def page_sql(names: Tables, ask: Ask, rows: int) -> str:
+        pages.append(rows)
+        return really(names, ask, rows)
+
+    really = reading.page_sql
+    monkeypatch.setattr(reading, "page_sql", page_sql)
+    store = created(tables)
+    tables.played(range(1, 1_101))
+    tables.cover(range(101, 1_101))
+    assert read(store, Ask(100)) == list(range(100, 0, -1))
+    assert len(pages) == 1
+    assert store.counts().withdrawn == 1_000
+
+
+def test_rows_that_stand_above_others_leave_once_no_insert_can_be_under_way(
+    tables: ClickHouseTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = created(tables)
+    tables.played([1, 2, 3])
+    tables.cover([1, 2])
+    tables.uncover([1, 2, 9])
+    tables.cover([1], by=tables.names.players)
+    store.clean()
+    assert (store.counts().offered, store.counts().withdrawn) == (2, 1)
+    monkeypatch.setattr(cleaning, "_QUIET", "INTERVAL -1 MINUTE")
+    assert store.clean() == 2
+    assert (store.counts().offered, store.counts().withdrawn) == (2, 0)
+    tables.uncover([1], by=tables.names.players)
+    tables.played([9])
+    assert read(store) == [9, 3, 2, 1]
+    demand_equal(store)

@@ -1,0 +1,63 @@
+"""Pending queues on a ClickHouse server: statements and settings as its client sends them, and its log of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from instep.clickhouse.location import Location
+from instep.errors import UserError
+from instep.queues.engines.queue_engine import Ask
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, created, demand_equal, read
+from tests.queues.test_clickhouse import ClickHouseTables
+from tests.servers import clickhouse
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[ClickHouseTables]:
+    with clickhouse.running(tmp_path) as address:
+        yield ClickHouseTables(address)
+
+
+def test_a_queue_on_a_server(tables: ClickHouseTables) -> None:
+    tables.played([1, 2, 3])
+    tables.cover([1])
+    store = created(tables, tables.spec(participants=tables.names.account))
+    assert store.backfill(KEYS).pending == 2
+    tables.played([4], at=START + timedelta(hours=2), account=7)
+    tables.cover([2])
+    assert read(store) == [4, 3]
+    assert read(store, Ask(5, settled=START, after=4)) == [3] == store.anti_join(Ask(5, settled=START, after=4))
+    assert read(store, replace(EVERYTHING, participants=(7,))) == [4]
+    store.withdraw(store.read(Ask(1)))
+    assert read(store) == [3]
+    store.offer([4])
+    store.acknowledge([3])
+    store.remember("at", "1'2\\")
+    assert store.recall() == {"at": "1'2\\"}
+    assert store.clean() > 0
+    demand_equal(store)
+
+
+def test_it_is_observed_by_the_log_of_queries(tmp_path: Path) -> None:
+    tables = ClickHouseTables(str(tmp_path))
+    store = created(tables)
+    with pytest.raises(UserError, match="no log of queries") as refused:
+        store.observe(START)
+    assert "on a server" in str(refused.value)
+    with Location.of(str(tmp_path)).session() as session:
+        session.command(
+            "CREATE TABLE system.query_log (log_comment String, query_duration_ms UInt64, read_rows UInt64,"
+            " memory_usage UInt64, event_date Date, event_time DateTime, type String) ENGINE = Memory"
+        )
+        rows = "SELECT {comment:String}, 2 * number, 100, 1000, today(), now(), 'QueryFinish' FROM numbers(1, 100)"
+        for comment in ("instep:queue:salts", "instep:queue:other"):
+            session.command(f"INSERT INTO system.query_log {rows}", comment=comment)
+    (seen,) = store.observe(datetime.now(UTC) - timedelta(hours=1))
+    assert (seen.comment, seen.queries, seen.rows_read, seen.memory) == ("instep:queue:salts", 100, 100, 1000)
+    assert (seen.mean, seen.p99) == (timedelta(milliseconds=101), timedelta(milliseconds=200))
+    assert store.observe(datetime.now(UTC) + timedelta(hours=1)) == []

@@ -1,0 +1,142 @@
+"""Pending queues in SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from instep.domain.pending_queue import QueueSpec
+from instep.errors import Transient, UserError
+from instep.queues.engines.queue_engine import Ask, PendingStore
+from instep.queues.engines.sqlite import SqlitePending, connection
+from tests.contracts.pending import PendingContract
+from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, read
+
+
+class SqliteTables(UserTables):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+        self.create()
+
+    def run(self, statement: str) -> None:
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute(statement).fetchall()
+
+    def quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def create(self) -> None:
+        names = self.names
+        key, kind, happened, account, state = map(
+            self.quoted, (names.key, names.kind, names.happened, names.account, names.state)
+        )
+        self.run(f"CREATE TABLE {self.quoted(names.history)} ({key} BIGINT, {kind} TEXT, {happened}, {account} INT)")
+        for table in (names.salts, names.players):
+            self.run(f"CREATE TABLE {self.quoted(table)} ({key} INTEGER, {state} TEXT)")
+        for table in (names.history, names.salts, names.players):
+            self.run(f"CREATE INDEX {self.quoted(f'{table} by key')} ON {self.quoted(table)} ({key})")
+
+    def open(self, spec: QueueSpec) -> PendingStore:
+        return SqlitePending(self.path, spec)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> SqliteTables:
+    return SqliteTables(tmp_path / "tables.db")
+
+
+class TestContract(PendingContract):
+    pass
+
+
+KEY = st.integers(1, 4)
+STATE = st.sampled_from(["good", "bad"])
+#: Anything that may happen to the tables; a key has several rows, and rows move from one key to another.
+STATEMENTS = st.one_of(
+    st.builds(
+        "INSERT INTO history VALUES ({}, '{}', '2026-01-0{}', 1)".format,
+        KEY,
+        st.sampled_from(["ranked", "private"]),
+        KEY,
+    ),
+    st.builds("UPDATE history SET match_id = {} WHERE match_id = {}".format, KEY, KEY),
+    st.builds("UPDATE history SET kind = 'private', happened = '2026-01-0{}' WHERE match_id = {}".format, KEY, KEY),
+    st.builds("DELETE FROM history WHERE match_id <= {}".format, KEY),
+    st.builds("INSERT INTO {} VALUES ({}, '{}')".format, st.sampled_from(["salts", "players"]), KEY, STATE),
+    st.builds("UPDATE salts SET match_id = {}, state = '{}' WHERE match_id = {}".format, KEY, STATE, KEY),
+    st.builds("REPLACE INTO players VALUES ({}, '{}')".format, KEY, STATE),
+    st.builds("DELETE FROM {} WHERE match_id >= {}".format, st.sampled_from(["salts", "players"]), KEY),
+)
+
+
+@given(statements=st.lists(STATEMENTS, min_size=5, max_size=25))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_offers_are_exact(tables: SqliteTables, statements: list[str]) -> None:
+    with contextlib.closing(sqlite3.connect(tables.path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA synchronous = OFF")
+        writer.execute("DROP TABLE players")
+        writer.execute("CREATE TABLE players (match_id INTEGER PRIMARY KEY, state TEXT) WITHOUT ROWID")
+        store = created(tables)
+        writer.execute("BEGIN")
+        for statement in ("DELETE FROM history", "DELETE FROM salts", *statements):
+            with contextlib.suppress(sqlite3.IntegrityError):
+                writer.execute(statement)
+        writer.execute("COMMIT")
+    compared = store.compare(KEYS)
+    assert (compared.missing, compared.surplus) == ((), ())
+    for day in range(1, 5):
+        ask = Ask(10, datetime(2026, 1, day, tzinfo=UTC))
+        assert read(store, ask) == store.anti_join(ask)
+
+
+def test_what_became_false_unseen_is_surplus_and_given_to_nobody(tables: SqliteTables) -> None:
+    """Somebody has written while the triggers were away."""
+    store = created(tables)
+    tables.played([1, 2])
+    with contextlib.closing(sqlite3.connect(tables.path)) as connection:
+        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        tables.run(f"DROP TRIGGER {tables.quoted(name)}")
+    tables.cover([2])
+    compared = store.compare(KEYS)
+    assert (compared.surplus, compared.surplus_count) == ((2,), 1)
+    assert read(store) == [1]
+    assert store.compare(KEYS).surplus == (), "who reads withdraws it"
+
+
+def test_times_are_texts_or_numbers(tables: SqliteTables) -> None:
+    store = created(tables)
+    for key, happened in enumerate(["'2026-01-01T00:00:00Z'", "1767225600", "1767225600.5", "NULL", "'soon'"], 1):
+        tables.run(f"INSERT INTO history VALUES ({key}, 'ranked', {happened}, 1)")
+    assert read(store, Ask(9, START)) == [2, 1] == store.anti_join(Ask(9, START))
+    assert read(store, Ask(9, START + timedelta(seconds=1))) == [3, 2, 1]
+    moments = {offer.key: offer.event_time for offer in store.read(EVERYTHING)}
+    assert moments == {1: START, 2: START, 3: START + timedelta(seconds=0.5), 4: None, 5: None}
+
+
+def test_nothing_is_promised_without_an_index_or_a_file(tables: SqliteTables, tmp_path: Path) -> None:
+    tables.run('DROP INDEX "players by key"')
+    with pytest.raises(UserError, match="no index that begins with match_id") as refused:
+        tables.open(tables.spec()).create()
+    assert str(refused.value.hint).startswith("CREATE INDEX")
+    with pytest.raises(UserError, match="no such database"):
+        SqlitePending(tmp_path / "nowhere.db", tables.spec()).create()
+    assert not (tmp_path / "nowhere.db").exists()
+    with pytest.raises(UserError, match="no log"):
+        tables.open(tables.spec()).observe(START)
+
+
+def test_another_writer_is_not_a_fault_of_the_user(tables: SqliteTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = created(tables)
+    monkeypatch.setattr(connection, "_SECONDS", 0.0)
+    with contextlib.closing(sqlite3.connect(tables.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Transient):
+            store.acknowledge([1])

@@ -1,4 +1,4 @@
-"""Rows of `ledger.key_lease_rules`: one for each key that is leased or has failed, and one for the fence of each queue."""
+"""Rows of `ledger.key_lease_rules`: one for each key that is leased or has failed, one for the fence of each queue."""
 
 from __future__ import annotations
 

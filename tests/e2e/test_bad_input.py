@@ -13,6 +13,7 @@ import pytest
 import instep
 from instep.domain.jobs import JobState
 from instep.domain.waves import TaskOutcome, Wave
+from instep.errors import UserError
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent
 
@@ -142,6 +143,28 @@ def test_symlink_loops_end_and_linked_files_are_read(place: Location) -> None:
     result = place.run()
     assert result.counts.written == 61
     assert place.run().state is None
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_documents_behind_a_link_whose_folder_is_away_stay(place: Location, tmp_path: Path, rebuild: bool) -> None:
+    volume = tmp_path / "volume"
+    corpus.write(volume, range(100, 105))
+    (place.docs / "archive").symlink_to(volume)
+    assert place.run().counts.written == 65
+    volume.rename(tmp_path / "unmounted")
+    corpus.path(place.docs, 3).write_text("other words")
+    if rebuild:
+        place.open().rebuild("Document")
+        with pytest.raises(UserError, match=r"archive: a link that leads nowhere, .* 5 documents"):
+            place.run()
+    else:
+        result = place.run()
+        assert (result.counts.written, result.counts.deleted) == (1, 0)
+        assert any("archive: a link that leads nowhere" in each for each in result.notes)
+    assert place.open().status()[0].documents == 65
+    (place.docs / "archive").unlink()
+    place.run()
+    assert place.open().status()[0].documents == 60
 
 
 def test_a_file_removed_after_the_listing_is_no_failure_and_gone_after_the_next_run(place: Location) -> None:

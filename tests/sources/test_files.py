@@ -245,6 +245,31 @@ class TestLinks:
         for document in listing.documents[1:]:
             assert source.read(document.uri, max_bytes=BIG).data == b"b"
 
+    def test_a_link_that_leads_nowhere_is_a_problem_where_something_was_found_through_it(self, tmp_path: Path) -> None:
+        put(tmp_path / "root/a.md", "a")
+        put(tmp_path / "away/b.md", "b")
+        put(tmp_path / "away/deep/c.md", "c")
+        put(tmp_path / "file.md", "d")
+        (tmp_path / "root/folder").symlink_to(tmp_path / "away")
+        (tmp_path / "root/file.md").symlink_to(tmp_path / "file.md")
+        (tmp_path / "root/folder.md").symlink_to("gone")
+        source = FilesSource((str(tmp_path / "root"),))
+        before = source.list()
+        indexed = [each.uri for each in before.documents]
+        assert before.seen_from(indexed).complete, "one that never led anywhere is no problem"
+        (tmp_path / "away").rename(tmp_path / "unmounted")
+        after = source.list()
+        assert after.seen_from(indexed[:1]).complete
+        (problem,) = after.seen_from(indexed).problems
+        assert f"{tmp_path}/root/folder: a link that leads nowhere, through which 2 documents were found" in problem
+        (tmp_path / "file.md").unlink()
+        assert len(source.list().seen_from(indexed).problems) == 2
+        left = FilesSource((str(tmp_path / "root"),), exclude=("folder/", "file.md"))
+        assert left.list().seen_from(indexed).complete, "what is not asked for any more may go"
+        (tmp_path / "root/folder").unlink()
+        (tmp_path / "root/file.md").unlink()
+        assert source.list().seen_from(indexed).complete
+
     def test_a_folder_replaced_by_a_link_keeps_its_documents(self, tmp_path: Path) -> None:
         put(tmp_path / "root/part/deep/a.md", "a")
         source = FilesSource((str(tmp_path / "root"),), ("*.md",), ("left/",))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
+from instep.domain.amounts import amount
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
 
@@ -16,16 +18,34 @@ class Listing:
     listed.
 
     `deleted` are URIs of documents that the source says are gone. `exhaustive`: what is not listed is gone as well.
+    `nowhere`: links that lead to nothing, by their URIs, with their paths.
     """
 
     documents: Sequence[SourceDocument]
     problems: Sequence[str]
     deleted: Sequence[str] = ()
     exhaustive: bool = True
+    nowhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
         return not self.problems
+
+    def seen_from(self, indexed: Iterable[str]) -> Listing:
+        """What it is to whom these URIs are indexed: a link that leads nowhere is a problem if something has been found
+        through it before, because a volume that is not mounted looks just like that.
+        """
+        if not self.nowhere:
+            return self
+        lost: Counter[str] = Counter()
+        for uri in indexed:
+            lost.update(link for link in self.nowhere if uri == link or uri.startswith(f"{link}/"))
+        said = [
+            f"{self.nowhere[link]}: a link that leads nowhere, through which {amount(number, 'document')} "
+            f"{'was' if number == 1 else 'were'} found; bring back what it leads to, or remove it"
+            for link, number in sorted(lost.items())
+        ]
+        return replace(self, problems=[*self.problems, *said])
 
 
 class Content(NamedTuple):

@@ -44,9 +44,10 @@ class FilesSource:
         """Everything found, sorted by URI; a file under two roots once."""
         include, exclude = Globs(self.include, of_files=True), Globs(self.exclude)
         problems: list[str] = []
+        nowhere: dict[str, str] = {}
         documents: list[SourceDocument] = []
         for root in self.roots:
-            for found in self._under(root, include, exclude, problems.append):
+            for found in self._under(root, include, exclude, problems.append, nowhere=nowhere.__setitem__):
                 documents.append(found)
                 if progress and len(documents) % _PROGRESS_EVERY == 0:
                     progress(len(documents))
@@ -55,7 +56,7 @@ class FilesSource:
         listed = self._named_once(documents)
         if progress:
             progress(len(listed))
-        return Listing(listed, problems)
+        return Listing(listed, problems, nowhere=nowhere)
 
     def contents(self, documents: Iterable[SourceDocument], *, max_bytes: int) -> Iterator[Answer]:
         for document in documents:
@@ -113,7 +114,13 @@ class FilesSource:
             yield file_uri(path)
 
     def _under(
-        self, root: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
+        self,
+        root: str,
+        include: Globs,
+        exclude: Globs,
+        problem: Callable[[str], None],
+        *,
+        nowhere: Callable[[str, str], None],
     ) -> Iterator[SourceDocument]:
         if is_url(root):
             return next(each for each in self._urls() if each.url == root).list(include, exclude, problem)
@@ -125,7 +132,7 @@ class FilesSource:
                 f"{local.shown(path)} cannot be listed: {local.reason(error)}", hint="Check the path of the source."
             ) from None
         if stat.S_ISDIR(status.st_mode):
-            return local.walk(path, name, include, exclude, problem)
+            return local.walk(path, name, include, exclude, problem, nowhere=nowhere)
         return iter([local.document(name, status)])
 
     def _place(self, root: str) -> tuple[bytes, str]:

@@ -22,15 +22,23 @@ _BUFFER = 1 << 20
 #: Nanoseconds between two time stamps that differ: by the system's clock; and where they have no more than whole
 #: milliseconds, as if they were counted in steps of two seconds.
 _TICK, _COARSE = 20_000_000, 2_000_000_000
+#: To which nothing is there, or only the link itself again.
+_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 def walk(
-    root: bytes, base: str, include: Globs, exclude: Globs, problem: Callable[[str], None]
+    root: bytes,
+    base: str,
+    include: Globs,
+    exclude: Globs,
+    problem: Callable[[str], None],
+    *,
+    nowhere: Callable[[str, str], None],
 ) -> Iterator[SourceDocument]:
     """Regular files under a directory that goes by the URI `base`, in no order. Links are followed, but not to a folder
     that the link is in itself, and not to one that is listed already: each is listed once, under its own name if that
-    is below the root.
+    is below the root. `nowhere` is told of links that lead to nothing: URI and path.
     """
     folders, links = [root], list[bytes]()
     seen: set[tuple[int, int]] = set()
@@ -59,13 +67,17 @@ def walk(
                         if not (prunes and prunes(relative + "/")):
                             folders.append(os.fsencode(entry.path))
                         continue
-                    if entry.is_symlink() and _leads_to_folder(entry, problem):
+                    is_link = entry.is_symlink()
+                    if is_link and _leads_to_folder(entry, problem):
                         if not (prunes and prunes(relative + "/")) and not _is_loop(entry.path):
                             heappush(links, os.fsencode(entry.path))
                         continue
-                    if (wanted and not wanted(relative)) or (unwanted and unwanted(relative)):
+                    if is_link and _leads_nowhere(entry):
+                        if not (unwanted and unwanted(relative)) and not (prunes and prunes(relative + "/")):
+                            nowhere(uri + quoted(os.fsencode(name)), shown(os.fsencode(entry.path)))
                         continue
-                    status = _status(entry, problem)
+                    left_out = (wanted and not wanted(relative)) or (unwanted and unwanted(relative))
+                    status = None if left_out else _status(entry, problem)
                     if status is not None:
                         in_uri = name if plain(name) else quoted(os.fsencode(name))
                         yield SourceDocument(uri + in_uri, status.st_size, version(status))
@@ -76,6 +88,14 @@ def walk(
 def _leads_to_folder(entry: os.DirEntry[str], problem: Callable[[str], None]) -> bool:
     status = _status(entry, problem, of=stat.S_ISDIR)
     return status is not None
+
+
+def _leads_nowhere(link: os.DirEntry[str]) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno in _NOWHERE
+    return False
 
 
 def _is_loop(link: str) -> bool:
@@ -91,8 +111,8 @@ def _status(
     try:
         status = entry.stat()
     except OSError as error:
-        # Gone since, or a link that leads nowhere or round in a circle: there is no such file.
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        # Gone since, or a link: there is no such file.
+        if error.errno not in _NOWHERE:
             problem(f"{shown(os.fsencode(entry.path))}: {reason(error)}")
         return None
     return status if of(status.st_mode) else None

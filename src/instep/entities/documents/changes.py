@@ -38,9 +38,11 @@ def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
     if base and not failed and not found.deleted and same(found.documents, ledger.versions(base)):
         changes = unchanged(len(found.documents))
     else:
+        indexed = ledger.manifest(base) if base else {}
+        found = found.seen_from(indexed)
         changes = difference(
             found.documents,
-            ledger.manifest(base) if base else {},
+            indexed,
             failed,
             complete=found.complete and found.exhaustive,
             buckets=setup.buckets,
@@ -166,10 +168,12 @@ def _left_out(
     many documents that are.
     """
     options = request.options
+    manifest = request.ledger.manifest(checkpoint.instance)
+    found = found.seen_from(manifest)
     if not found.complete and not options.allow_deletes:
         return Refusal(f"a build would leave out what could not be listed: {found.problems[0]}"), 0
     names = [each.uri for each in found.documents]
-    served = as_named_now(request.ledger.manifest(checkpoint.instance), names)
+    served = as_named_now(manifest, names)
     changes = difference(found.documents, served, {}, complete=True, buckets=setup.buckets, deleted=found.deleted)
     if changes.gone and not found.exhaustive and not options.allow_deletes:
         refusal = Refusal(

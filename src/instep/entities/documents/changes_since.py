@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
     """See `EntitySetup.changed_since`. Too many deletes are left to the next run, which asks before it makes them."""
-    found = setup.source.list(None)
+    indexed = ledger.manifest(part.instance)
+    found = setup.source.list(None).seen_from(indexed)
     changes = difference(
         found.documents,
-        ledger.manifest(part.instance),
+        indexed,
         ledger.failed_versions(part.ref, part.generation),
         complete=found.complete and found.exhaustive,
         buckets=part.buckets,

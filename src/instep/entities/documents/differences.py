@@ -115,8 +115,8 @@ def compare(
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
     program = deeply.demanded(setup, ledger, checkpoint) if deep else None
-    listed = setup.source.list(listing)
     manifest, failed = ledger.manifest(checkpoint.instance), ledger.failed_versions(setup.ref, generation)
+    listed = setup.source.list(listing).seen_from(manifest)
     exhaustive = listed.complete and listed.exhaustive
     recorded = {each.document_id: each for each in manifest.values()}
     truth = Truth(recorded, {each.uri: each for each in listed.documents}, failed, set(listed.deleted), exhaustive)

@@ -1,9 +1,14 @@
-"""A Spark Connect server on this machine: `python -m tests.engine.connect_server PORT LOG`, until its input ends."""
+"""A Spark Connect server on this machine: `python -m tests.engine.connect_server PORT LOG`, until its input ends.
+
+When it is there it prints the process id of its JVM.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+from pyspark import SparkContext
 
 from instep.pipeline.engine.session import LazySpark, SparkSettings
 
@@ -16,7 +21,7 @@ def main(port: str, log: str) -> None:
     }
     spark = LazySpark(SparkSettings(master="local[2]", config=config, log=Path(log)))
     spark.get()
-    print("ready", flush=True)
+    print(SparkContext._gateway.proc.pid, flush=True)
     sys.stdin.read()
     spark.close()
 

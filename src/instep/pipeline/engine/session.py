@@ -177,9 +177,14 @@ class LazySpark:
                 self._thread.start()
 
     def get(self) -> SparkSession:
-        """The session; waits for a start that is under way. Raises `Away` when Spark is out of reach, and `UserError`
-        when there can be none.
+        """The session; waits for a start that is under way. One of ours that is over is replaced. Raises `Away` when
+        Spark is out of reach, and `UserError` when there can be none.
         """
+        with self._lock:
+            session = self._session
+            if session is not None and self._ours and sparkapi.is_over(session):
+                self._session, self._thread = None, None
+                self._let_go(session)
         self.begin()
         thread = self._thread
         if thread is not None:

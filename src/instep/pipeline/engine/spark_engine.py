@@ -197,8 +197,8 @@ def _collect(session: SparkSession, frame: DataFrame, wave: Wave, progress: _Pro
             with suppress(Exception):  # Only for show. If Spark is gone, the job itself says so.
                 progress.look(*sparkapi.tasks_done(session, group))
     except BaseException:
-        sparkapi.cancel_group(session, group)
-        done.wait(CANCEL_SECONDS)
+        if sparkapi.cancel_group(session, group):
+            done.wait(CANCEL_SECONDS)
         raise
     if failed:
         raise failed[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import subprocess
 import threading
 import warnings
@@ -153,15 +154,21 @@ def connect(address: str) -> SparkSession:
     """A session of its own with a Spark Connect server. Nothing is sent yet. A server that is away is tried for a few
     seconds only, here and later: PySpark's own choice is ten minutes for each call.
     """
-    from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    builder: Any = SparkSession.builder
-    session: SparkSession = builder.remote(address).create()
-    policy = DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=2, max_backoff=2000)
-    anything: Any = session
-    anything.client.set_retry_policies([policy])
-    atexit.register(_hang_up, anything.client)  # Before it talks to the server once more.
+    from instep.pipeline.engine.watched import WatchedChannelBuilder
+
+    channels = WatchedChannelBuilder(address, lambda: _hang_up(client))
+    # As PySpark's own builder does it: from now on this process is Connect's.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    builder: Any = ConnectSession.builder
+    session: SparkSession = builder.channelBuilder(channels).create()
+    client: Any = session.client
+    client.set_retry_policies(
+        [DefaultPolicy(max_retries=5, initial_backoff=100, backoff_multiplier=2, max_backoff=2000)]
+    )
+    atexit.register(_hang_up, client)  # Before it talks to the server once more.
     # It is said in our words.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     return session
@@ -207,10 +214,12 @@ def join_group(session: SparkSession, group: str, pool: str) -> None:
     session.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
-def cancel_group(session: SparkSession, group: str) -> None:
-    """Stop what runs in `group`, if Spark can still be told. Called from another thread than the one that waits."""
+def cancel_group(session: SparkSession, group: str) -> bool:
+    """Stop what runs in `group`; whether Spark could still be told. Called from another thread than the one that
+    waits.
+    """
     call = session.interruptTag if is_connect(session) else session.sparkContext.cancelJobGroup
-    in_time(GOODBYE_SECONDS, partial(call, group))
+    return in_time(GOODBYE_SECONDS, partial(call, group))
 
 
 def tasks_done(session: SparkSession, group: str) -> tuple[int, int]:

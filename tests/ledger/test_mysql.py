@@ -20,6 +20,12 @@ from instep.ledger.schema import upgrade
 from instep.ledger.sql_ledger import SqlLedger
 from instep.servers.address import server_address
 from tests.contracts.ledger import REF, LedgerContract, VirtualClock, plans, running
+from tests.contracts.ledger.claims import Claims
+from tests.contracts.ledger.completing import Completing
+from tests.contracts.ledger.documents import Documents
+from tests.contracts.ledger.figures import Figuring
+from tests.contracts.ledger.holds import HeldKeys
+from tests.contracts.ledger.texts import Texts
 from tests.ledger.intruders import SqlIntruder
 from tests.ledger.log_statements import fill_log, log_statements
 from tests.ledger.old_ledger import make_old_ledger
@@ -29,7 +35,7 @@ from tests.servers.ledgers import LedgerDatabase
 from tests.servers.mysql import PROGRAM
 
 
-class TestMariadbLedger(LedgerContract):
+class MariadbFixtures:
     """Every handle has connections of its own to one database."""
 
     @pytest.fixture
@@ -53,6 +59,15 @@ class TestMariadbLedger(LedgerContract):
         engine = server_at(database.address).engine(read_only=False)
         yield SqlIntruder(engine)
         engine.dispose()
+
+
+@pytest.mark.long
+class TestMariadbLedger(MariadbFixtures, LedgerContract):
+    """All of the contract, which is for the most part about rules that are the same on every server."""
+
+
+class TestMariadbLedgerInShort(MariadbFixtures, Claims, Completing, Documents, HeldKeys, Figuring, Texts):
+    """What this dialect does with statements, locks, collations and text sizes of its own."""
 
 
 class TestMariadbServer(ServerLedger):

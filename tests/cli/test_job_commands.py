@@ -264,3 +264,19 @@ def test_wrong_use_is_64_and_no_command_shows_the_help(folder: Path, capsys: pyt
     said(capsys, "job", "show", code=64)
     said(capsys, "jobs", "--limit", "0", code=64)
     assert "resume" in said(capsys, "job")
+
+
+def test_the_newest_failures_are_listed_as_many_as_were_asked_for(
+    folder: Path, ledger: Ledger, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "instep.yaml").open("a") as file:
+        file.write("  Note:\n    source: {type: files, path: docs}\n    embed: {type: hashing}\n")
+    older, newer = ledgers.begin(ledger, entities=["Document", "Note"], slices=2)
+    ledgers.complete(ledger, older, 1, failed=2)
+    clock.sleep(60)
+    ledgers.complete(ledger, newer, 1, failed=2)
+    for named in ((), ("Document", "Note")):
+        listed = answer(capsys, "failures", *named, "--limit", "3")
+        assert [each["ref"] for each in listed] == ["Note@global", "Note@global", "Document@global"]
+    assert [each["ref"] for each in answer(capsys, "failures", "Document", "--limit", "1")] == ["Document@global"]
+    assert [each["ref"] for each in answer(capsys, "failures", "Document")] == ["Document@global"] * 2

@@ -114,7 +114,7 @@ class SearchingContract(OnOneIndex):
         hits = target.search(library, entity="D", text="barks", vector=vector_of(meaning), mode="hybrid", limit=3)
         assert [hit.text for hit in hits[:2]] == [word, meaning], "what both lists have comes before what one has"
         assert hits[0].score > hits[1].score > hits[2].score
-        again = target.search(library, entity="D", text="creme", vector=vector_of(word), mode="hybrid", limit=2)
+        again = target.search(library, entity="D", text="zürich", vector=vector_of(word), mode="hybrid", limit=2)
         assert [hit.text for hit in again] == ["Crème brûlée in Zürich", word]
 
     def test_hits_say_where_they_come_from(self, target: DocumentTarget, library: str) -> None:

@@ -88,19 +88,21 @@ class WritersContract(OnOneIndex):
         self, target: DocumentTarget, index: str
     ) -> None:
         """It is refused when it stages or when it commits. What it wanted to write and to remove stays as it is."""
-        put(target, index, {"a": ["old 1", "old 2"], "b": ["old"]}, epoch=1, attempt="0")
+        old = {"a": ["old 1", "old 2"], "b": ["old"], "c": ["old"]}
+        put(target, index, old, epoch=1, attempt="0")
         base = target.fence(index, 1)
         writer = target.writer(index, base)
-        stale = writer.existing(["a", "b"])
-        put(target, index, {"a": ["new 1", "new 2"], "b": ["new"]}, epoch=2, attempt="2")
+        stale = writer.existing(list(old))
+        new = {"a": ["new 1", "new 2"], "b": ["new"]}  # What it leaves as it is has no trace of it.
+        put(target, index, new, epoch=2, attempt="2")
 
         def late() -> None:
-            staged = writer.stage(iter([changes_of({"a": ["zombie"], "b": []}, stale)]))
+            staged = writer.stage(iter([changes_of({"a": ["zombie"], "b": [], "c": []}, stale)]))
             target.commit(index, base=base, epoch=1, attempt="1", staged=[staged], marks=[])
 
         with pytest.raises(Fenced):
             late()
-        assert self.content(target, index) == expected({"a": ["new 1", "new 2"], "b": ["new"]})
+        assert self.content(target, index) == expected({**old, **new})
 
     def test_a_zombie_with_an_older_fence_of_a_slice_is_refused(self, target: DocumentTarget, index: str) -> None:
         base = target.fence(index, 1)
@@ -292,17 +294,20 @@ class WritersContract(OnOneIndex):
         assert target.committed(index, begun, ["s"]) == {"s": b"b"}
         return "A" in refused
 
-    def test_rows_deleted_by_somebody_else_are_a_conflict(self, target: DocumentTarget, index: str) -> None:
+    @pytest.mark.parametrize("beside", [{}, {"b": ["stays"]}], ids=["alone", "beside another"])
+    def test_rows_deleted_by_somebody_else_are_a_conflict(
+        self, target: DocumentTarget, index: str, beside: Documents
+    ) -> None:
         if target.kind != "transactional":
             return
-        put(target, index, {"a": ["old"]}, epoch=1, attempt="0")
+        put(target, index, {"a": ["old"], **beside}, epoch=1, attempt="0")
         base = target.fence(index, 1)
         mine, *others = [[replaced(target, index, base, {"a": texts})] for texts in (["mine"], ["yours"], [])]
         target.commit(index, base=base, epoch=1, attempt="1", staged=mine, marks=[])
         for number, staged in enumerate(others):
             with pytest.raises(Conflict):
                 target.commit(index, base=base, epoch=1, attempt=f"late {number}", staged=staged, marks=[])
-        assert self.content(target, index) == expected({"a": ["mine"]})
+        assert self.content(target, index) == expected({"a": ["mine"], **beside})
 
     def test_concurrent_committers_all_land(self, target: DocumentTarget, index: str) -> None:
         base = target.fence(index, 1)

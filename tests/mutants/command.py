@@ -15,16 +15,18 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final
 
 from tests.mutants.mutant import Mutant, Stale
 from tests.mutants.slips import ALL
-from tests.mutants.trying import Copy, Limits, Trial, Verdict, copied
+from tests.mutants.trying import WITHOUT, Copy, Limits, Trial, Verdict, copied, is_test
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NEEDED: Final = 0.95
+#: Which test noticed each, by name, when it was last remembered: it is run first.
+FIRST: Final = Path(__file__).with_name("noticed.json")
 #: One that hangs is noticed by that. The tests of most take a twentieth of it.
 _SECONDS: Final = 300.0
 #: More than Spark and the largest server take. One that eats all memory is noticed by that.
@@ -50,8 +52,11 @@ def main(arguments: Sequence[str] | None = None, mutants: Sequence[Mutant] = ALL
     before = {each: known[each] for each in chosen if each in known}
     there = [each for each in chosen if each not in stale and each not in known]
     with ExitStack() as stack:
-        copies = [stack.enter_context(copied(ROOT)) for _ in range(min(asked.workers, len(there)))]
-        trials = {**before, **_tried(there, copies, Limits(asked.seconds, _BYTES), asked.resume)}
+        limits = Limits(asked.seconds, _BYTES)
+        copies = [stack.enter_context(copied(ROOT)) for _ in range(min(asked.workers, max(1, len(there))))]
+        trials = _checked({**before, **_tried(there, copies, limits, asked.resume)}, copies[0], limits)
+    if asked.remember:
+        _remember(trials, mutants)
     return _said(trials, len(stale), time.monotonic() - began)
 
 
@@ -65,6 +70,9 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="the time that the tests of one may take")
     parser.add_argument(
         "--resume", type=Path, metavar="FILE", help="keep there what is noticed, and try only what was not yet"
+    )
+    parser.add_argument(
+        "--remember", action="store_true", help=f"write into {FIRST.name} which test noticed each: it is run first"
     )
     return parser.parse_args(arguments)
 
@@ -83,6 +91,22 @@ def _keep(resume: Path, mutant: Mutant, trial: Trial) -> None:
         file.write(f"{json.dumps([*astuple(mutant), trial.by, trial.seconds])}\n")
 
 
+def _first() -> dict[str, str]:
+    return json.loads(FIRST.read_text(encoding="utf-8")) if FIRST.exists() else {}
+
+
+def _remember(trials: dict[Mutant, Trial], mutants: Sequence[Mutant]) -> None:
+    """What is not tried now stays; what is no mutant any more goes."""
+    noticed = {
+        each.breaks: trial.by
+        for each, trial in trials.items()
+        if trial.verdict is Verdict.NOTICED and is_test(trial.by)
+    }
+    known = _first() | noticed
+    kept = {each.breaks: known[each.breaks] for each in mutants if each.breaks in known}
+    FIRST.write_text(f"{json.dumps(kept, indent=1)}\n", encoding="utf-8")
+
+
 def _stale(mutant: Mutant) -> str:
     try:
         mutant.demand_text(ROOT)
@@ -98,10 +122,12 @@ def _tried(
     for copy in copies:
         free.put(copy)
 
+    first = _first()
+
     def attempt(mutant: Mutant) -> Trial:
         copy = free.get()
         try:
-            return copy.attempt(mutant, limits)
+            return copy.attempt(mutant, limits, first.get(mutant.breaks, ""))
         finally:
             free.put(copy)
 
@@ -123,6 +149,17 @@ def _tried(
             for copy in copies:
                 copy.close()
             raise
+    return trials
+
+
+def _checked(trials: dict[Mutant, Trial], copy: Copy, limits: Limits) -> dict[Mutant, Trial]:
+    """A test that fails without the slip, too, has noticed nothing."""
+    tests = sorted({each.by for each in trials.values() if each.verdict is Verdict.NOTICED and is_test(each.by)})
+    broken = set(copy.failing(tests, limits)) if tests else set()
+    for mutant, trial in trials.items():
+        if trial.by in broken:
+            trials[mutant] = replace(trial, verdict=Verdict.BROKEN, by=f"{WITHOUT}{trial.by}")
+            print(f"{Verdict.BROKEN.value:16}{mutant.path}: {mutant.breaks} [{trials[mutant].by}]", flush=True)
     return trials
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -50,6 +51,21 @@ def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     assert "noticed 1 of 1" in said
     assert NOTICED.breaks not in said, "it is not tried again"
+
+
+def test_the_test_that_noticed_it_is_run_first_and_the_others_when_it_does_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = tmp_path / "noticed.json"
+    monkeypatch.setattr(command, "FIRST", first)
+    elsewhere = replace(NOTICED, breaks="its own tests notice nothing", tests=("tests/domain/test_refs.py",))
+    test, gone = f"{TESTS[0]}::test_units", f"{TESTS[0]}::test_gone"
+    first.write_text(json.dumps({elsewhere.breaks: test, NOTICED.breaks: gone, "no mutant any more": test}))
+    assert main(["--workers", "1", "--remember"], [elsewhere, NOTICED]) == 0
+    assert "noticed 2 of 2" in capsys.readouterr().out
+    known = json.loads(first.read_text())
+    assert list(known) == [elsewhere.breaks, NOTICED.breaks]
+    assert all(each.startswith(f"{test}[") for each in known.values())
 
 
 def test_one_that_takes_too_much_memory_is_noticed_and_leaves_nothing(

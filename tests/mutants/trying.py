@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,10 @@ _OPTIONS: Final = (
     *("-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
     *("--hypothesis-profile=hasty", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
+
+
+#: Said of what notices nothing: it fails whether there is a slip or not.
+WITHOUT: Final = "without the slip, too: "
 
 
 class Verdict(Enum):
@@ -75,7 +79,6 @@ class Copy:
 
     folder: Path
     _nursery: subprocess.Popen[str] = field(init=False)
-    _pass: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         paths = [str(self.tree / "src"), str(self.tree)]
@@ -104,21 +107,33 @@ class Copy:
             shutil.rmtree(scratch, ignore_errors=True)
         return Ran(code, ended, log.read_text(encoding="utf-8", errors="replace"))
 
-    def attempt(self, mutant: Mutant, limits: Limits) -> Trial:
-        """Put the slip in, run its tests up to the first failure, and take it out again; then that one is to pass."""
+    def attempt(self, mutant: Mutant, limits: Limits, first: str = "") -> Trial:
+        """Put the slip in, run its tests up to the first failure, and take it out again. `first`: a test that has
+        noticed it before; the others are run only if it does not.
+        """
         path = self.tree / mutant.path
         source = path.read_text(encoding="utf-8")
         began = time.monotonic()
         try:
             _write(path, mutant.of(source))
-            ran = self.run(mutant.tests, limits, "-x")
+            for tests in [(first,), mutant.tests] if first else [mutant.tests]:
+                verdict, by = _judged(self.run(tests, limits, "-x"))
+                if verdict is Verdict.NOTICED:
+                    break
         finally:
             _write(path, source)
-        verdict, by = _judged(ran)
-        failed = _FAILURE.search(ran.said)
-        if verdict is Verdict.NOTICED and not self._passes((failed[1],) if failed else mutant.tests, limits):
-            verdict, by = Verdict.BROKEN, f"without the slip, too: {by}"
+        if verdict is Verdict.NOTICED and not is_test(by) and self.failing(tests, limits):
+            verdict, by = Verdict.BROKEN, f"{WITHOUT}{by}"
         return Trial(verdict, by, time.monotonic() - began)
+
+    def failing(self, tests: Sequence[str], limits: Limits) -> list[str]:
+        """Which of these fail without a slip: they are run together, and those that fail then, by themselves."""
+        ran = self.run(tests, replace(limits, seconds=limits.seconds * len(tests)))
+        if ran.code == _PASSED or not tests:
+            return []
+        suspects = _FAILURE.findall(ran.said)
+        again = [each for each in tests if not suspects or any(found.startswith(each) for found in suspects)]
+        return [each for each in again if self.run((each,), limits).code != _PASSED]
 
     def close(self) -> None:
         """A run is cut short; what it has started is ended."""
@@ -126,11 +141,6 @@ class Copy:
         self._nursery.wait()
         with self._nursery:
             pass  # its pipes
-
-    def _passes(self, tests: tuple[str, ...], limits: Limits) -> bool:
-        if tests not in self._pass:
-            self._pass[tests] = self.run(tests, limits).code == _PASSED
-        return self._pass[tests]
 
     def _told(self, asked: Mapping[str, object]) -> tuple[int, str]:
         assert self._nursery.stdin is not None
@@ -162,6 +172,11 @@ def copied(root: Path) -> Iterator[Copy]:
             yield copy
         finally:
             copy.close()
+
+
+def is_test(by: str) -> bool:
+    """Whether what noticed a mutant is a test that can be named."""
+    return "::" in by
 
 
 def _judged(ran: Ran) -> tuple[Verdict, str]:

@@ -249,6 +249,17 @@ def test_many_small_commits_leave_few_parts_and_a_short_journal(target: ClickHou
     assert nodes(target, "Node__1") == {n % 7: f"{n}" for n in range(13, 20)}
 
 
+def test_upkeep_forgets_epochs_that_are_over_and_no_other(target: ClickHouseTarget) -> None:
+    base = put(target, "Node__1", Node(1, "old", 1), epoch=1, attempt="1", marks=[Mark("s", 1, b"1")])
+    put(target, "Node__1", Node(1, "new", 2), epoch=2, attempt="2", marks=[Mark("s", 2, b"2")])
+    ClickHouseTarget(target.uri, keep_seconds=0).maintain("Node__1")
+    assert asked(target, "SELECT DISTINCT epoch FROM instep.Node__1__instep WHERE entry = 'commit'") == [{"epoch": 2}]
+    assert target.committed("Node__1", base, ["s"]) == {"s": b"2"}
+    with pytest.raises(Fenced):
+        put(target, "Node__1", Node(1, "zombie", 3), epoch=1, attempt="late")
+    assert nodes(target, "Node__1") == {1: "new"}
+
+
 def test_large_parts_are_merged_in_one_go_and_not_along_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

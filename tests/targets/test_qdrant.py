@@ -145,6 +145,15 @@ def test_requests_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch)
     assert list(points.requests(rows.slice(0, 0))) == []
 
 
+def test_a_document_with_more_rows_than_an_answer_holds_is_read_whole(
+    target: QdrantTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PAGE", 3)
+    put(target, "D__1", {"long": [f"{number}" for number in range(8)]}, epoch=1, attempt="1")
+    base = put(target, "D__1", {"long": ["new"]}, epoch=1, attempt="2")
+    assert target.writer("D__1", base).existing(["long"]).num_rows == 1
+
+
 def test_a_row_that_no_request_holds_is_no_fit_for_the_index(target: QdrantTarget) -> None:
     rows = rows_of({"a": ["fits", "x" * (writing.ROW_BYTES + 1)], "b": ["fits"]}).drop_columns(["vector"])
     writer = target.writer("D__1", target.fence("D__1", 1))

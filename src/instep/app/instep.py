@@ -374,11 +374,8 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         """Documents that could not be indexed, newest first: which, at what stage, why."""
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            if entities is None:
-                return ledger.failures(limit=limit)
-            return [
-                record for setup in container.setups(entities) for record in ledger.failures(setup.ref, limit=limit)
-            ]
+            refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
+            return ledger.failure_page(refs=refs, limit=limit)
 
     def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
         """Where a row that is served comes from: its instance, job, wants, inputs, and its document or slice.

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _COMMANDS = ("tests/cli/test_commands.py",)
 _FRAME = ("tests/cli/test_frame.py",)
+_FAILURES = ("tests/cli/test_job_commands.py::test_the_newest_failures_are_listed_as_many_as_were_asked_for",)
 _JOBS = ("tests/cli/test_job_commands.py", "tests/cli/test_job_views.py")
 
 MUTANTS = [
@@ -106,7 +107,14 @@ MUTANTS = [
         "cli/failures.py",
         "load(project).failures(entities, limit=limit)",
         "load(project).failures(entities)",
-        _COMMANDS,
+        _FAILURES,
+    ),
+    Mutant(
+        "failures are listed of all entities, whichever were named",
+        "app.py",
+        "refs = None if entities is None else [setup.ref for setup in container.setups(entities)]",
+        "refs = None",
+        _FAILURES,
     ),
     Mutant(
         "letters are dropped when nobody was named",

@@ -6,9 +6,9 @@ from tests.mutants.mutant import Mutant
 
 _LANCE = ("tests/targets/test_lance.py",)
 _ALIASES = ("tests/targets/test_lance_aliases.py",)
-_POSTGRES = ("tests/targets/postgres/test_contract.py", "tests/targets/postgres/test_documents.py")
+_POSTGRES = ("tests/targets/postgres/test_documents.py",)
 _CLICKHOUSE = ("tests/targets/test_clickhouse.py",)
-_QDRANT = ("tests/targets/test_qdrant.py",)
+_QDRANT = ("tests/targets/test_qdrant.py", "tests/targets/test_qdrant_server.py")
 _MILVUS = ("tests/targets/milvus/test_contract.py",)
 
 MUTANTS = [
@@ -217,11 +217,11 @@ MUTANTS = [
         _QDRANT,
     ),
     Mutant(
-        "Milvus: an older promotion overrides a newer one",
+        "Milvus: of several promotions the first counts",
         "targets/milvus/serving.py",
-        'if last and last["epoch"] > epoch:',
-        'if last and last["epoch"] > epoch + 1:',
-        ("tests/targets/milvus/test_contract.py", "tests/targets/milvus/test_serving.py"),
+        '(-each["epoch"], each["at"], each["attempt"])',
+        '(each["at"], each["attempt"])',
+        ("tests/targets/milvus/test_serving.py", "tests/targets/milvus/test_contract.py"),
     ),
     Mutant(
         "Milvus: a hybrid answer is the vector list alone",

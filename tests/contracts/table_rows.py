@@ -143,6 +143,12 @@ def put(
     return base
 
 
+def staged_moves(target: TableTarget, physical: str, base: int, *rows: Row, instance: str = "i") -> bytes:
+    """The same of rows that are indexed nowhere any more."""
+    moves = [row._replace(deleted=True) for row in rows]
+    return target.writer(physical, base).stage(each._replace(moved=True) for each in change(moves, instance=instance))
+
+
 def nodes(target: TableTarget, physical: str) -> dict[int, str | None]:
     """What a reader finds: titles by id. Fails if a row is there twice."""
     found = target.read(physical, columns=["id", "title"]).to_pylist()

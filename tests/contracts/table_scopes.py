@@ -7,7 +7,7 @@ import pytest
 from instep.domain.waves import Mark
 from instep.errors import Conflict, Fenced, UserError
 from instep.targets.table_target import Held, TableTarget
-from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, edges, nodes, put, staged
+from tests.contracts.table_rows import SPECS, Edge, Node, OnTables, Row, edges, nodes, put, staged, staged_moves
 
 HERE, THERE = "1/2/", "1/3/"
 
@@ -139,6 +139,82 @@ class TableScopesContract(OnTables):
             put(target, index, Node(1, scope, 5, path=scope), epoch=epoch, attempt=f"{number}", scope=scope)
             target.maintain(index, full=number == 1)
             assert nodes(target, index) == {1: scope}
+
+    # -- rows that leave for where nobody indexes them --------------------------------------------
+
+    @pytest.mark.parametrize("upkeep", [False, True], ids=["no upkeep", "upkeep"])
+    def test_a_row_that_leaves_is_deleted_where_it_was_and_no_other(
+        self, target: TableTarget, index: str, upkeep: bool
+    ) -> None:
+        here = [Node(number, "here", 5, path=f"{HERE}{number}/") for number in range(5)]
+        put(target, index, *here, Edge(1, 1, 5, path=HERE), Edge(2, 2, 5, path=HERE), epoch=9, attempt="1", scope=HERE)
+        put(target, index, Node(7, "there", 5, path=THERE), epoch=1, attempt="2", scope=THERE)
+        put(target, index, Node(4, None, 6, deleted=True, path=HERE), epoch=9, attempt="3", scope=HERE)
+        if upkeep:
+            target.maintain(index, full=True)
+        base = target.fence(index, 9, scope=HERE)
+        moves: list[Row] = [
+            Node(1, None, 6),
+            Node(2, None, 5),  # what is there was read at the same moment, or later
+            Node(3, None, 4),
+            Node(4, None, 7),  # is not there any more
+            Node(7, None, 9),  # is another's
+            Node(99, None, 9),  # never was there
+            Edge(1, None, 6, path=HERE),
+        ]
+        parts = [staged_moves(target, index, base, *moves), staged(target, index, base, Node(5, "new", 6, path=HERE))]
+        assert target.leaving(index, parts, scope=HERE) == 1
+        assert target.leaving(index, parts, scope=THERE) == 1
+        assert target.leaving(index, parts[1:], scope=HERE) == 0
+        assert nodes(target, index) == {0: "here", 1: "here", 2: "here", 3: "here", 7: "there"}
+        for _ in range(2):
+            target.commit(index, base=base, epoch=9, attempt="4", staged=parts, marks=[], scope=HERE)
+            assert nodes(target, index) == {0: "here", 2: "here", 3: "here", 5: "new", 7: "there"}
+            assert edges(target, index) == {2: 2}
+        if upkeep:
+            target.maintain(index, full=True)
+            assert target.rows(index) == 5
+        # An older version that comes late changes nothing; the row that comes back is there.
+        put(target, index, Node(1, "late", 5, path=HERE), epoch=10, attempt="5", scope=HERE)
+        put(
+            target, index, Node(99, "came", 1, path=HERE), epoch=10, attempt="6", scope=HERE
+        )  # of which nothing is known
+        assert nodes(target, index) == {0: "here", 2: "here", 3: "here", 5: "new", 7: "there", 99: "came"}
+        put(target, index, Node(1, "back", 7, path=HERE), epoch=10, attempt="7", scope=HERE)
+        assert nodes(target, index)[1] == "back"
+
+    def test_of_versions_that_leave_and_stay_in_one_commit_the_latest_counts(
+        self, target: TableTarget, index: str
+    ) -> None:
+        """A source may have several versions of a row: it came and left, left and came back, left twice."""
+        put(target, index, Node(2, "old", 1, path=HERE), Node(3, "old", 1, path=HERE), epoch=1, attempt="1", scope=HERE)
+        base = target.fence(index, 1, scope=HERE)
+        came = [Node(1, "came", 5, path=HERE), Node(2, "back", 6, path=HERE), Node(4, "came", 5, path=HERE)]
+        left = [Node(1, None, 6), Node(2, None, 5), Node(3, None, 5), Node(3, None, 6), Node(4, None, 5)]
+        parts = [staged_moves(target, index, base, *left), staged(target, index, base, *came)]
+        assert target.leaving(index, parts, scope=HERE) == 2
+        target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+        assert nodes(target, index) == {2: "back", 4: "came"}
+        target.maintain(index, full=True)
+        assert nodes(target, index) == {2: "back", 4: "came"}
+
+    def test_a_row_that_left_is_there_in_a_namespace_that_is_built_later(self, target: TableTarget, index: str) -> None:
+        put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
+        base = target.fence(index, 1, scope=HERE)
+        parts = [staged_moves(target, index, base, Node(1, None, 6))]
+        target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+        assert nodes(target, index) == {}
+        put(target, index, Node(1, "there", 6, path=THERE), epoch=1, attempt="3", scope=THERE)
+        assert nodes(target, index) == {1: "there"}
+
+    def test_a_zombie_deletes_no_row_that_leaves(self, target: TableTarget, index: str) -> None:
+        put(target, index, Node(1, "here", 5, path=HERE), epoch=1, attempt="1", scope=HERE)
+        base = target.fence(index, 1, scope=HERE)
+        parts = [staged_moves(target, index, base, Node(1, None, 6))]
+        target.fence(index, 2, scope=HERE)
+        with pytest.raises(Fenced):
+            target.commit(index, base=base, epoch=1, attempt="2", staged=parts, marks=[], scope=HERE)
+        assert nodes(target, index) == {1: "here"}
 
     # -- aliases -------------------------------------------------------------------------------
 

@@ -112,6 +112,21 @@ class TableSourceContract:
     ) -> None:
         check_selected(source, sessions, rows, *(Selection(Scope(f"{path}/")) for path in ("42/9970", "42", "4", "7")))
 
+    @pytest.mark.parametrize(
+        "others", [(), ("42/9970", "43"), ("1", "4", "42/997", "420", "999")], ids=["none", "some", "many"]
+    )
+    def test_with_the_other_namespaces_come_rows_that_are_in_none(
+        self, source: TableSource, sessions: Sessions, rows: list[Row], others: tuple[str, ...]
+    ) -> None:
+        """A row without a namespace too."""
+        scopes = tuple(Scope.parse(each) for each in others)
+        window = Window(micros(START) + 50, micros(START) + 250)
+        check_selected(source, sessions, rows, Selection(Scope("42/99700/"), window, others=scopes))
+        inside = selected(rows, ROWS, Selection(Scope("42/99700/"), others=scopes))
+        latest, last = (max(micros(row["updated"]) for row in some if row["updated"]) for some in (inside, rows))
+        assert source.changed(sessions, ROWS, Scope("42/99700/"), latest - 1, scopes)
+        assert not source.changed(sessions, ROWS, Scope("42/99700/"), last, scopes)
+
     @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
     def test_a_window_is_exact_whatever_the_zone_of_the_session(
         self, source: TableSource, sessions: Sessions, rows: list[Row], zone: str

@@ -100,11 +100,11 @@ def selected(rows: Sequence[Row], columns: RowColumns, selection: Selection) -> 
 
 
 def _selected(row: Row, columns: RowColumns, selection: Selection) -> bool:
-    if (
-        not selection.scope.is_global
-        and columns.scope
-        and not (row[columns.scope] or "").startswith(selection.scope.path)
-    ):
+    path = (row[columns.scope] or "") if columns.scope else ""
+    if selection.others is not None:
+        if any(path.startswith(each.path) for each in selection.others):
+            return False
+    elif not path.startswith(selection.scope.path):
         return False
     window = selection.window
     if window is not None and columns.watermark:

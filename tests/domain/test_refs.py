@@ -16,6 +16,7 @@ from instep.domain.refs import (
     instance_id,
     is_normal,
     is_own_name,
+    outside,
     own_name,
 )
 from instep.domain.status import StatusKey, status_key
@@ -92,3 +93,18 @@ def test_what_is_global_is_within_nothing_and_holds_nothing() -> None:
     for scope in (GLOBAL, namespace):
         assert not GLOBAL.within(scope)
         assert not scope.within(GLOBAL)
+
+
+def test_paths_outside_of_namespaces_are_ranges() -> None:
+    found = outside(map(Scope.parse, ("42/9970", "7", "42/9970/1", "420", "42/9971")))
+    assert found == [("", "42/9970/"), ("42/99700", "42/9971/"), ("42/99710", "420/"), ("4200", "7/"), ("70", None)]
+    assert outside(()) == [("", None)]
+
+
+@given(
+    st.lists(st.from_regex(r"[0-3]{1,2}(/[0-3]{1,2}){0,2}", fullmatch=True), max_size=6), st.text("0123/", max_size=9)
+)
+def test_a_path_is_in_a_namespace_or_outside(namespaces: list[str], path: str) -> None:
+    scopes = [Scope.parse(each) for each in namespaces]
+    ranges = [start <= path and (end is None or path < end) for start, end in outside(scopes)]
+    assert sum(ranges) == (not any(path.startswith(each.path) for each in scopes))

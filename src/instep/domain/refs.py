@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,8 +50,26 @@ class Scope:
     def __str__(self) -> str:
         return "global" if self.is_global else self.path.rstrip("/")
 
+    @property
+    def after(self) -> str:
+        """Above all paths in this namespace, and not above any other: the character after `/` is `0`."""
+        return self.path[:-1] + "0"
+
 
 GLOBAL = Scope()
+
+
+def outside(scopes: Iterable[Scope]) -> list[tuple[str, str | None]]:
+    """The paths that are in none of these namespaces, as ranges in order: from the first on, below the second (None: no
+    end).
+    """
+    found: list[tuple[str, str | None]] = []
+    start = ""
+    for scope in sorted(scopes):
+        if start < scope.path:
+            found.append((start, scope.path))
+        start = max(start, scope.after)
+    return [*found, (start, None)]
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -48,6 +48,9 @@ class Selection:
     """Rows of a table: those in the scope (its namespaces too), in the window (None: whatever their watermark), and in
     one of the ranges of the columns `cut_by` (none: all). A null in these columns is less than any value. `keys` are
     the only ones that are wanted (none: all); others may come as well.
+
+    `others`, if they are given, are the other namespaces that are indexed: rows that are neither in these nor in the
+    scope are selected too, since they may have been in it before.
     """
 
     scope: Scope = GLOBAL
@@ -55,6 +58,7 @@ class Selection:
     cut_by: tuple[str, ...] = ()
     ranges: tuple[KeyRange, ...] = ()
     keys: tuple[Key, ...] = ()
+    others: tuple[Scope, ...] | None = None
 
 
 class Histogram(NamedTuple):

@@ -77,7 +77,7 @@ class Failure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SliceOutcome:
     """What one slice did. `entries` replace manifest rows, `removed` are ids to drop from it. `lost` counts the rows
-    that documents had and have no more, though they are still there.
+    that documents had and have no more, though they are still there; of tables, rows that moved out.
     """
 
     slice_id: str

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.losses import Loss
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
@@ -155,9 +157,19 @@ class EntitySetup(ABC):
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:
         """What a wave of this part runs."""
 
+    def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
+        """What a commit of this would delete because it is in no namespace any more that is indexed. Only the target
+        knows what of that it has.
+        """
+        return Counts()
+
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
-        """Why a part must not go on, if documents that are still there would lose so many rows of what is served."""
+        """Why a part must not go on, if so much of what is served would be `lost` (see `SliceOutcome`), or None."""
         return None
+
+    def loss(self, lost: int) -> Loss:
+        """The same as it is counted."""
+        return Loss(rows=lost)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
         """Take for a job that is about to be stored what others could take too. Returns its slices, of what was got."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
-from instep.domain.losses import Loss
 from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
 from instep.domain.reasons import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
@@ -243,6 +243,7 @@ class WaveRunner:
                 outcomes = [outcome for task in tasks for outcome in task.slices]
                 _check_complete(wave, outcomes)
             self._demand(claims)
+            outcomes = self._with_leaving(tasks, outcomes)
             self._demand_content(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
@@ -289,14 +290,22 @@ class WaveRunner:
         if not self._insist(partial(self._ledger.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
+    def _with_leaving(self, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
+        """What the wave deletes of rows that moved out, which no task can know. It counts with its first slice."""
+        first, *others = outcomes
+        found = self._setup.leaving(self._part, [task.staged for task in tasks if task.staged])
+        return [replace(first, counts=first.counts + found, lost=first.lost + found.deleted), *others]
+
     def _demand_content(self, claims: Sequence[Claim], outcomes: Sequence[SliceOutcome]) -> None:
-        """The delete guard for what a listing cannot tell: documents that are there, and have nothing in them."""
+        """The delete guard for what no listing tells: documents that are there and empty; rows that have moved out."""
         refusal = self._setup.too_much(self._part, self._ledger, sum(each.lost for each in outcomes))
         if refusal is None or self._deletes_are_allowed():
             return
         self._give_back(claims, refusal.why)
-        # What a person has to decide is not tried again before.
-        self._ledger.request_stop(self._job_id, refusal.why)
+        # What a person has to decide is not tried again before. Of tables whoever works here leaves the part by itself:
+        # other namespaces in the job are not to wait for it.
+        if not self._setup.in_place:
+            self._ledger.request_stop(self._job_id, refusal.why)
         raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
 
     def _deletes_are_allowed(self) -> bool:
@@ -332,7 +341,7 @@ class WaveRunner:
                 partial(self._ledger.complete, self._part, self._worker, outcomes, job_id=self._job_id),
             )
             if lost := sum(each.lost for each in outcomes):
-                self._ledger.count_lost(self._part, Loss(rows=lost), job_id=self._job_id)
+                self._ledger.count_lost(self._part, self._setup.loss(lost), job_id=self._job_id)
             counts = sum((each.counts for each in outcomes), Counts())
             self._context.counters.done(self._part.ref.entity, len(outcomes), counts)
 

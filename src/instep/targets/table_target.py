@@ -129,10 +129,15 @@ class Held(NamedTuple):
 class TableChange(NamedTuple):
     """Rows of one table (its columns and `BOOKKEEPING`, in any order); of a deleted row only key, scope and bookkeeping
     count.
+
+    `moved`: the rows (all of them deleted) have left for where nobody indexes them. They delete what the partition that
+    commits has of them, by the rule above, or was given of them in the same commit. Nothing is remembered of others:
+    they may be all the rest of a large table.
     """
 
     kind: str
     rows: pa.RecordBatch
+    moved: bool = False
 
 
 class Unfit(NamedTuple):
@@ -194,6 +199,11 @@ class TableTarget(Ownable, Protocol):
         scope: str = "",
     ) -> int:
         """See `DocumentTarget.commit`. Repeated, with the same or another attempt, it changes nothing."""
+
+    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+        """How many rows of the own table that a reader finds now, below the path `scope`, a commit of these parts would
+        delete because they `moved`.
+        """
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         """Outcomes of those slices that some commit after version `since` carries (fence marks aside)."""

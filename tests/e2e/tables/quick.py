@@ -79,8 +79,10 @@ class ArrowTable:
     def state(self) -> str | None:
         return self.inner.state()
 
-    def changed(self, spark: Any, rows: RowColumns, scope: Scope, floor: int) -> bool:
-        return self.inner.changed(spark, rows, scope, floor)
+    def changed(
+        self, spark: Any, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+    ) -> bool:
+        return self.inner.changed(spark, rows, scope, floor, others)
 
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         return self.inner.unseen(rows, floor)
@@ -119,7 +121,11 @@ class ArrowTable:
 
 
 def _holds(rows: RowColumns, selection: Selection, row: Mapping[str, Any]) -> bool:
-    if rows.scope and not (row[rows.scope] or "").startswith(selection.scope.path):
+    path = (row[rows.scope] or "") if rows.scope else ""
+    if selection.others is not None:
+        if any(path.startswith(each.path) for each in selection.others):
+            return False
+    elif not path.startswith(selection.scope.path):
         return False
     if selection.window is None or rows.watermark is None:
         return True

@@ -91,7 +91,7 @@ def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, aske
     if window is None:
         return Found(Kind.NOTHING, [], "row")
     warnings = _unseen(setup, floor)
-    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor):
+    if not setup.source.changed(setup.spark, setup.rows, setup.ref.scope, floor, setup.others(request.ledger)):
         return replace(_unchanged(setup, request, window.target // MICROS), warnings=warnings)
     if differences := drift_of(setup, checkpoint.physical):
         return _whole(setup, request, Kind.REBUILD, differences, asked)

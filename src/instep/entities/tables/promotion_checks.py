@@ -9,6 +9,7 @@ from instep.domain.jobs import Job, JobPart, SliceState
 from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.promotion_rules import EMPTY, NEEDED, Judged, nothing_written
 from instep.domain.settings import allows_empty
+from instep.entities.plan_request import Refusal
 from instep.ledger.ledger import Checkpoint, Ledger
 
 if TYPE_CHECKING:
@@ -107,6 +108,21 @@ def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: 
     return (
         f"{lost:,} of {served:,} rows are gone from the source{lately}; more than {setup.guard.share:.0%} at once is "
         "not left out unasked (--allow-deletes)"
+    )
+
+
+def too_much(setup: TableSetup, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+    """See `EntitySetup.too_much`. A move out is a loss: so it is for a rebuild, which only sees what is gone."""
+    if not lost:
+        return None
+    served = sum(setup.target.tables.held(part.physical, part.instance, prefix=setup.ref.scope.path))
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window).units
+    if not setup.guard.refuses(lost, served, before):
+        return None
+    lately = f", and {before:,} more are gone in the last {duration_text(setup.guard.window)}" if before else ""
+    return Refusal(
+        f"{lost:,} of {served:,} rows have moved to a namespace that is not indexed{lately}: so many are not deleted "
+        f"unasked. Is {setup.rows.scope!r} what it was?"
     )
 
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from instep.domain.columns import Column
+from instep.domain.counts import Counts
 from instep.domain.graph import GraphTable
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
+from instep.domain.losses import Loss
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
-from instep.domain.refs import index_name
+from instep.domain.refs import Scope, index_name
 from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
 from instep.domain.waves import Wave, WaveSlice
-from instep.entities.plan_request import Found, PlanRequest
+from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
 from instep.entities.tables import changes, checks, promotion_checks, provenance, queued_changes
 from instep.entities.tables.change_queue import EntityQueue
@@ -48,7 +50,7 @@ class Slicing:
 @dataclass(frozen=True, kw_only=True)
 class TableSetup(EntitySetup):
     """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds.
-    `queue` says what needs work, if there is one.
+    `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
     """
 
     target: PartitionTarget
@@ -62,6 +64,7 @@ class TableSetup(EntitySetup):
     columns: Callable[[], tuple[Column, ...]]
     tables: Callable[[], tuple[GraphTable, ...]]
     queue: EntityQueue | None = None
+    declared: tuple[Scope, ...] = ()
 
     @property
     def in_place(self) -> bool:
@@ -131,11 +134,27 @@ class TableSetup(EntitySetup):
         assert rows is not None, "a job on a table has slices of rows"
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, rows=rows, expected=claim.units)
 
+    def others(self, ledger: Ledger) -> tuple[Scope, ...] | None:
+        """The other namespaces that are indexed: declared, or built because somebody asked for them. A row that is in
+        none of them, and not in this one, may have been here. None when no row moves: there are no namespaces, or they
+        tell rows apart that are alike otherwise.
+        """
+        if self.rows.scope is None or self.rows.scope in self.rows.key:
+            return None
+        built = (each.ref.scope for each in ledger.entity_checkpoints(self.ref.entity))
+        own = self.ref.scope
+        return tuple(sorted({each for each in (*self.declared, *built) if not (each.within(own) or own.within(each))}))
+
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> TableWave:
         slices = [(each.slice_id, each.rows) for each in wave.slices if each.rows is not None]
         first: RowSlice = slices[0][1]
+        changes = first.window is not None and not first.window.first
         selection = Selection(
-            self.ref.scope, first.window, first.cut_by, tuple(rows.range for _, rows in slices) if first.cut_by else ()
+            self.ref.scope,
+            first.window,
+            first.cut_by,
+            tuple(rows.range for _, rows in slices) if first.cut_by else (),
+            others=self.others(ledger) if changes else None,
         )
         keys = None
         if self.queue and first.keys:
@@ -158,8 +177,21 @@ class TableSetup(EntitySetup):
             failing=frozenset(id_of(part.ref.entity, uri) for uri in ledger.failed_versions(part.ref, part.generation)),
             first=self.staged(part),
             keys=None if keys is None else tuple(keys),
+            scope=self.ref.scope,
+            others=selection.others,
         )
         return TableWave(self.source, selection, writer, sum(each.expected for each in wave.slices))
+
+    def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
+        path = self.ref.scope.path
+        rows = self.target.tables.leaving(part.physical, staged, scope=path) if self.in_place else 0
+        return Counts(read=rows, deleted=rows, rows_deleted=rows * len(self.tables()))
+
+    def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
+        return promotion_checks.too_much(self, part, ledger, lost)
+
+    def loss(self, lost: int) -> Loss:
+        return Loss(units=lost)
 
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
         return promotion_checks.problem(self, part, ledger, job)

@@ -73,6 +73,7 @@ class TableEntities:
             tables=partial(catalog.tables, name),
             queue=self._queue(entity),
             needed=self.project.promotion_ratio,
+            declared=self.project.scopes,
         )
 
     def _queue(self, entity: TableEntity) -> EntityQueue | None:

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.arrow_types import arrow_type
-from instep.domain.columns import BOOL, TIMESTAMP, Column
+from instep.domain.columns import BOOL, STRING, TIMESTAMP, Column
 from instep.domain.graph import GraphTable
+from instep.domain.refs import GLOBAL, Scope
 from instep.domain.rows import RowColumns
 from instep.domain.waves import Failure
 from instep.pipeline.outcomes import outcome_batch
@@ -27,6 +28,7 @@ from instep.pipeline.tables.fitting import Values, fitted
 from instep.pipeline.tables.ids import row_ids, row_uri
 from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
 from instep.pipeline.tables.tally import Tally
+from instep.sources.tables.namespaces import within
 from instep.targets.table_target import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
@@ -42,7 +44,8 @@ class RowWriter:
     when the wave began: the version of rows when there is no watermark, since it grows with all that is written there,
     whichever partition it is of. `first`: nothing of these rows is in the index, so that there is nothing to delete.
     `failing` are ids of rows that failed before. Batches have at most `batch_rows`. `keys`, of one column, are the only
-    ones that are written (None: all).
+    ones that are written (None: all). With `others` (see `Selection`) rows come that are not in the `scope`: those in
+    no other namespace either are deleted where they were in it.
     """
 
     tables: tuple[GraphTable, ...]
@@ -59,6 +62,8 @@ class RowWriter:
     failing: frozenset[str] = frozenset()
     first: bool = False
     keys: tuple[int, ...] | None = None
+    scope: Scope = GLOBAL
+    others: tuple[Scope, ...] | None = None
 
     def write(self, batches: Batches) -> Batches:
         """Stage the rows of one task; one row of `OUTCOME_SCHEMA`, or none when there was nothing to read."""
@@ -78,7 +83,7 @@ def needed_columns(
     columns: Sequence[Column], tables: Sequence[GraphTable], rows: RowColumns, cut_by: Sequence[str]
 ) -> tuple[Column, ...]:
     """Those of a source that a wave reads."""
-    marks = (each for each in (rows.watermark, rows.deleted) if each)
+    marks = (each for each in (rows.scope, rows.watermark, rows.deleted) if each)
     wanted = {*rows.key, *cut_by, *marks, *(source for table in tables for source in table.sources.values())}
     return tuple(each for each in columns if each.name in wanted)
 
@@ -126,6 +131,9 @@ class _Task:
         names = [each.name for each in self._writer.columns]
         for batch in self._bounded(batches):
             rows = self._of_the_wave(dict(zip(names, batch.columns, strict=True)), batch.num_rows)
+            if self._writer.others is not None:
+                rows, moved = self._parted(rows, self._writer.others)
+                yield from self._moves(moved)
             if len(rows.places):
                 self._tally.read(rows.places, sum(each.nbytes for each in rows.columns.values()))
                 yield from self._written(*self._good(rows))
@@ -145,6 +153,41 @@ class _Task:
             keys = fitted(columns[self._keys[0].name], self._keys[0]).values
             wanted &= _true(pc.is_in(keys, self._only))
         return found.filter(wanted)
+
+    def _parted(self, rows: _Rows, others: Sequence[Scope]) -> tuple[_Rows, _Rows]:
+        """Those of the scope, and those of no namespace that is indexed."""
+        name = self._writer.rows.scope
+        assert name is not None
+        # There are few namespaces in many rows. What is no text is nobody's.
+        paths = fitted(rows.columns[name], Column(name, STRING)).values.dictionary_encode()
+        own = within(paths.dictionary, [self._writer.scope])
+        moved = pc.invert(pc.or_(own, within(paths.dictionary, others)))
+        found = _true(own.take(paths.indices)), _true(moved.take(paths.indices).fill_null(True))
+        return rows.filter(found[0]), rows.filter(found[1])
+
+    def _moves(self, rows: _Rows) -> Iterator[TableChange]:
+        """What deletes rows where they were. Of one without a key, or one that cannot be held, nothing is there."""
+        count, marks = len(rows.places), self._writer.rows
+        known = [each for each in self._wanted if each.name in (*marks.key, marks.watermark)]
+        values = {column: fitted(rows.columns[column.name], column).values for column in known}
+        good = np.logical_and.reduce([~_nulls(each) for each in values.values()])
+        found = []
+        for table, spec, schema in zip(self._writer.tables, self._specs, self._schemas, strict=True):
+            own = [
+                values[Column(table.sources[each.name], each.type)]
+                if each.name in table.key
+                else pa.nulls(count, schema.field(each.name).type)
+                for each in table.columns
+            ]
+            held = pa.RecordBatch.from_arrays(own, [each.name for each in table.columns])
+            for unfit in self._writer.target.unfit(spec, held):
+                good &= ~np.asarray(unfit.rows)
+            gone = pa.repeat(pa.scalar(True), count)
+            found.append((table.kind, [*own, *self._names(count), self._versions(rows, values), gone], schema))
+        if good.any():
+            for kind, columns, schema in found:
+                kept = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(good))
+                yield TableChange(kind, kept, moved=True)
 
     def _good(self, rows: _Rows) -> tuple[_Rows, Mapping[Column, Values]]:
         """The rows that can be written, and their columns in all types wanted."""

@@ -112,11 +112,13 @@ class ClickHouseTable:
             (found,) = records(session, sql, **self._named, made=made)
         return str(found["digest"])
 
-    def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
+    def changed(
+        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+    ) -> bool:
         if rows.watermark is None:
             return True
         with self._place.session() as session:
-            asked = self._asked(session, rows, Selection(scope))
+            asked = self._asked(session, rows, Selection(scope, others=others))
             later = predicates.above(asked.dialect, rows.watermark, floor)
             return bool(records(session, f"{asked.select('1', later)} LIMIT 1", **asked.dialect.values))
 

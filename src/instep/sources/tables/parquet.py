@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.parquet import FileMetaData
 
@@ -29,10 +31,11 @@ from instep.domain.columns import (
     decimal_type,
     widens,
 )
-from instep.domain.refs import Scope
+from instep.domain.refs import Scope, outside
 from instep.domain.rows import RowColumns
 from instep.domain.windows import Window
 from instep.sources.tables.folders import Folder, Listed
+from instep.sources.tables.namespaces import within as within_namespaces
 from instep.sources.tables.spark_types import quoted
 
 if TYPE_CHECKING:
@@ -211,6 +214,75 @@ def later(footers: Sequence[FileMetaData], rows: RowColumns, scope: Scope, floor
     return None if unknown else False
 
 
+def later_outside(footer: FileMetaData, rows: RowColumns, scopes: Sequence[Scope], floor: int) -> Iterator[int]:
+    """Row groups that may have rows in none of these namespaces with a later watermark."""
+    places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+    watermark, scope = places.get(rows.watermark or ""), places.get(rows.scope or "")
+    ranges = outside(scopes)
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        latest = None if watermark is None else _latest(footer, group, watermark)
+        if latest is not None and latest <= floor:
+            continue
+        found: Any = None if scope is None else group.column(scope).statistics
+        known = found is not None and found.has_min_max and found.has_null_count and not found.null_count
+        if not known or not isinstance(found.min, str) or _meets(ranges, found.min, found.max):
+            yield at
+
+
+def has_later_outside(footer: FileMetaData, rows: RowColumns, scopes: Sequence[Scope], floor: int) -> bool:
+    return next(later_outside(footer, rows, scopes, floor), None) is not None
+
+
+def _meets(ranges: Sequence[tuple[str, str | None]], least: str, most: str) -> bool:
+    """Whether something from the least to the greatest is in one of the ranges, which are in order."""
+    first = max(0, bisect_right(ranges, least, key=lambda each: each[0]) - 1)
+    return any(start <= most and (end is None or end > least) for start, end in ranges[first : first + 2])
+
+
+class _Latest(NamedTuple):
+    """The latest watermarks (µs) of a row group, by what the scope of the rows is."""
+
+    paths: pa.Array[Any]
+    moments: pa.Array[Any]
+
+    def outside(self, scopes: Sequence[Scope], floor: int) -> bool:
+        later = self.paths.filter(pc.greater(self.moments, pa.scalar(floor, pa.int64())))
+        return not bool(pc.all(within_namespaces(later, scopes)).as_py()) if len(later) else False
+
+
+@dataclass(slots=True)
+class LatestByScope:
+    """Of row groups that were looked into: once, for as long as their files stay what they are."""
+
+    _known: dict[tuple[Listed, int], _Latest | None] = field(default_factory=dict)
+
+    def of(self, folder: Folder, file: Listed, footer: FileMetaData, group: int, rows: RowColumns) -> _Latest | None:
+        """None when only Spark can say."""
+        if (file, group) not in self._known:
+            self._known[file, group] = self._read(folder, file, footer, group, rows)
+        return self._known[file, group]
+
+    @staticmethod
+    def _read(folder: Folder, file: Listed, footer: FileMetaData, group: int, rows: RowColumns) -> _Latest | None:
+        assert rows.scope is not None
+        assert rows.watermark is not None
+        try:
+            with pq.ParquetFile(file.path, filesystem=folder.fs, metadata=footer) as opened:
+                read = opened.read_row_group(group, columns=[rows.scope, rows.watermark])
+            paths = read.column(rows.scope).cast(pa.string())
+            moments = read.column(rows.watermark)
+            if not pa.types.is_timestamp(moments.type):
+                return None
+            # Rounded up, as footers are.
+            micros = pc.ceil_temporal(moments, unit="microsecond").cast(pa.timestamp("us", moments.type.tz))
+        except (OSError, KeyError, pa.ArrowException):
+            return None
+        table = pa.table({"path": paths, "at": micros.cast(pa.int64())}).group_by("path").aggregate([("at", "max")])
+        found = table.combine_chunks()
+        return _Latest(found.column("path").combine_chunks(), found.column("at_max").combine_chunks())
+
+
 def without_watermark(footer: FileMetaData, watermark: str) -> int:
     """How many rows have a null for it, as far as the statistics say."""
     found = 0
@@ -253,7 +325,7 @@ def _overlaps(statistics: pq.Statistics, scope: Scope) -> bool:
     least, most = statistics.min, statistics.max
     if not isinstance(least, str) or not isinstance(most, str):
         return True
-    return least < scope.path[:-1] + "0" and most >= scope.path
+    return least < scope.after and most >= scope.path
 
 
 def _latest(footer: FileMetaData, group: pq.RowGroupMetaData, column: int) -> int | None:

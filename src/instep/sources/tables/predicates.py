@@ -13,10 +13,14 @@ from typing import Protocol
 
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import Key, KeyValue
+from instep.domain.refs import Scope, outside
 from instep.domain.rows import RowColumns, Selection
 
 #: A condition has at most so many ranges; neighbours are joined, with the rows between them.
 MAX_RANGES = 64
+
+#: And so many namespaces whose rows are not wanted.
+MAX_SCOPES = 500
 
 #: And so many keys, with so many letters and bytes in them: some are sent in addresses.
 MAX_KEYS, MAX_KEY_LETTERS = 1_000, 100_000
@@ -50,15 +54,29 @@ def conditions(dialect: Dialect, rows: RowColumns, selection: Selection) -> list
 
 
 def in_scope(dialect: Dialect, rows: RowColumns, selection: Selection) -> list[str]:
-    """Paths that begin with `42/` are those from `42/` on and below `420`: the character after `/` is `0`."""
+    """Paths that begin with `42/` are those from `42/` on and below `420`."""
     if selection.scope.is_global or not rows.scope:
         return []
-    path = selection.scope.path
-    column = dialect.column(rows.scope)
+    if selection.others is not None:
+        return in_no_other(dialect, rows.scope, selection.others)
+    column, scope = dialect.column(rows.scope), selection.scope
     return [
-        f"{column} >= {dialect.constant(rows.scope, path)}",
-        f"{column} < {dialect.constant(rows.scope, path[:-1] + '0')}",
+        f"{column} >= {dialect.constant(rows.scope, scope.path)}",
+        f"{column} < {dialect.constant(rows.scope, scope.after)}",
     ]
+
+
+def in_no_other(dialect: Dialect, name: str, others: Sequence[Scope]) -> list[str]:
+    """Of more than `MAX_SCOPES` some are left out: their rows come as well."""
+    if not others:
+        return []
+    column = dialect.column(name)
+    found = [f"{column} IS NULL"]
+    for start, end in outside(others[:: -(-len(others) // MAX_SCOPES)]):
+        ends = [f"{column} >= {dialect.constant(name, start)}"] if start else []
+        ends += [f"{column} < {dialect.constant(name, end)}"] if end is not None else []
+        found.append(" AND ".join(ends))
+    return ["(" + " OR ".join(f"({each})" for each in found) + ")"]
 
 
 def above(dialect: Dialect, watermark: str, floor: int) -> str:

@@ -48,6 +48,7 @@ class SparkTable:
     transform: Transform | None = None
     transform_name: str = "transform"
     _footers: parquet.Footers = field(default_factory=parquet.Footers, init=False, repr=False, compare=False)
+    _latest: parquet.LatestByScope = field(default_factory=parquet.LatestByScope, init=False, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -71,15 +72,40 @@ class SparkTable:
         places = folders(self.path, self.format.lower())
         return None if places is None else digest(places)
 
-    def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
+    def changed(
+        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+    ) -> bool:
         if rows.watermark is None:
             return True
         found = None if self.sql else self._parquet()
         if found is not None:
             known = parquet.later(found[1], rows, scope, floor)
+            if known is False and others is not None:
+                known = self._later_outside(*found, rows, (scope, *others), floor)
             if known is not None:
                 return known
-        return self._changed(spark(), rows, rows.watermark, Selection(scope), floor)
+        return self._changed(spark(), rows, rows.watermark, Selection(scope, others=others), floor)
+
+    def _later_outside(
+        self,
+        places: Sequence[Folder],
+        footers: Sequence[FileMetaData],
+        rows: RowColumns,
+        scopes: Sequence[Scope],
+        floor: int,
+    ) -> bool | None:
+        """Whether rows in none of these namespaces have a later watermark. Files that have rows of many namespaces side
+        by side say little of it in their footers: so two columns are read of what they do not rule out.
+        """
+        files = [(place, each) for place in places for each in place.files]
+        for (place, each), footer in zip(files, footers, strict=True):
+            for group in parquet.later_outside(footer, rows, scopes, floor):
+                found = self._latest.of(place, each, footer, group, rows)
+                if found is None:
+                    return None
+                if found.outside(scopes, floor):
+                    return True
+        return False
 
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         found = None if self.sql or self.transform else self._parquet()
@@ -197,11 +223,12 @@ class SparkTable:
         known = None if rows is None or window is None or any(map(is_url, self.path)) else self._plain()
         if rows is None or window is None or window.floor is None or rows.watermark is None or known is None:
             return self.path, selection
-        files = known[0]
+        files, scope, others = known[0], selection.scope, selection.others
         later = [
             (each.path, footer)
             for _, each, footer in files
-            if parquet.later([footer], rows, selection.scope, window.floor) is not False
+            if parquet.later([footer], rows, scope, window.floor) is not False
+            or (others is not None and parquet.has_later_outside(footer, rows, (scope, *others), window.floor))
         ]
         if not later:
             return [files[0][1].path], selection

@@ -44,8 +44,12 @@ class TableSource(Protocol):
         thing, and it has to be read to know.
         """
 
-    def changed(self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int) -> bool:
-        """Whether some row in the scope may have a watermark (µs since 1970, UTC) above `floor`. False is certain."""
+    def changed(
+        self, spark: Sessions, rows: RowColumns, scope: Scope, floor: int, others: tuple[Scope, ...] | None = None
+    ) -> bool:
+        """Whether some row in the scope, or (with `others`, see `Selection`) one that may have been there, may have a
+        watermark (µs since 1970, UTC) above `floor`. False is certain.
+        """
 
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         """Rows that no window above `floor` (µs) has, as far as that can be told without reading any; None: it
@@ -66,7 +70,7 @@ class TableSource(Protocol):
     def frame(self, spark: Sessions, rows: RowColumns, selection: Selection) -> DataFrame:
         """The selected rows with all columns, in partitions that Spark's tasks can share out.
 
-        Of a first window those that are deleted are left out. Rows outside the ranges may come as well: whoever writes
-        them sorts them out by the persisted bounds. None that is selected may be missing. What can be asked of the
-        source itself is asked there.
+        Of a first window those that are deleted are left out. Rows outside the ranges and of `others` may come as well:
+        whoever writes them sorts them out. None that is selected may be missing. What can be asked of the source itself
+        is asked there.
         """

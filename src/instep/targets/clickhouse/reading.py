@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 def select(database: str, physical: str, spec: TableSpec) -> str:
     """What the view of an alias shows: the table's own columns, and where a row comes from."""
     shown = ", ".join(quoted(each.name) for each in spec.all_columns if each.name != DELETED)
-    return f"SELECT {shown} FROM {_live(database, physical, spec)}"
+    return f"SELECT {shown} FROM {live(database, physical, spec)}"
 
 
 def count(session: Session, database: str, physical: str, spec: TableSpec) -> int:
-    return int(records(session, f"SELECT count() AS n FROM {_live(database, physical, spec)}")[0]["n"])
+    return int(records(session, f"SELECT count() AS n FROM {live(database, physical, spec)}")[0]["n"])
 
 
 def held(session: Session, database: str, physical: str, spec: TableSpec, instance: str, *, prefix: str) -> Held:
     mine = f"{INSTANCE} = {{instance:String}}"
-    conditions = [_live(database, physical, spec), *([_below(spec, prefix)] if prefix else [])]
+    conditions = [live(database, physical, spec), *([below(spec, prefix)] if prefix else [])]
     sql = f"SELECT countIf({mine}) AS mine, countIf(NOT {mine}) AS others FROM {' AND '.join(conditions)}"
     (found,) = records(session, sql, instance=instance, prefix=prefix)
     return Held(int(found["mine"]), int(found["others"]))
@@ -53,16 +53,18 @@ def read(
         conditions.append(_equals(spec, name, f"w{number}", value))
         if value is not None:
             values[f"w{number}"] = value
-    sql = f"SELECT {', '.join(quoted(name) for name in wanted.names)} FROM {_live(database, physical, spec)}"
+    sql = f"SELECT {', '.join(quoted(name) for name in wanted.names)} FROM {live(database, physical, spec)}"
     found = session.arrow(" AND ".join([sql, *conditions]), **values)
     return found.select(wanted.names).cast(wanted)
 
 
-def _live(database: str, physical: str, spec: TableSpec) -> str:
+def live(database: str, physical: str, spec: TableSpec) -> str:
+    """What comes after FROM, to which conditions can be added."""
     return f"{quoted(database, spec.table(physical))} FINAL WHERE NOT {DELETED}"
 
 
-def _below(spec: TableSpec, prefix: str) -> str:
+def below(spec: TableSpec, prefix: str) -> str:
+    """The condition of rows below the `prefix` that is bound."""
     return f"startsWith({quoted(checked_prefix(spec, prefix))}, {{prefix:String}})"
 
 
@@ -84,13 +86,13 @@ def delete(
     """
     conditions = []
     if prefix:
-        conditions.append(_below(spec, prefix))
+        conditions.append(below(spec, prefix))
     if but is not None:
         conditions.append(f"{INSTANCE} != {{instance:String}}")
     if not conditions:
         raise UserError("a sweep of everything: drop the index instead")
     key = ", ".join(quoted(name) for name in spec.key)
-    found = f"SELECT {key} FROM {_live(database, physical, spec)} AND {' AND '.join(conditions)}"
+    found = f"SELECT {key} FROM {live(database, physical, spec)} AND {' AND '.join(conditions)}"
     session.command(
         f"DELETE FROM {quoted(database, spec.table(physical))} WHERE ({key}) IN ({found}) "
         "SETTINGS lightweight_deletes_sync = 2",

@@ -29,6 +29,7 @@ class StagedFile(NamedTuple):
     path: str
     rows: int
     size: int
+    moved: bool = False
 
 
 def encode(files: Sequence[StagedFile]) -> bytes:
@@ -73,19 +74,43 @@ class ClickHouseTableWriter:
     specs: Sequence[TableSpec]
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
-        output = _Output(self.folder)
+        outputs = {moved: _Output(self.folder) for moved in (False, True)}
         schemas: dict[str, pa.Schema] = {}
         try:
-            for kind, rows in changes:
+            for kind, rows, moved in changes:
                 spec = spec_of(self.specs, kind)
                 schema = schemas.setdefault(kind, arrow_schema(spec))
                 if rows.num_rows:
-                    output.add(kind, _with_dictionaries(checked_rows(spec, schema, rows)))
-            output.close()
+                    outputs[moved].add(kind, _with_dictionaries(checked_rows(spec, schema, rows)))
+            for output in outputs.values():
+                output.close()
         except BaseException:
-            output.abandon()
+            for output in outputs.values():
+                output.abandon()
             raise
-        return encode(output.files)
+        return encode([file._replace(moved=moved) for moved, output in outputs.items() for file in output.files])
+
+
+def restaged(folder: str, kind: str, tables: Iterator[pa.Table]) -> list[StagedFile]:
+    """What is left of staged rows, as a commit takes it."""
+    output = _Output(folder)
+    for table in tables:
+        for rows in table.combine_chunks().to_batches():
+            output.add(kind, _with_dictionaries(rows))
+    output.close()
+    return output.files
+
+
+def staged_rows(path: str) -> pa.Table:
+    """A file's rows, without the dictionaries of their bookkeeping."""
+    import fsspec
+    import pyarrow as pa
+
+    with fsspec.open(path, "rb") as file, pa.ipc.open_stream(file) as stream:
+        rows = stream.read_all()
+    for name in REPEATED:
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows.column(name).cast(pa.string()))
+    return rows
 
 
 def _with_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from instep.clickhouse.address import DATABASE, ServerAddress, is_server
 from instep.clickhouse.session import STAGED, Session, literal, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.clickhouse import layout, reading, serving, staging
+from instep.targets.clickhouse import layout, moving, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
 from instep.targets.names import checked_name
@@ -190,12 +190,34 @@ class ClickHouseTarget(OwnedIndexes):
             version = journal.find(attempt)
             if version is None:
                 journal.refuse(scope, epoch, marks, since=base)
-                self._insert(
-                    self._specs(session, physical), physical, attempt, files, guard_values(scope, epoch, base, marks)
-                )
+                specs, values = self._specs(session, physical), guard_values(scope, epoch, base, marks)
+                self._insert(specs, physical, attempt, [each for each in files if not each.moved], values)
+                # After these: what came with them may have moved since.
+                left = self._leaving(session, specs, physical, [each for each in files if each.moved], scope)
+                self._insert(specs, physical, attempt, left, values)
+                files += left
                 version = journal.commit(scope, epoch, attempt, marks)
         staging.remove([each.path for each in files])
         return version
+
+    def _leaving(
+        self, session: Session, specs: Sequence[TableSpec], physical: str, moved: Sequence[StagedFile], scope: str
+    ) -> list[StagedFile]:
+        """What of this deletes something, in files of its own."""
+        found = []
+        for spec in specs:
+            if files := [each for each in moved if each.kind == spec.kind]:
+                rows = moving.leaving(session, self.database, physical, spec, files, prefix=scope)
+                found += staging.restaged(self._folder(physical), spec.kind, rows)
+        return found
+
+    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+        files = [file for each in staged for file in staging.decode(each) if file.kind == OWN and file.moved]
+        if not files:
+            return 0
+        with self.session() as session:
+            spec = self._spec(session, physical, OWN)
+            return moving.count(moving.leaving(session, self.database, physical, spec, files, prefix=scope), spec)
 
     def _insert(
         self,

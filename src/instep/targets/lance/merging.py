@@ -21,7 +21,7 @@ from instep.targets.lance.deletions import delete_rows, with_deletions
 from instep.targets.lance.keys import KEY
 from instep.targets.lance.location import Location, lance_library
 from instep.targets.lance.staging import decode_fragments, numbered
-from instep.targets.table_target import DELETED, VERSION, TableSpec
+from instep.targets.table_target import DELETED, VERSION, TableSpec, checked_prefix
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,7 +35,7 @@ _LEAST_BITS, _MOST_BITS = 16, 27
 #: Rows in a batch of a file, and files that are read at once.
 _BATCH, _READERS = 131_072, 2
 
-_ORDER, _ROW, _ADDRESS = "_order", "_row", "_rowaddr"
+_ORDER, _ROW, _ADDRESS, _LEAVES = "_order", "_row", "_rowaddr", "_leaves"
 
 #: Types of columns where no row comes.
 _TYPES_OF_NONE = {KEY: pa.uint64(), DELETED: pa.bool_()}
@@ -53,15 +53,28 @@ class Losers(NamedTuple):
 
 @dataclass(frozen=True)
 class Merge:
-    """A `Change` (see `commits`): put in these fragments, as tasks wrote them."""
+    """A `Change` (see `commits`): put in these fragments, as tasks wrote them; of rows that `moved` those that delete
+    something: a row that comes too, or one below `prefix`.
+    """
 
     place: Location
     table: str
     spec: TableSpec
     written: Sequence[str]
+    moved: Sequence[str] = ()
+    prefix: str = ""
+
+    def leaving(self, head: Any) -> int:
+        """How many rows those that moved delete, if nothing else comes."""
+        coming = self._coming()
+        return len(self._losers(head, coming, coming.read([KEY])[KEY].to_numpy()).there)
+
+    def _coming(self) -> _Coming:
+        written = decode_fragments(self.written)
+        return _Coming(self.place, self.table, [*written, *decode_fragments(self.moved)], len(written))
 
     def __call__(self, head: Any, first: int) -> Changed:
-        coming = _Coming(self.place, self.table, decode_fragments(self.written))
+        coming = self._coming()
         found = coming.read([KEY, DELETED])
         losers = self._losers(head, coming, found[KEY].to_numpy())
         fragments = delete_rows(self.place, self.table, head, [pa.array(losers.there)])
@@ -72,17 +85,28 @@ class Merge:
         ordered = np.sort(numbers)
         addresses, theirs = _same_numbers(self.place, self.table, head, ordered)
         doubtful = np.union1d(ordered[1:][ordered[1:] == ordered[:-1]], theirs)
+        moved_from = coming.moved_from
+        certain = ~np.isin(numbers, doubtful)
+        # Of what moved and nobody has, nothing stays.
+        nowhere = np.flatnonzero(certain[moved_from:]) + moved_from
         if not len(doubtful):
-            return Losers(np.empty(0, np.uint64), np.empty(0, np.int64), 0)
+            return Losers(np.empty(0, np.uint64), nowhere, len(nowhere))
         columns = [*self.spec.key, VERSION, DELETED]
-        rows = np.flatnonzero(np.isin(numbers, doubtful))
+        rows = np.flatnonzero(~certain)
         mine = coming.read(columns).take(pa.array(rows, pa.int64()))
+        mine = mine.append_column(_LEAVES, pa.array(rows < moved_from))
         there = None
         if len(addresses):
             # Without those that were deleted.
-            there = head._take_rows(pa.array(addresses), columns=[*columns, _ADDRESS])
-            addresses, there = there.column(_ADDRESS).to_numpy(), there.select(columns)
-        return _decide(self.spec, mine, rows, there, addresses)
+            scope = [checked_prefix(self.spec, self.prefix)] if self.moved else []
+            there = head._take_rows(pa.array(addresses), columns=list(dict.fromkeys([*columns, *scope, _ADDRESS])))
+            addresses = there.column(_ADDRESS).to_numpy()
+            leaves: Any = pc.invert(there.column(DELETED))
+            for name in scope:
+                leaves = pc.and_(leaves, pc.starts_with(there.column(name), self.prefix).fill_null(False))
+            there = there.select(columns).append_column(_LEAVES, leaves)
+        found = _decide(self.spec, mine, rows, there, addresses, moved_from=moved_from)
+        return Losers(found.there, np.union1d(found.coming, nowhere), found.deletions + len(nowhere))
 
 
 def _same_numbers(place: Location, table: str, head: Any, ordered: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
@@ -154,8 +178,12 @@ def _decide(
     rows: npt.NDArray[np.int64],
     there: pa.Table | None,
     addresses: npt.NDArray[np.uint64],
+    *,
+    moved_from: int,
 ) -> Losers:
-    """By the keys themselves. At equal rank what comes stays: it was written under a later epoch, or it is the same."""
+    """By the keys themselves. At equal rank what comes stays: it was written under a later epoch, or it is the same.
+    Rows that come from `moved_from` on stay only if one of their key `_LEAVES`.
+    """
     mine = mine.append_column(_ORDER, pa.array(rows)).append_column(_ROW, pa.array(rows.astype(np.uint64)))
     if there is not None:
         before = pa.array(np.full(len(addresses), -1))
@@ -173,13 +201,18 @@ def _decide(
         (_ORDER, "descending"),
     ]
     columns = [f"k{number}" for number in range(len(spec.key))]
-    named = mine.rename_columns([*columns, VERSION, DELETED, _ORDER, _ROW])
+    named = mine.rename_columns([*columns, VERSION, DELETED, _LEAVES, _ORDER, _ROW])
     ordered = named.sort_by([*((name, "ascending") for name in columns), *best_first]).combine_chunks()
     again = np.ones(max(0, ordered.num_rows - 1), np.bool_)
     for name in columns:
         column = ordered.column(name).combine_chunks()
         again &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy(zero_copy_only=False)
-    lost = np.flatnonzero(again) + 1
+    keys = np.concatenate([[0], np.cumsum(~again)]) if ordered.num_rows else np.empty(0, np.int64)
+    leave = np.bincount(keys, ordered.column(_LEAVES).to_numpy())
+    idle = (ordered.column(_ORDER).to_numpy() >= moved_from) & (leave[keys] == 0)
+    stays = np.flatnonzero(~idle)
+    stays = stays[np.unique(keys[stays], return_index=True)[1]]
+    lost = np.setdiff1d(np.arange(ordered.num_rows), stays)
     order, row, deleted = (ordered.column(name).to_numpy()[lost] for name in (_ORDER, _ROW, DELETED))
     there_lost, coming_lost = row[order < 0].astype(np.uint64), np.sort(row[order >= 0].astype(np.int64))
     return Losers(there_lost, coming_lost, int(np.count_nonzero(deleted)))
@@ -192,7 +225,9 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 class _Coming:
     """Fragments that no version names yet, read by their files."""
 
-    def __init__(self, place: Location, table: str, fragments: Sequence[Any]) -> None:
+    def __init__(self, place: Location, table: str, fragments: Sequence[Any], written: int) -> None:
+        """After so many that were `written` there are those of rows that moved."""
+        self.moved_from: int = sum(each.physical_rows for each in fragments[:written])
         self._place = place
         self._table = table
         self._fragments = fragments

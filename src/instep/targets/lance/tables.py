@@ -6,7 +6,6 @@ of the others beside it.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,15 +181,13 @@ class LanceTableTarget(OwnedIndexes):
     ) -> int:
         from instep.targets.lance import commits
         from instep.targets.lance.merging import Merge
+        from instep.targets.lance.writing import staged_fragments
 
         place = self._place
         done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope)
         if done is not None:
             return done
-        written: dict[str, list[str]] = {}
-        for each in staged:
-            for kind, fragments in json.loads(each)["fragments"].items():
-                written.setdefault(kind, []).extend(fragments)
+        written, moved = staged_fragments(staged)
         specs = self.specs(physical)
         beside = commits.versions_beside(place, physical, base) if len(specs) > 1 else {}
         # Outcomes are asked of the own table only.
@@ -198,7 +195,7 @@ class LanceTableTarget(OwnedIndexes):
         version = base
         for spec in reversed(specs):
             own = spec.kind == OWN
-            if own or spec.kind in written:
+            if own or spec.kind in written or spec.kind in moved:
                 table = spec.table(physical)
                 version = commits.commit(
                     place,
@@ -206,7 +203,9 @@ class LanceTableTarget(OwnedIndexes):
                     base=base if own else beside[spec.kind],
                     epoch=epoch,
                     attempt=attempt,
-                    change=Merge(place, table, spec, written.get(spec.kind, [])),
+                    change=Merge(
+                        place, table, spec, written.get(spec.kind, []), moved.get(spec.kind, []), prefix=scope
+                    ),
                     marks=marks if own else fences,
                     scope=scope,
                     beside=beside if own else None,
@@ -214,6 +213,17 @@ class LanceTableTarget(OwnedIndexes):
                 if not own:
                     beside[spec.kind] = version
         return version
+
+    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+        from instep.targets.lance.merging import Merge
+        from instep.targets.lance.writing import staged_fragments
+
+        moved = staged_fragments(staged)[1].get(OWN)
+        if not moved:
+            return 0
+        dataset, spec = self._open(physical, OWN)
+        with self._place.understood():
+            return Merge(self._place, spec.table(physical), spec, [], moved, prefix=scope).leaving(dataset)
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         from instep.targets.lance import commits

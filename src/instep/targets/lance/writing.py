@@ -21,18 +21,35 @@ class LanceTableWriter:
     specs: Sequence[TableSpec]
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
-        outputs: dict[str, FragmentOutput] = {}
+        outputs: dict[tuple[str, bool], FragmentOutput] = {}
         try:
-            for kind, rows in changes:
+            for kind, rows, moved in changes:
                 spec = spec_of(self.specs, kind)
                 good = checked_rows(spec, arrow_schema(spec), rows)
                 if good.num_rows:
-                    if kind not in outputs:
-                        outputs[kind] = FragmentOutput(self.place, self.place.open(spec.table(self.physical)))
-                    outputs[kind].add(with_keys(good, spec.key))
-            written = {kind: output.finish() for kind, output in outputs.items()}
+                    if (kind, moved) not in outputs:
+                        head = self.place.open(spec.table(self.physical))
+                        outputs[kind, moved] = FragmentOutput(self.place, head)
+                    outputs[kind, moved].add(with_keys(good, spec.key))
+            written = {each: output.finish() for each, output in outputs.items()}
         except BaseException:
             for output in outputs.values():
                 output.abandon()
             raise
-        return json.dumps({"fragments": written}).encode()
+        return json.dumps(
+            {
+                name: {kind: each for (kind, is_moved), each in written.items() if is_moved == moved}
+                for name, moved in (("fragments", False), ("moved", True))
+            }
+        ).encode()
+
+
+def staged_fragments(staged: Sequence[bytes]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """What tasks wrote, by kind: rows, and rows that moved."""
+    found: dict[str, dict[str, list[str]]] = {"fragments": {}, "moved": {}}
+    for each in staged:
+        parts = json.loads(each)
+        for name, kinds in found.items():
+            for kind, fragments in parts.get(name, {}).items():
+                kinds.setdefault(kind, []).extend(fragments)
+    return found["fragments"], found["moved"]

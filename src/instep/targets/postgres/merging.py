@@ -6,6 +6,7 @@ Whoever writes rows of a table locks them in the order of the key: two who write
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from psycopg import sql
 
@@ -15,7 +16,7 @@ from instep.postgres.connection import Name, Session, names
 from instep.targets.postgres.layout import plain_type
 from instep.targets.postgres.reading import below_prefix
 from instep.targets.postgres.staging import TASK
-from instep.targets.table_target import DELETED, INSTANCE, VERSION, TableSpec, checked_prefix
+from instep.targets.table_target import DELETED, INSTANCE, REF, VERSION, TableSpec, checked_prefix
 
 #: For sorting the rows of a wave.
 _MEMORY = "64MB"
@@ -55,6 +56,60 @@ def _values(spec: TableSpec) -> sql.Composed:
     )
 
 
+def leaving(session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str) -> int:
+    """How many rows below `prefix` the moved ones that these tasks staged delete."""
+    found, values = _leaving(session, physical, spec, staged, tasks, prefix=prefix)
+    ((count,),) = session.run("SELECT count(*) {found}", *values, found=found)
+    return int(count)
+
+
+def delete_moved(
+    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str
+) -> None:
+    """Delete these rows, so that it is remembered."""
+    found, values = _leaving(session, physical, spec, staged, tasks, prefix=prefix)
+    marks = (REF, INSTANCE, VERSION, DELETED)
+    session.run(
+        "WITH doomed AS MATERIALIZED (SELECT {moved} {found} ORDER BY {key} FOR UPDATE OF there) "
+        "UPDATE {table} AS there SET {changes} FROM doomed WHERE {same}",
+        *values,
+        moved=sql.SQL(", ").join(Name("moved", each) for each in (*spec.key, *marks)),
+        found=found,
+        key=sql.SQL(", ").join(Name("there", each) for each in spec.key),
+        table=session.name(spec.table(physical)),
+        changes=sql.SQL(", ").join(sql.SQL("{} = {}").format(Name(each), Name("doomed", each)) for each in marks),
+        same=_same(spec, "doomed"),
+    )
+
+
+def _leaving(
+    session: Session, physical: str, spec: TableSpec, staged: str, tasks: Sequence[int], *, prefix: str
+) -> tuple[sql.Composed, list[Any]]:
+    """What comes after a SELECT of rows `there`, and of what `moved` of them."""
+    below, bounds = below_prefix(Name("there", checked_prefix(spec, prefix)), prefix)
+    found = sql.SQL(
+        "FROM {table} AS there JOIN (SELECT DISTINCT ON ({key}) {values} FROM {staged} WHERE {task} = ANY(%s) "
+        "ORDER BY {key}, {version} DESC) AS moved ON {same} WHERE NOT {gone} AND {below} AND {after} > {before}"
+    ).format(
+        table=session.name(spec.table(physical)),
+        key=names(spec.key),
+        values=_values(spec),
+        staged=session.name(staged),
+        task=Name(TASK),
+        version=Name(VERSION),
+        same=_same(spec, "moved"),
+        gone=Name("there", DELETED),
+        below=below,
+        after=Name("moved", VERSION),
+        before=Name("there", VERSION),
+    )
+    return found, [list(tasks), *bounds]
+
+
+def _same(spec: TableSpec, other: str) -> sql.Composed:
+    return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(Name("there", name), Name(other, name)) for name in spec.key)
+
+
 def delete(session: Session, physical: str, spec: TableSpec, *, prefix: str, but: str | None) -> None:
     """Delete rows of the namespaces below `prefix` (all if empty), except those of instance `but`, for good."""
     conditions: list[sql.Composable] = []
@@ -76,7 +131,5 @@ def delete(session: Session, physical: str, spec: TableSpec, *, prefix: str, but
         key=names(spec.key),
         table=session.name(spec.table(physical)),
         condition=condition,
-        same=sql.SQL(" AND ").join(
-            sql.SQL("{} = {}").format(Name("there", name), Name("doomed", name)) for name in spec.key
-        ),
+        same=_same(spec, "doomed"),
     )

@@ -42,6 +42,7 @@ class StagedRows(NamedTuple):
     table: str
     task: int
     rows: int
+    moved: bool = False
 
 
 def encode(parts: Sequence[StagedRows]) -> bytes:
@@ -62,14 +63,16 @@ class PostgresTableWriter:
 
     def stage(self, changes: Iterator[TableChange]) -> bytes:
         schemas = {spec.kind: arrow_schema(spec) for spec in self.index.specs}
-        output = Output(self.place, self.index, self.base, {each.kind: _definition(each) for each in self.index.specs})
-        for kind, rows in changes:
-            spec = spec_of(self.index.specs, kind)
+        definitions = {each.kind: _definition(each) for each in self.index.specs}
+        # Rows that moved are told by their task.
+        outputs = {moved: Output(self.place, self.index, self.base, definitions) for moved in (False, True)}
+        for kind, rows, moved in changes:
+            output, spec = outputs[moved], spec_of(self.index.specs, kind)
             if rows.num_rows:
                 fitting = checked_rows(spec, schemas[kind], rows)
                 demand_fit(spec, fitting)
                 output.add(kind, _pieces(spec, fitting, output.task), fitting.num_rows)
-        return encode(output.finish())
+        return encode([part._replace(moved=moved) for moved, each in outputs.items() for part in each.finish()])
 
 
 def _pieces(spec: TableSpec, rows: pa.RecordBatch, task: int) -> Iterator[bytes]:

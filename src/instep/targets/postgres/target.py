@@ -12,7 +12,7 @@ from psycopg import sql
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.postgres.connection import Name, Session, names
+from instep.postgres.connection import Missing, Name, Session, names
 from instep.targets.postgres import committing, layout, merging, reading, registry, serving, staging, upkeep, values
 from instep.targets.postgres.aliased import AliasedIndexes
 from instep.targets.postgres.checking import checked
@@ -90,13 +90,24 @@ class PostgresTarget(AliasedIndexes):
             return committing.commit(
                 session,
                 index,
-                lambda: _merge(session, index, parts),
+                lambda: _merge(session, index, parts, scope),
                 base=base,
                 epoch=epoch,
                 attempt=attempt,
                 marks=marks,
                 scope=scope,
             )
+
+    def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
+        parts = [part for each in staged for part in staging.decode(each) if part.kind == OWN and part.moved]
+        if not parts:
+            return 0
+        with self._index(physical) as (session, index):
+            spec, tasks = spec_of(index.specs, OWN), [each.task for each in parts]
+            try:
+                return merging.leaving(session, physical, spec, parts[0].table, tasks, prefix=scope)
+            except Missing:
+                return 0  # They are in: `commit` finds that, or asks for them once more.
 
     def committed(self, physical: str, since: int, slice_ids: Iterable[str]) -> Mapping[str, bytes]:
         with self._index(physical) as (session, index):
@@ -176,7 +187,7 @@ class PostgresTarget(AliasedIndexes):
             yield session, known(session, physical)
 
 
-def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows]) -> list[str]:
+def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows], scope: str) -> list[str]:
     """See `committing.commit`. Raises `Conflict` when not all that was staged is there."""
     done = []
     # In one order, whoever writes.
@@ -184,7 +195,9 @@ def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows]) -> 
         for table in sorted({part.table for part in parts if part.kind == spec.kind}):
             own = [part for part in parts if part.table == table]
             alone = staging.demand_all(session, index, table, own)
-            merging.merge(session, index.name, spec, table, [part.task for part in own])
+            merging.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
+            if moved := [part.task for part in own if part.moved]:
+                merging.delete_moved(session, index.name, spec, table, moved, prefix=scope)
             if alone:
                 done.append(table)
     return done

@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     Mutant(
         "failures are listed of all entities, whichever were named",
-        "app.py",
+        "app/instep.py",
         "refs = None if entities is None else [setup.ref for setup in container.setups(entities)]",
         "refs = None",
         _FAILURES,
@@ -132,21 +132,21 @@ MUTANTS = [
     ),
     Mutant(
         "a retry of a job retries its entities without what failed",
-        "app.py",
+        "app/instep.py",
         "names, retry_failures=True, generation=generation, engine=engine, wait=wait, progress=progress",
         "names, retry_failures=False, generation=generation, engine=engine, wait=wait, progress=progress",
         _JOBS,
     ),
     Mutant(
         "what a want says of being fresh is not passed on",
-        "app.py",
+        "app/instep.py",
         "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),",
         "fresh_within=None if fresh_within is None else round(fresh_within.total_seconds()),",
         ("tests/cli/test_want_commands.py",),
     ),
     Mutant(
         "what has ended is among the wants that wait",
-        "app.py",
+        "app/instep.py",
         "open_only=not ended, after=after, limit=limit)",
         "open_only=False, after=after, limit=limit)",
         ("tests/cli/test_want_commands.py",),

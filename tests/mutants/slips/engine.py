@@ -80,14 +80,14 @@ MUTANTS = [
     ),
     Mutant(
         "a slice that had two tasks is whole by the first of them",
-        "outcomes.py",
+        "pipeline/outcomes.py",
         "        whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)\n",
         "        whole.setdefault(outcome.slice_id, outcome)\n",
         ("tests/engine/test_row_outcomes.py",),
     ),
     Mutant(
         "documents that vanished from a table between listing and reading are lost from the counts",
-        "outcomes.py",
+        "pipeline/outcomes.py",
         "SliceOutcome(outcome.slice_id, outcome.fence, Counts(read=missing, skipped=missing))",
         "SliceOutcome(outcome.slice_id, outcome.fence, Counts())",
         ("tests/engine/test_row_outcomes.py",),

@@ -16,14 +16,14 @@ MUTANTS = [
         "entities/documents/changes_since.py",
         "    if setup.guard.refuses(changes.lost, changes.recorded, before.units):\n        return []\n",
         "",
-        (f"{_SERVICE}/test_meanwhile.py",),
+        (f"{_SERVICE}/test_live_refresh.py",),
     ),
     Mutant(
         "a rebuild is served without the documents that vanished while it was read",
         "entities/documents/promotion_checks.py",
         "    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(",
         "    return _emptied(",
-        (f"{_SERVICE}/test_meanwhile.py",),
+        (f"{_SERVICE}/test_live_refresh.py",),
     ),
     Mutant(
         "a refresh that would delete most of it is not stopped",
@@ -65,7 +65,7 @@ MUTANTS = [
         "planning/plan.py",
         "    if unfinished and not options.full_refresh:\n",
         "    if unfinished and options.full_refresh:\n",
-        (_REBUILDS, f"{_SERVICE}/test_start.py", *_GENERATIONS),
+        (_REBUILDS, f"{_SERVICE}/test_acquisition.py", *_GENERATIONS),
     ),
     Mutant(
         "another number of buckets is taken without a word",
@@ -196,9 +196,9 @@ MUTANTS = [
     ),
     Mutant(
         "a part with another number of buckets is gone on with",
-        "jobs/recovery.py",
-        '    if part.buckets != setup.buckets:\n        return f"it was planned',
-        '    if not part.buckets:\n        return f"it was planned',
+        "entities/setup.py",
+        '        if part.buckets != self.buckets:\n            return f"it was planned',
+        '        if not part.buckets:\n            return f"it was planned',
         (f"{_SERVICE}/test_recovery.py",),
     ),
     Mutant(
@@ -206,21 +206,21 @@ MUTANTS = [
         "jobs/recovery.py",
         "ledger.now() - job.updated_at < context.timing.orphan:",
         "ledger.now() < job.updated_at:",
-        (f"{_SERVICE}/test_start.py",),
+        (f"{_SERVICE}/test_acquisition.py",),
     ),
     Mutant(
         "a run joins a job of another generation",
         "jobs/acquisition.py",
         "        if status.part.generation != self.todo[holder.ref].generation:\n            return False\n",
         "",
-        (*_GENERATIONS, f"{_SERVICE}/test_start.py"),
+        (*_GENERATIONS, f"{_SERVICE}/test_acquisition.py"),
     ),
     Mutant(
         "a full refresh joins what others do",
         "jobs/acquisition.py",
         "if self._planner.options.full_refresh or status is None or status.state is not None:",
         "if status is None or status.state is not None:",
-        (f"{_SERVICE}/test_start.py",),
+        (f"{_SERVICE}/test_acquisition.py",),
     ),
     Mutant(
         "instances of a job that was stopped are collected",

@@ -6,14 +6,14 @@ from tests.mutants.mutant import Mutant
 
 _SEARCH = (
     "tests/jobs/test_search.py",
-    "tests/jobs/test_turns.py::test_search_asks_the_first_target_or_the_one_that_is_named",
+    "tests/jobs/test_target_order.py::test_search_asks_the_first_target_or_the_one_that_is_named",
 )
 _LANCE = ("tests/targets/test_lance.py",)
 
 MUTANTS = [
     Mutant(
         "a search asked for one entity looks into all of them",
-        "app.py",
+        "app/instep.py",
         "in_one_target(container.documents(entities), target),",
         "in_one_target(container.documents(None), target),",
         _SEARCH,

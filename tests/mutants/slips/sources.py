@@ -18,8 +18,8 @@ MUTANTS = [
     Mutant(
         "what is excluded is listed",
         "sources/local.py",
-        " or (unwanted and unwanted(relative)):",
-        ":",
+        "left_out = (wanted and not wanted(relative)) or (unwanted and unwanted(relative))",
+        "left_out = wanted and not wanted(relative)",
         _FILES,
     ),
     Mutant(

@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 _ACCESS = ("tests/api/test_access.py",)
 _PROBLEMS = ("tests/api/test_problems.py",)
+_REQUESTS = ("tests/api/test_requests.py",)
+_CONNECTIONS = ("tests/api/test_connections.py",)
 
 MUTANTS = [
     Mutant(
@@ -161,5 +163,54 @@ MUTANTS = [
         "instep.search(q, mode=mode, limit=k, entities=entity)",
         "instep.search(q, mode=mode, limit=k)",
         ("tests/api/test_search.py",),
+    ),
+    Mutant(
+        "the last page of wants says that there is another",
+        "api/routes/wants.py",
+        "if len(found) > limit else None",
+        "if len(found) >= limit else None",
+        _REQUESTS,
+    ),
+    Mutant(
+        "the last page of partitions says that there is another",
+        "api/routes/partitions.py",
+        "if len(found) > limit else None",
+        "if len(found) >= limit else None",
+        _REQUESTS,
+    ),
+    Mutant(
+        "what is to be built beside what is served is refreshed",
+        "api/routes/jobs.py",
+        "rebuild=request.recreateIndex",
+        "rebuild=False",
+        _REQUESTS,
+    ),
+    Mutant(
+        "a job that is resumed waits for a worker of others",
+        "api/routes/jobs.py",
+        "    worker.start(names(instep, found.refs), threads=None)\n",
+        "",
+        _REQUESTS,
+    ),
+    Mutant(
+        "who leaves the work to others has a worker started",
+        "api/routes/jobs.py",
+        "None if request.useDistributedIndexing else worker",
+        "worker",
+        _REQUESTS,
+    ),
+    Mutant(
+        "any number of connections is taken",
+        "api/connections.py",
+        "if len(self.connections) >= self.most:",
+        "if len(self.connections) < 0:",
+        _CONNECTIONS,
+    ),
+    Mutant(
+        "a request that is not there yet has all the time there is",
+        "api/connections.py",
+        "        elif self._late is None:\n            self._wait()\n",
+        "        else:\n            self._wait()\n",
+        _CONNECTIONS,
     ),
 ]

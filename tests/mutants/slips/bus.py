@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _SQLITE = ("tests/bus/test_sqlite.py",)
 _NATS = ("tests/bus/test_nats.py", "tests/bus/test_nats_tokens.py")
+_DISPATCH = ("tests/cli/test_bus_commands.py",)
 
 MUTANTS = [
     Mutant(
@@ -105,5 +106,26 @@ MUTANTS = [
         '        if name not in ("type", *names):\n',
         '        if name == "":\n',
         ("tests/domain/test_requests.py",),
+    ),
+    Mutant(
+        "entities of every kind are said to be asked",
+        "requests/dispatch.py",
+        "if kind is Kind.of(scope)]",
+        "if kind]",
+        _DISPATCH,
+    ),
+    Mutant(
+        "with a namespace that is named all the others are asked for",
+        "requests/dispatch.py",
+        "    if named or globals_too:\n        return",
+        "    if globals_too:\n        return",
+        _DISPATCH,
+    ),
+    Mutant(
+        "what is asked for may be in the future",
+        "requests/dispatch.py",
+        "    if watermark > now:\n",
+        "    if watermark < 0:\n",
+        _DISPATCH,
     ),
 ]

@@ -235,10 +235,10 @@ MUTANTS = [
         _SQLITE,
     ),
     Mutant(
-        "a bucket's pending units count those of jobs that have ended",
+        "what is in work of a bucket is not pending any more",
         "ledger/buckets.py",
-        "    job_parts.c.state.is_(None), slices.c.state.in_(",
-        "    slices.c.state.in_(",
+        "slices.c.state.in_([SliceState.PENDING.value, SliceState.PROCESSING.value])",
+        "slices.c.state.in_([SliceState.PENDING.value])",
         _SQLITE,
     ),
     Mutant(
@@ -256,11 +256,11 @@ MUTANTS = [
         (*_SQLITE, *_MODEL),
     ),
     Mutant(
-        "the second half of a slice begins behind the edge of the first",
+        "a document in the middle of a slice is in neither of its halves",
         "ledger/slice_retries.py",
-        "SliceWork(left, len(first), work, whole.lower, edge, encode_changes(first))",
-        'SliceWork(left, len(first), work, whole.lower, "", encode_changes(first))',
-        (*_SQLITE, *_MODEL, "tests/domain/test_claiming.py"),
+        "first, second = changes[:middle], changes[middle:]",
+        "first, second = changes[:middle], changes[middle + 1 :]",
+        _SQLITE,
     ),
     Mutant(
         "a transient error of SQLite is no outage",

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _CONSUMING = ("tests/jobs/test_queue_consuming.py",)
 _SQLITE = ("tests/queues/test_sqlite.py",)
+_COMMANDS = ("tests/cli/test_queue_commands.py",)
 
 MUTANTS = [
     Mutant(
@@ -119,5 +120,75 @@ MUTANTS = [
         "repaired = max(0, before - suspects.count)",
         "repaired = max(0, suspects.count - before)",
         ("tests/jobs/test_queue_ranges.py", "tests/cli/test_queue_commands.py"),
+    ),
+    Mutant(
+        "lines that are refused exit with 0",
+        "cli/queue_keys.py",
+        "    if refused:\n        raise typer.Exit(ExitCode.FAILURES)\n",
+        "",
+        _COMMANDS,
+    ),
+    Mutant(
+        "what a line says of its failure is what the command says",
+        "cli/queue_keys.py",
+        "each.error or error",
+        "error or each.error",
+        _COMMANDS,
+    ),
+    Mutant(
+        "all parked keys are tried again, whichever were named",
+        "cli/queue_keys.py",
+        "found.unpark(keys or None)",
+        "found.unpark(None)",
+        _COMMANDS,
+    ),
+    Mutant(
+        "parked keys are tried again when nobody was named",
+        "cli/queue_keys.py",
+        "    if bool(keys) == everything:\n",
+        "    if keys and everything:\n",
+        _COMMANDS,
+    ),
+    Mutant(
+        "keys that are given by command have no lease",
+        "cli/queue_keys.py",
+        "lease=None if lease is None else timedelta(milliseconds=lease)",
+        "lease=None",
+        _COMMANDS,
+    ),
+    Mutant(
+        "keys of all participants are given by command",
+        "cli/queue_keys.py",
+        "            participants=whom,\n            legacy=legacy,\n",
+        "            legacy=legacy,\n",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a queue that differs exits with 0",
+        "cli/queue.py",
+        "    if not equal:\n        raise typer.Exit(ExitCode.CHANGES)\n",
+        "",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a queue is not mended by who asks for it",
+        "cli/queue.py",
+        "found.verify(repair=repair,",
+        "found.verify(repair=False,",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a queue is dropped unasked",
+        "cli/queue.py",
+        "    if not confirmed:\n",
+        "    if not name:\n",
+        _COMMANDS,
+    ),
+    Mutant(
+        "a switch back is one forward",
+        "cli/queue.py",
+        "found.switch(back=back)",
+        "found.switch(back=False)",
+        _COMMANDS,
     ),
 ]

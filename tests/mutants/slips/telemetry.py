@@ -79,4 +79,25 @@ MUTANTS = [
         "                except InstepError:\n                    pass\n",
         _METRICS,
     ),
+    Mutant(
+        "a span of something that came to nothing is sent",
+        "telemetry/otlp.py",
+        "        if not self._dropped:\n",
+        "        if self._span:\n",
+        _TRACES,
+    ),
+    Mutant(
+        "a span in which something failed looks well",
+        "telemetry/otlp.py",
+        '            _fail(span, f"{type(error).__name__}: {error}")\n            raise\n',
+        "            raise\n",
+        _TRACES,
+    ),
+    Mutant(
+        "a span tells secrets",
+        "telemetry/otlp.py",
+        "Status(StatusCode.ERROR, cleaned(why))",
+        "Status(StatusCode.ERROR, why)",
+        _TRACES,
+    ),
 ]

@@ -437,3 +437,37 @@ def test_whoever_does_not_agree_changes_nothing(place: Location) -> None:
     (found,) = one.adopt(agree=lambda _: False)
     assert (found.live, found.done) == (True, False)
     refused(one.run)
+
+
+# -- what cannot be read ---------------------------------------------------------------------------
+
+
+def test_an_alias_that_cannot_be_read_is_refused_and_left_as_it_is(place: Location) -> None:
+    one = place.project("one")
+    run(one)
+    (file,) = place.index.glob("Document.alias-*.json")
+    file.write_bytes(b"\xff garbage")
+    for call in (lambda: one.run(full_refresh=True), one.adopt, lambda: texts(one)):
+        with pytest.raises(UserError, match=r"alias 'Document' is damaged") as raised:
+            call()
+        assert "remove the file" in str(raised.value)
+    assert file.read_bytes() == b"\xff garbage"
+    file.unlink()
+    assert run(one, full_refresh=True).promoted
+    assert len(texts(one)) == len(NOTES)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no Lance file at all"])
+def test_a_served_index_with_damaged_files_is_not_adopted_and_says_what_to_do(place: Location, damage: bytes) -> None:
+    one = place.project("one")
+    run(one)
+    (physical,) = place.indexes()
+    place.lose(one)
+    for file in (place.index / f"{physical}.lance" / "data").iterdir():
+        file.write_bytes(damage)
+    with pytest.raises(UserError) as raised:
+        one.adopt()
+    assert "files of the index are damaged" in str(raised.value)
+    assert "Restore them from a backup" in str(raised.value)
+    assert one.jobs() == []
+    assert place.indexes() == [physical]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +32,18 @@ def spark(settings: SparkSettings) -> Iterator[LazySpark]:
     lazy = LazySpark(settings)
     yield lazy
     lazy.close()
+
+
+def test_a_jvm_that_does_not_end_in_time_is_killed_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it stays a zombie, and Python says so at whatever is running by then."""
+    from pyspark import SparkContext
+
+    with subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE) as process:
+        monkeypatch.setattr(sparkapi, "STOP_SECONDS", 1)
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process, shutdown=lambda: None))
+        sparkapi.end_jvm()
+        assert process.returncode == -signal.SIGKILL
+    assert SparkContext._gateway is None
 
 
 def jvm() -> int:

@@ -61,6 +61,29 @@ def test_a_rebuild_counts_too(tmp_path: Path) -> None:
     assert documents(world) == 17
 
 
+@pytest.mark.parametrize(("content", "more"), [("", 3), ("\n", 3), ("x\n", 4)], ids=["empty", "blank", "cut off"])
+def test_what_files_lose_that_a_rebuild_reads_counts_too(tmp_path: Path, content: str, more: int) -> None:
+    world = home(tmp_path, 20)
+    for number in range(2):
+        world.path(number).write_text(content)
+    (result,) = world.open().run(full_refresh=True)
+    assert result.promoted
+    (before,) = world.open().status()
+    for number in range(2, 2 + more):
+        world.path(number).write_text(content)
+    if not content:  # The listing tells.
+        with pytest.raises(UserError, match="3 of 20 documents are gone from the source, or empty by now"):
+            world.open().run(full_refresh=True)
+    else:
+        (result,) = world.open().run(full_refresh=True)
+        assert not result.promoted
+        assert any("more were lost lately" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+    (result,) = world.open().run(full_refresh=True, allow_deletes=True)
+    assert result.promoted
+
+
 @pytest.mark.parametrize("content", ["", " \n\n \n", "x\n"], ids=["empty", "blank", "cut off"])
 def test_files_that_lose_their_content_are_asked_for(tmp_path: Path, content: str) -> None:
     world = home(tmp_path, 6)

@@ -194,11 +194,22 @@ def test_epochs_are_compared_as_numbers(target: LanceTarget) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"physical": "../x"}'])
-def test_a_damaged_alias_is_for_the_user_and_a_rebuild_mends_it(target: LanceTarget, damage: bytes) -> None:
+def test_a_damaged_alias_may_be_anybodys_and_is_refused_not_replaced(target: LanceTarget, damage: bytes) -> None:
     target.promote("Document", "A", 1)
-    (Path(target.uri.removeprefix("file-object-store://")) / alias_file(1)).write_bytes(damage)
-    with pytest.raises(UserError):
-        target.served("Document")
+    file = Path(target.uri.removeprefix("file-object-store://")) / alias_file(1)
+    file.write_bytes(damage)
+    calls: list[Callable[[], object]] = [
+        lambda: target.served("Document"),
+        lambda: target.owner_of("Document"),
+        lambda: target.mine("Document"),
+        lambda: target.promote("Document", "B", 2),
+        lambda: target.claim("Document", of=""),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=f"{file.name} says neither what it serves nor whose it is"):
+            call()
+    assert file.read_bytes() == damage
+    file.unlink()
     target.promote("Document", "B", 2)
     assert target.served("Document") == "B"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
@@ -84,9 +83,14 @@ def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PR
 
 def _foreign(setup: EntitySetup) -> Iterator[Finding]:
     """Only what is not as it should be. A target that is away has said so."""
-    with suppress(InstepError):
-        if stranger := foreign_alias(setup):
-            yield Finding(f"index {setup.alias}", Health.PROBLEM, stranger.what, stranger.hint)
+    found: UserError | None = None
+    try:
+        found = foreign_alias(setup)
+    except InstepError as error:
+        if isinstance(error, UserError) and not isinstance(error, Away):
+            found = error  # One that cannot be read may be anybody's.
+    if found is not None:
+        yield Finding(f"index {setup.alias}", Health.PROBLEM, found.what, found.hint)
 
 
 def _target(setup: EntitySetup) -> str:

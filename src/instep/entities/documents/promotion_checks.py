@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.promotion_rules import EMPTY, Judged, judged, nothing_written
 from instep.domain.renaming import as_named_now
 from instep.domain.settings import allows_empty
@@ -44,19 +45,30 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     if stored == 0 and _holds_something(ledger, checkpoint):
         return None if empty and not status.counts.failed else EMPTY
     allowed = empty or bool(job.configuration.get("allow_deletes"))
-    return _replaces(setup, part, checkpoint, ledger, status, allowed=allowed)
+    return _replaces(setup, part, checkpoint, ledger, job, allowed=allowed)
 
 
 def _replaces(
-    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus, *, allowed: bool
+    setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, job: Job, *, allowed: bool
 ) -> str | None:
-    """Why a build with something in it does not replace what is served."""
+    """Why a build with something in it does not replace what is served. What it may lose counts with what comes after
+    it.
+    """
+    status = job.part(part.ref)
     verdict = _judged(setup, part, checkpoint, ledger, status)
     if not verdict.enough:
         return f"{verdict}; what was served stays"
     if allowed:
         return None
-    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(setup, ledger, part.instance, checkpoint)
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window)
+    found = _vanished(setup, part, checkpoint, ledger, status) or _emptied(
+        setup, ledger, part.instance, checkpoint, before
+    )
+    if isinstance(found, str):
+        return found
+    if found:
+        ledger.count_lost(part, found, job_id=job.id)
+    return None
 
 
 def _vanished(
@@ -75,27 +87,33 @@ def _vanished(
     return f"{lost:,} of {documents:,} documents that are served were gone when they were to be read; {_NOT_UNASKED}"
 
 
-def _emptied(setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint) -> str | None:
+def _emptied(
+    setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint, before: Loss = NO_LOSS
+) -> str | Loss:
     """The guard of deletes for documents that are still there, and have nothing in them by now, or less: their files
-    were emptied, or cut off. What is made otherwise has other chunks: of that only documents without any tell.
+    were emptied, or cut off. What is made otherwise has other chunks: of that only documents without any tell. If that
+    is not too much (with what was lost `before`, lately), so much is lost, without what its plan has counted.
     """
     documents, rows, _ = ledger.totals(served.instance)
     built, built_rows, _ = ledger.totals(instance)
     filled, _ = ledger.oversized(instance, size=ANY_SIZE, chunks=0, limit=1)
     made = ledger.instance(instance)
     alike = made is not None and not changed_parts(made.fingerprint or {}, served.fingerprint)
-    shorter = alike and setup.guard.refuses(max(0, rows - built_rows), rows)
-    if not shorter and not setup.guard.refuses(built - filled, documents):
-        return None  # Without reading two manifests.
-    before, now = ledger.manifest(served.instance), ledger.manifest(instance)
-    both = [(entry.chunks, now[uri].chunks) for uri, entry in before.items() if uri in now]
-    emptied = sum(bool(was) and not has for was, has in both)
-    if setup.guard.refuses(emptied, documents):
-        return f"{emptied:,} of {documents:,} documents that are served have nothing in them by now; {_NOT_UNASKED}"
-    gone = sum(max(0, was - has) for was, has in both) if alike else 0
-    if setup.guard.refuses(gone, rows):
-        return f"documents that are still there would lose {gone:,} of {rows:,} chunks; {_NOT_UNASKED}"
-    return None
+    if built == filled and not (alike and built_rows < rows):
+        return NO_LOSS  # Without reading two manifests.
+    was, now = ledger.manifest(served.instance), ledger.manifest(instance)
+    both = [(entry.chunks, now[uri]) for uri, entry in was.items() if uri in now]
+    emptied = [entry for chunks, entry in both if chunks and not entry.chunks]
+    blank = sum(bool(entry.size) for entry in emptied)  # The plan sees those without any bytes.
+    if setup.guard.refuses(len(emptied), documents) or setup.guard.refuses(blank, documents, before.units):
+        lately = f" ({before.units:,} more were lost lately)" if before.units else ""
+        said = f"{len(emptied):,} of {documents:,} documents that are served have nothing in them by now{lately}"
+        return f"{said}; {_NOT_UNASKED}"
+    gone = sum(max(0, chunks - entry.chunks) for chunks, entry in both) if alike else 0
+    if setup.guard.refuses(gone, rows, before.rows):
+        lately = f" ({before.rows:,} more were lost lately)" if before.rows else ""
+        return f"documents that are still there would lose {gone:,} of {rows:,} chunks{lately}; {_NOT_UNASKED}"
+    return Loss(blank, gone)
 
 
 def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
@@ -140,7 +158,8 @@ def not_better(
         return f"{verdict}; what was served stays"
     if allowed or empty:
         return None
-    return _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
+    found = _left_out(setup, ledger, generation, instance, served) or _emptied(setup, ledger, instance, served)
+    return found if isinstance(found, str) else None
 
 
 def _holds_something(ledger: Ledger, served: Checkpoint) -> bool:

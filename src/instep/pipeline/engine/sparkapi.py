@@ -113,6 +113,8 @@ def end_jvm() -> None:
         gateway.proc.wait(timeout=STOP_SECONDS)
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
+        with suppress(subprocess.TimeoutExpired):  # Else it stays a zombie, and Python warns of it.
+            gateway.proc.wait(timeout=STOP_SECONDS)
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     anything: Any = SparkSession
     anything._instantiatedSession = anything._activeSession = None

@@ -59,7 +59,7 @@ def promote(
     """See `TableTarget.promote`. `superseded`: whether what is served has seen a newer epoch of the partition."""
     made = None
     for _ in range(_TRIES):
-        newest = _newest(place, alias, damaged=True) or _NOTHING
+        newest = _newest(place, alias) or _NOTHING
         owner = owned(newest.owner, newest.physical)
         if made is not None and made < newest.number:
             # Somebody else came in beside us.
@@ -97,8 +97,10 @@ def claim(place: Location, alias: str, owned: Owned) -> None:
 
 
 def owner(place: Location, alias: str) -> tuple[str, str | None] | None:
-    """Which ledger's it says it is, and what it serves; None if there is none, or one that cannot be read."""
-    newest = _newest(place, alias, damaged=True)
+    """Which ledger's it says it is, and what it serves; None if there is none. Raises `UserError` for one that cannot
+    be read: it may be anybody's.
+    """
+    newest = _newest(place, alias)
     return (newest.owner, newest.physical) if newest else None
 
 
@@ -114,15 +116,15 @@ def served(place: Location, alias: str) -> str | None:
     return newest.physical if newest else None
 
 
-def _newest(place: Location, alias: str, *, damaged: bool = False) -> _Newest | None:
-    """None when there is no file. `damaged`: one that cannot be read serves nothing; else it is a `UserError`."""
+def _newest(place: Location, alias: str) -> _Newest | None:
+    """None when there is no file; one that says nothing is a `UserError`."""
     found_none = False
     for _ in range(_TRIES):
         number = max(_numbers(place, alias), default=None)
         if number is not None:
             content = place.read(_file(alias, number))
             if content is not None:
-                return _understood(place, alias, number, content, damaged=damaged)
+                return _understood(place, alias, number, content)
         elif found_none:
             return None
         # A listing is no snapshot everywhere: one promotion during it may hide both files.
@@ -143,17 +145,18 @@ def _numbers(place: Location, alias: str) -> list[int]:
     return [int(each[1]) for each in found if each]
 
 
-def _understood(place: Location, alias: str, number: int, content: bytes, *, damaged: bool) -> _Newest:
+def _understood(place: Location, alias: str, number: int, content: bytes) -> _Newest:
     try:
         value = json.loads(content)
         physical = _checked(value["physical"])
         moves = {scope: Move(int(epoch), _checked(to)) for scope, (epoch, to) in value.get("moves", {}).items()}
         owner = str(value.get("owner", ""))
     except (ValueError, KeyError, TypeError, AttributeError, UserError):
-        if damaged:
-            return _Newest(number, None, {"": Move(number, None)})
         raise UserError(
-            f"alias {alias!r} is damaged", where=place.shown, hint="A run with --full-refresh mends it."
+            f"alias {alias!r} is damaged: its file {_file(alias, number)} says neither what it serves nor whose it is",
+            where=place.shown,
+            hint="Put it back from a backup. If the index is this project's and of no other: remove the file, and run: "
+            "instep run --full-refresh",
         ) from None
     # Without moves it was made when an alias was one partition's.
     return _Newest(number, physical, moves or {"": Move(number, physical)}, owner)

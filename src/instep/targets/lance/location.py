@@ -22,6 +22,8 @@ _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
 _MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")
 #: What file systems without hard links say.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+#: A file that was committed whole, and is not so any more.
+_DAMAGED = re.compile(r"failed to fill whole buffer|does not appear to be a Lance file|[Cc]orrupt file")
 _FULL = re.compile(r"No space left|Disk quota exceeded|StorageFull", re.IGNORECASE)
 _REFUSED = re.compile(
     r"Permission denied|Read-only file system|PermissionDenied|AccessDenied|Access Denied|Forbidden|Unauthorized"
@@ -211,6 +213,13 @@ class Location:
                 f"the index cannot be reached or written: {text}",
                 where=self.shown,
                 hint="Check the target's uri, its permissions and storage_options.",
+            )
+        if _DAMAGED.search(text):
+            return UserError(
+                f"files of the index are damaged: {text}",
+                where=self.shown,
+                hint="Restore them from a backup, or build it anew: instep run --full-refresh. If the ledger that made "
+                "it is lost, move its folder and its alias files away first.",
             )
         if isinstance(error, OSError) or "LanceError(IO)" in text:
             return Transient(f"{self.shown}: {text}")

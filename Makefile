@@ -9,7 +9,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check soak mutants bench lock clean java
+.PHONY: help install demo test quick check soak mutants bench lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,10 +19,18 @@ install: $(STAMP) ## Install Instep and its tools into .venv
 demo: java $(STAMP) ## Index the documentation of the installed Python packages and search it
 	@$(BIN)/python examples/demo.py
 
+# One process for all tests of a group: its server, or Spark, is started once. Their order is that of tests/groups.py.
+GROUPED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 test: $(STAMP) ## Run the tests
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" --ignore tests/engine
+	@$(BIN)/pytest $(GROUPED) -m "not long" --ignore tests/engine
 	@# These start and end Spark themselves: processes of their own, in which no other test has left one.
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not long" tests/engine
+	@$(BIN)/pytest $(GROUPED) -m "not long" tests/engine
+
+QUICK := $(addprefix tests/,domain project documents tables doubles ledger queues)
+
+quick: $(STAMP) ## Run the tests of rules, declarations and the ledger in under a minute: no JVM, no servers
+	@$(BIN)/pytest -q $(GROUPED) -m "not (long or slow or spark or server)" $(QUICK)
 
 check: $(STAMP) ## Linters, types, layers and documentation
 	@$(BIN)/ruff check .
@@ -35,7 +43,8 @@ SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000
 
 soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long
+	@$(BIN)/pytest $(GROUPED) -m long
+	@$(BIN)/pytest $(GROUPED) -m "hypothesis and not long" --hypothesis-profile=thorough
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger model
 	@for each in sqlite postgresql mariadb; do $(BIN)/python -m tests.simulator --schedules 200 --ledger $$each || exit 1; done

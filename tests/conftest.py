@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import Phase, settings
+
+from tests import groups
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = Path("/dev/shm")
@@ -34,15 +37,26 @@ def _use_memory() -> None:
 _use_memory()
 # Programs that tests start would compile all that they import each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Rewriting all assertions anew takes each process longer than many folders of tests do.
+sys.dont_write_bytecode = False
 
 # Spark's Python workers look for what is in tests, and find nothing in the folder that they stand in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
 
 # A machine that is busy is no fault of an example. (What else the profile in use says, that of a CI server say, stays.)
-settings.register_profile("instep", settings(deadline=None))
+settings.register_profile("instep", settings(deadline=None, max_examples=40))
+# `make soak` looks longer.
+settings.register_profile("thorough", settings(deadline=None, max_examples=1_000))
 settings.load_profile("instep")
 # For `tests.mutants`, which asks only whether something fails.
 settings.register_profile("hasty", settings(phases=[Phase.explicit, Phase.reuse, Phase.generate], database=None))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    groups.mark(items)
+    if config.getoption("loadgroup", False):
+        groups.arrange(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.groups import GROUPS, group
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Written in pieces, so that this file does not find itself.
 HOSTS = re.compile(
@@ -28,6 +30,15 @@ def test_no_file_names_a_package_host_or_a_path_of_one_machine() -> None:
         if HOSTS.search(line)
     ]
     assert found == []
+
+
+def test_groups_of_tests_name_modules_that_are_there() -> None:
+    tests = REPOSITORY / "tests"
+    paths = [path.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")]
+    beginnings = [each for some in GROUPS.values() for each in some]
+    assert [each for each in beginnings if not any(path.startswith(each) for path in paths)] == []
+    assert group("sources/tables/test_spark_jdbc.py") == "spark"
+    assert group("domain/test_refs.py") == "domain/test_refs.py"
 
 
 @given(st.none())

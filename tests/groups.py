@@ -1,0 +1,71 @@
+"""Which tests need the same server or Spark. They run in one worker process, so that it is started once.
+
+Tests of any other module are a group of their own: their fixtures are made once, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+#: By the beginnings of paths, the one that takes longest first: what is long is not what both workers wait for last.
+#: A test of some other group that needs one of these works as well; its process starts another.
+GROUPS: Final = {
+    "spark": (
+        "sources/tables/test_spark_files.py",
+        "sources/tables/test_spark_jdbc.py",
+        "sources/tables/test_spark_parquet.py",
+        "sources/tables/test_spark_reading.py",
+        "sources/tables/test_clickhouse.py",
+        "sources/tables/test_row_documents.py",
+        "e2e/tables/",
+        "e2e/test_git_example.py",
+        "e2e/test_row_documents.py",
+    ),
+    "opensearch": ("targets/opensearch/", "targets/elasticsearch/"),
+    "lakes": ("sources/tables/test_spark_lakes.py",),
+    "postgres": (
+        "ledger/test_postgres.py",
+        "bus/test_servers.py",
+        "targets/postgres/",
+        "queues/test_postgres",
+        "queues/test_killed_backfill.py",
+        "jobs/test_queue_consumers.py",
+        "cli/test_queue_commands.py",
+    ),
+    "mariadb": ("ledger/test_mysql.py", "ledger/test_open_servers.py", "docs/test_monitoring.py"),
+    "milvus": ("targets/milvus/",),
+    "clickhouse": ("targets/test_clickhouse_server.py", "queues/test_clickhouse"),
+    "nats": ("bus/test_nats", "telemetry/test_traces.py"),
+}
+#: These start no server, and take seconds each: before the many short ones.
+_EARLY: Final = ("simulator/", "e2e/", "cli/", "soak/")
+
+
+def group(path: str) -> str:
+    """Of a module in `tests`, by its path there."""
+    return next((name for name, prefixes in GROUPS.items() if path.startswith(prefixes)), path)
+
+
+def mark(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server or Spark."""
+    for item in items:
+        if _of(item) in GROUPS:
+            item.add_marker(pytest.mark.server)
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Tell xdist which group each test is of; the groups that take longest come first."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_of(item)))
+    items.sort(key=lambda item: _place(_of(item)))
+
+
+def _of(item: pytest.Item) -> str:
+    return group(item.nodeid.partition("::")[0].removeprefix("tests/"))
+
+
+def _place(name: str) -> int:
+    beginnings = (*GROUPS, *_EARLY)
+    return next((place for place, each in enumerate(beginnings) if name.startswith(each)), len(beginnings))

@@ -28,11 +28,13 @@ _TRANSPORT = {
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """The address of a server of its own process, with its data in `folder`."""
-    code = "import sys; from tests.servers.clickhouse import serve; serve(sys.argv[1])"
+def running(folder: Path, *, profile: str = "") -> Iterator[str]:
+    """The address of a server of its own process, with its data in `folder`; these settings are its user's."""
+    code = "import sys; from tests.servers.clickhouse import serve; serve(*sys.argv[1:])"
     root = Path(__file__).parents[2]
-    server = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, cwd=root)
+    server = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), profile], stdout=subprocess.PIPE, text=True, cwd=root
+    )
     assert server.stdout is not None
     try:
         yield f"http://127.0.0.1:{int(server.stdout.readline())}"
@@ -42,14 +44,17 @@ def running(folder: Path) -> Iterator[str]:
         server.stdout.close()
 
 
-def serve(folder: str) -> None:
+def serve(folder: str, profile: str) -> None:
     from chdb.state.sqlitelike import connect
 
     heartbeat = connect(folder)
 
     class Handler(_Handler):
         def engine(self) -> Any:
-            return connect(folder)
+            connection = connect(folder)
+            if profile:
+                connection.query(f"SET {profile}")
+            return connection
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         print(http.server_port, flush=True)

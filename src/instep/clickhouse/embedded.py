@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from instep.clickhouse.completeness import WHOLE
 from instep.clickhouse.session import STAGED, explained, literal, plain, quoted
 from instep.errors import Away, Transient, UserError
 
@@ -40,6 +41,7 @@ _ALWAYS: dict[str, str | int] = {
     "compile_expressions": 0,
     "compile_aggregate_expressions": 0,
     "compile_sort_description": 0,
+    **WHOLE,
 }
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "'": "\\'"})

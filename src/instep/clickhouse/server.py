@@ -10,6 +10,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from instep.clickhouse.address import ServerAddress
+from instep.clickhouse.completeness import demanded
 from instep.clickhouse.session import STAGED, explained, literal, plain
 from instep.errors import UserError
 
@@ -41,7 +42,7 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
     try:
-        return clickhouse_connect.get_client(
+        client = clickhouse_connect.get_client(
             host=address.host,
             port=address.port,
             username=address.user,
@@ -51,8 +52,11 @@ def _client(address: ServerAddress, database: str, process: int) -> Any:
             # A statement of a session that is busy would be refused; ours need none.
             autogenerate_session_id=False,
         )
+        for name, value in demanded(client.server_settings, address.shown).items():
+            client.set_client_setting(name, value)
     except ClickHouseError as error:
         raise explained(address.without_secrets(str(error)), address.shown) from None
+    return client
 
 
 class ServerSession:

@@ -14,6 +14,7 @@ from instep.domain.rows import RowColumns, Selection
 from instep.domain.windows import Window
 from instep.errors import UserError
 from instep.pipeline.engine.sparkapi import explained
+from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source import Make, TableSourceContract
@@ -110,6 +111,38 @@ def test_times_of_mariadb(sessions: Sessions) -> None:
     walls = RowColumns(("id",), watermark="wall")
     for window, number in ((Window(moment - 1, moment), 3), (Window(moment, moment + 1), 0)):
         assert len(source.frame(sessions, walls, Selection(window=window)).toArrow()) == number
+
+
+def test_a_server_that_cuts_answers_off_does_not_cut_off_ours(sessions: Sessions) -> None:
+    jar("mariadb").needed()
+    server = running_mariadb()
+    given = put_in_mariadb(server, "short", ["a", "b", "c", "d"], "utf8mb4_bin")
+    server.execute("SET GLOBAL sql_select_limit = 2")
+    try:
+        source = SparkTable("jdbc", table="short", options=given)
+        assert len(source.frame(sessions, RowColumns(("id",)), Selection()).toArrow()) == 4
+        assert source.histogram(sessions, RowColumns(("id",)), Selection(), ("id",), bins=10).rows == 4
+    finally:
+        server.execute("SET GLOBAL sql_select_limit = DEFAULT")
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ({"url": "jdbc:mysql://db/x?useSSL=true&maxRows=1000"}, "maxRows"),
+        ({"url": "jdbc:mariadb://db/x?sessionVariables=sql_select_limit=7"}, "sql_select_limit"),
+        ({"sessionInitStatement": "SET SQL_SELECT_LIMIT = 7"}, "SQL_SELECT_LIMIT"),
+        ({"url": "jdbc:sqlserver://db", "sessionInitStatement": "set rowcount 10"}, "rowcount"),
+        ({"url": "jdbc:clickhouse://db/x?skip_unavailable_shards=1"}, "skip_unavailable_shards"),
+        ({"url": "jdbc:clickhouse://db/x?clickhouse_setting_read_overflow_mode=break"}, "read_overflow_mode"),
+        ({"url": "jdbc:clickhouse://db/x?custom_settings=result_overflow_mode%3Dbreak"}, "result_overflow_mode"),
+        ({"sql": "SELECT * FROM source SETTINGS timeout_overflow_mode = 'break'"}, "timeout_overflow_mode"),
+    ],
+)
+def test_options_under_which_an_answer_may_lack_rows_are_refused(given: dict[str, str], setting: str) -> None:
+    options = {"url": "jdbc:mysql://db/x", **given}
+    with pytest.raises(UserError, match=f"{setting}.*would answer in part"):
+        JdbcTable.of({name: each for name, each in options.items() if name != "sql"}, "t", given.get("sql"))
 
 
 def test_each_range_is_a_partition_and_only_its_rows_arrive(server: PostgresServer, sessions: Sessions) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from instep.clickhouse.completeness import in_part
 from instep.clickhouse.location import Location
 from instep.clickhouse.session import Session, quoted, records
 from instep.domain.columns import Column
@@ -239,7 +240,18 @@ class ClickHouseTable:
         # On lines of its own: it may end with a comment.
         return f"WITH source AS (SELECT * FROM {table}) ", f"(\n{self.sql.strip().rstrip(';')}\n)"
 
+    def _demand_whole(self, session: Session) -> None:
+        """Settings that stand in a query, a view or a Distributed table overrule those that are sent."""
+        for what, text in (("`sql`", self.sql or ""), (f"the definition of {self.table}", self._made(session)[1])):
+            if setting := in_part(text):
+                raise UserError(
+                    f"{what} has the setting {setting}: ClickHouse would answer in part",
+                    where=self.text,
+                    hint="Leave it out there: what is missing in an answer would be taken for deleted.",
+                )
+
     def _described(self, session: Session) -> dict[str, SourceColumn]:
+        self._demand_whole(session)
         before, relation = self._relation(final=False)
         try:
             found = records(session, f"DESCRIBE ({before}SELECT * FROM {relation})")

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
 
+from instep.clickhouse.completeness import in_part
 from instep.domain.keys import KeyValue
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError
@@ -40,6 +42,10 @@ _EVERYTHING = "1 = 1"
 _MOST_GROUPS = 64
 #: PostgreSQL's driver would hold all rows at once.
 _FETCH = "10000"
+#: A server of MySQL or MariaDB may cut every answer off after so many rows.
+_ALL_ROWS = "SET SESSION sql_select_limit = 18446744073709551615"
+#: What has a driver or a database leave out the rest of an answer, without an error.
+_IN_PART = re.compile(r"\b(maxRows)\s*=\s*[1-9]|\b(sql_select_limit)\b|\bSET\s+(ROWCOUNT)\s+[1-9]", re.IGNORECASE)
 #: Java finds the driver of a jar that is named in the settings only when it is told the class.
 _DRIVERS = {
     "postgresql": "org.postgresql.Driver",
@@ -82,6 +88,9 @@ class JdbcTable:
         driver = _DRIVERS.get(_server(given["url"]))
         own |= {"driver": driver} if driver else {}
         own = {key: value for key, value in own.items() if key.lower() not in {each.lower() for each in others}}
+        demand_whole([*options.values(), sql or ""])
+        if _server(given["url"]) in ("mysql", "mariadb") and "sessioninitstatement" not in given:
+            own["sessionInitStatement"] = _ALL_ROWS
         source = named[0]
         if sql is not None:
             source = (
@@ -176,6 +185,17 @@ class Asked:
         if not self.ranges:
             return [always] if always else []
         return [f"{always} AND ({one})" if always else one for one in self.ranges]
+
+
+def demand_whole(texts: Sequence[str]) -> None:
+    """Raises `UserError` for options, or SQL, under which the database would answer in part."""
+    for text in map(unquote, texts):
+        found = _IN_PART.search(text)
+        if setting := next(filter(None, found.groups())) if found else in_part(text):
+            raise UserError(
+                f"a jdbc source with {setting}: the database would answer in part",
+                hint="Leave it out: what is missing in an answer would be taken for deleted.",
+            )
 
 
 def _tried(condition: Callable[[], list[str]]) -> list[str] | None:

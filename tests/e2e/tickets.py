@@ -51,7 +51,7 @@ class Ticket:
 
 
 @dataclass
-class PartContext:
+class Desk:
     """`kind` is where the tickets are kept: `parquet`, `clickhouse` or `postgres`. With `version` their time tells that
     they have changed, else their content does. `unit` is that of this time in Parquet.
     """

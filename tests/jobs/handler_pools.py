@@ -125,7 +125,7 @@ def context(told: Told, *, timing: Timing = TIMING, clock: Clock | None = None, 
         "choose": _none,
         "engine": _none,
         "prepare": _none,
-        "standing": None,
+        "status_reporter": None,
     }
     return Context(
         clock=clock,

@@ -27,7 +27,7 @@ READS = frozenset(
         "wanted_stopped",
         *("checkpoints", "promoted", "indexes"),
         *("check", "exists", "committed", "served", "rows", "leftovers"),
-        *("held_keys", "due_keys", "parked_keys", "count_holds", "read", "confirm"),
+        *("held_keys", "due_keys", "parked_keys", "count_key_leases", "read", "confirm"),
     )
 )
 

@@ -311,3 +311,18 @@ def test_bars_count_every_unit_from_many_threads() -> None:
         bars.say("Document", "[bold]indexing")
         bars.end("Document")
     assert "4000/4000" in stream.getvalue()
+
+
+def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    shown = capsys.readouterr().out
+    panels = ["Every day:", "Looking deeper:", "Servers:", "Queues:", "Upkeep:"]
+    places = [shown.index(f"\n{panel}\n") for panel in panels]
+    assert places == sorted(places)
+    every_day = shown[places[0] : places[1]].split("\n")[2:]
+    assert [line.split()[0] for line in every_day if line] == [
+        "init", "check", "plan", "run", "status", "search", "diff", "failures",
+    ]  # fmt: skip
+    listed = {line.split()[0] for line in shown[places[0] :].splitlines() if line.startswith("  ")}
+    names = {each.name for each in app.registered_commands}
+    assert names | {each.typer_instance.info.name for each in app.registered_groups if each.typer_instance} == listed

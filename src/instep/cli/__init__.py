@@ -12,9 +12,10 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from instep import __version__
@@ -59,8 +60,34 @@ from instep.cli import (
 from instep.cli.exit_codes import ExitCode, report, report_usage
 from instep.system import collect_garbage_seldom
 
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
+
+_PANELS = _EVERY_DAY, _LOOKING_DEEPER, _SERVERS, _QUEUES, _UPKEEP = (
+    "Every day",
+    "Looking deeper",
+    "Servers",
+    "Queues",
+    "Upkeep",
+)
+
+
+class _PanelGroup(TyperGroup):
+    """Lists commands by panel, as plain text: rich's own help takes twice as long."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _PANELS}
+        width = formatter.width - 6 - max(map(len, self.commands), default=0)
+        for name, command in self.commands.items():
+            panels[getattr(command, "rich_help_panel", _UPKEEP)].append((name, command.get_short_help_str(width)))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="instep",
+    cls=_PanelGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich's help takes twice the time
@@ -86,20 +113,10 @@ def instep(
     \b
     Examples:
       instep init docs          write docs/instep.yaml
-      instep plan               what would a run do, and why?
+      instep plan               show what a run would do, and why
       instep run                do it
-      instep search "words"     ask the index
-      instep diff               is it all there?
-      instep worker             help with the work, on as many servers as wanted
-      instep jobs               what runs, and what ran
-      instep top                watch it run
-      instep serve              watch all that in a browser, or by its HTTP API
-      instep dispatch           ask for everything to be brought up to date, over the bus
-      instep serve-handlers     do what is asked
-      instep want Document      have it built by whatever worker is free
-      instep history Document   every build of it, and how it ended
-      instep why Document URI   where a row comes from
-      instep queue next salts   keys that a pending queue has, to be worked on
+      instep search "words"     search the index
+      instep COMMAND --help     options and examples of a command
 
     \b
     Exit codes:
@@ -118,42 +135,46 @@ def instep(
         typer.echo(context.get_help())
 
 
-app.command("init")(init.init)
-app.command("check")(check.check)
-app.command("plan")(plan.plan)
-app.command("run")(run.run)
-app.command("status")(status.status)
-app.command("search")(search.search)
-app.command("diff")(diff.diff)
-app.command("adopt")(adopt.adopt)
-app.command("buckets")(buckets.buckets)
-app.command("rebalance")(rebalance.rebalance)
-app.command("failures")(failures.failures)
-app.command("worker")(worker.worker)
-app.command("workers")(workers.workers)
-app.command("jobs")(jobs.jobs)
-app.command("top")(top.top)
-app.add_typer(job.app)
-app.command("serve")(serve.serve)
-app.command("want")(want.want)
-app.command("wants")(wants.wants)
-app.command("cancel")(cancel.cancel)
-app.command("dispatch")(dispatch.dispatch)
-app.command("serve-handlers")(handlers.serve_handlers)
-app.add_typer(dead_letters.app)
-app.command("checkpoints")(checkpoints.checkpoints)
-app.add_typer(namespace.app)
-app.add_typer(queue.app)
-app.command("history")(history.history)
-app.command("taint")(taint.taint)
-app.command("rebuild")(rebuild.rebuild)
-app.command("expire")(expire.expire)
-app.command("promote")(promote.promote)
-app.command("why")(why.why)
-app.command("lineage")(lineage.lineage)
-app.command("gc")(garbage.gc)
-app.add_typer(ledger.app)
-app.command("schema")(schema.schema)
+app.command("init", rich_help_panel=_EVERY_DAY)(init.init)
+app.command("check", rich_help_panel=_EVERY_DAY)(check.check)
+app.command("plan", rich_help_panel=_EVERY_DAY)(plan.plan)
+app.command("run", rich_help_panel=_EVERY_DAY)(run.run)
+app.command("status", rich_help_panel=_EVERY_DAY)(status.status)
+app.command("search", rich_help_panel=_EVERY_DAY)(search.search)
+app.command("diff", rich_help_panel=_EVERY_DAY)(diff.diff)
+app.command("failures", rich_help_panel=_EVERY_DAY)(failures.failures)
+
+app.command("jobs", rich_help_panel=_LOOKING_DEEPER)(jobs.jobs)
+app.add_typer(job.app, rich_help_panel=_LOOKING_DEEPER)
+app.command("top", rich_help_panel=_LOOKING_DEEPER)(top.top)
+app.command("why", rich_help_panel=_LOOKING_DEEPER)(why.why)
+app.command("history", rich_help_panel=_LOOKING_DEEPER)(history.history)
+app.command("lineage", rich_help_panel=_LOOKING_DEEPER)(lineage.lineage)
+app.command("checkpoints", rich_help_panel=_LOOKING_DEEPER)(checkpoints.checkpoints)
+app.command("buckets", rich_help_panel=_LOOKING_DEEPER)(buckets.buckets)
+
+app.command("worker", rich_help_panel=_SERVERS)(worker.worker)
+app.command("workers", rich_help_panel=_SERVERS)(workers.workers)
+app.command("serve", rich_help_panel=_SERVERS)(serve.serve)
+app.command("want", rich_help_panel=_SERVERS)(want.want)
+app.command("wants", rich_help_panel=_SERVERS)(wants.wants)
+app.command("cancel", rich_help_panel=_SERVERS)(cancel.cancel)
+app.command("dispatch", rich_help_panel=_SERVERS)(dispatch.dispatch)
+app.command("serve-handlers", rich_help_panel=_SERVERS)(handlers.serve_handlers)
+app.add_typer(dead_letters.app, rich_help_panel=_SERVERS)
+
+app.add_typer(queue.app, rich_help_panel=_QUEUES)
+
+app.command("taint", rich_help_panel=_UPKEEP)(taint.taint)
+app.command("rebuild", rich_help_panel=_UPKEEP)(rebuild.rebuild)
+app.command("expire", rich_help_panel=_UPKEEP)(expire.expire)
+app.command("promote", rich_help_panel=_UPKEEP)(promote.promote)
+app.command("adopt", rich_help_panel=_UPKEEP)(adopt.adopt)
+app.command("rebalance", rich_help_panel=_UPKEEP)(rebalance.rebalance)
+app.add_typer(namespace.app, rich_help_panel=_UPKEEP)
+app.command("gc", rich_help_panel=_UPKEEP)(garbage.gc)
+app.add_typer(ledger.app, rich_help_panel=_UPKEEP)
+app.command("schema", rich_help_panel=_UPKEEP)(schema.schema)
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -294,7 +294,7 @@ def earlier_commits_are_not_looked_up(patch: Patch) -> None:
 @seeded_bug_in(Scope(attempts=3, crashes=1))
 def what_is_worn_out_is_given_up_without_a_look(patch: Patch) -> None:
     def attempt(self: Any, claims: Any, progress: Any) -> None:
-        original(self, self._not_worn_out(claims), progress)
+        original(self, self._fail_worn_out(claims), progress)
 
     original = WaveRunner._attempt
     patch.setattr(WaveRunner, "_attempt", attempt)

@@ -1,4 +1,4 @@
-"""The beginning of a run's round: leases, jobs joined and resumed, and a job for what is new."""
+"""Job acquisition: take the leases, join or resume the jobs that exist, and store a new job for the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from instep.jobs.worker import Worker
 
 
-#: A plan is made again so often when somebody taints or expires what it would refresh before its job is stored.
+#: Plans are made again at most this often when an instance is tainted or expired before the job is stored.
 REPLANS = 5
 
 
@@ -41,16 +41,16 @@ class Busy(UserError):
 
 
 class Stopped(UserError):
-    """A person has stopped the job."""
+    """A user has stopped the job."""
 
 
 class Acquisition:
-    """One round's beginning: a lease for everything that is to be done, and a job for what is new.
+    """The first step of a round: a lease for each partition that has work, and a job for the new work.
 
-    `taken` maps partitions to the jobs that will do them; `created` are those of a job made here,
-    `settled` those that needed nothing any more, `refused` those that cannot be begun, and why:
-    unless that is so of all. `demand` is called when there are leases for a new job, and raises
-    when what asked for it has been taken back meanwhile.
+    `taken` maps partitions to the jobs that do their work; `created` are those of the job made here, `settled` those
+    with nothing left to do, `refused` those that cannot be started, with the error (if all are refused, it is raised
+    instead). `demand` is called once the leases for a new job are held, and raises when the request for it has been
+    withdrawn.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class Acquisition:
         self._told: set[PartitionRef] = set()
         self._sound: set[PartitionRef] = set()
         self._leases: dict[PartitionRef, Lease] = {}
-        #: A job has one trace: that of the first who asked.
+        #: A job has one trace: that of the first request.
         self._made_in = next((plan.traceparent for plan in todo.values() if plan.traceparent), "")
 
     @property
     def progressed(self) -> bool:
-        """Whether the worker has got a part that it did not have. To join what it takes part in already is none: a job
-        that somebody is just resuming, say, gives it nothing to do yet.
+        """Whether the worker got a part that it did not have. Joining a job that it takes part in already does not
+        count: there may be nothing to do in it yet, for example while another worker resumes it.
         """
         return not self._worker.parts <= self._had
 
     def get(self) -> None:
-        """At least one partition, waiting for it if need be. Raises `Busy` when the wait is over."""
+        """Get at least one partition, waiting for it if necessary. Raises `Busy` when the time to wait is over."""
         with within(self._made_in):
             self._get()
 
@@ -115,7 +115,9 @@ class Acquisition:
 
     @contextmanager
     def _refusing(self, ref: PartitionRef) -> Iterator[None]:
-        """What a person has to mend of one partition is no reason to leave the others. Raises it if it was the last."""
+        """Take a partition with a user's error out of the round, so that the others go on. Raises the error if it was
+        the last.
+        """
         try:
             yield
         except UserError as error:
@@ -129,7 +131,7 @@ class Acquisition:
             self._worker.heartbeat.drop(ref)
 
     def _wait(self, holder: Holder) -> None:
-        """Before the next try. Raises `Busy` when the time for waiting is over."""
+        """Wait before the next try. Raises `Busy` when the time to wait is over."""
         context = self._context
         if context.clock.monotonic() >= self._deadline:
             raise Busy(held_text(holder), hint="Wait for it, or run again with a longer --wait.")
@@ -146,14 +148,14 @@ class Acquisition:
         return {"entities": [str(ref) for ref in self.todo], **asdict(self._planner.options), **settings, **trace}
 
     def _try(self, ref: PartitionRef, *, waited: bool) -> Holder | None:
-        """Get the partition's lease or join its job; else say who holds it."""
+        """Get the partition's lease or join its job; else return its holder."""
         answer = self._acquire(ref, self._job_id)
         if isinstance(answer, Holder):
             return None if self._join(answer) else answer
         resumed, answer = self._take_over(ref, answer)
         if resumed or isinstance(answer, Holder):
             return answer if isinstance(answer, Holder) else None
-        if waited or self._world_moved(ref):
+        if waited or self._changed_since_plan(ref):
             self.todo[ref] = self._planner.plan(ref, self.todo[ref].generation)
         if self.todo[ref].pending:
             self._leases[ref] = answer
@@ -162,7 +164,7 @@ class Acquisition:
         return None
 
     def _settle(self, lease: Lease) -> None:
-        """Nothing is to be done any more."""
+        """Release the lease of a partition that has nothing left to do."""
         self._ledger.release_lease(lease)
         self._worker.heartbeat.drop(lease.ref)
         self.settled.add(lease.ref)
@@ -192,7 +194,7 @@ class Acquisition:
         return True
 
     def _take_over(self, ref: PartitionRef, lease: Lease) -> tuple[bool, Lease | Holder]:
-        """Resume the job that left the partition unfinished, if there is one; or give it up, if it cannot be."""
+        """Resume the unfinished job of the partition, if there is one; give it up if it cannot be resumed."""
         left = self._ledger.unfinished_job(ref, self.todo[ref].generation)
         if left is None:
             return False, lease
@@ -214,8 +216,8 @@ class Acquisition:
         give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
         return False, self._acquire(ref, self._job_id)
 
-    def _world_moved(self, ref: PartitionRef) -> bool:
-        """Whether others did something since our plan: a run that had the lease, or somebody who tainted it."""
+    def _changed_since_plan(self, ref: PartitionRef) -> bool:
+        """Whether the partition changed since its plan: another run had the lease, or its instance is tainted."""
         plan, ledger = self.todo[ref], self._ledger
         return (
             plan.resumes is not None
@@ -224,7 +226,7 @@ class Acquisition:
         )
 
     def _plan_job(self) -> None:
-        """Store what is new as a job; forget it if nothing is. What an instance is can change until then."""
+        """Store the new work as a job; discard the job if there is none. Instances can change until it is stored."""
         if self._leases and self._demand:
             self._demand()
         for _ in range(REPLANS):
@@ -235,7 +237,7 @@ class Acquisition:
                 self._reserve()
                 self._store_job()
             except Conflict as error:
-                if not any(self._world_moved(ref) for ref in self._leases):
+                if not any(self._changed_since_plan(ref) for ref in self._leases):
                     raise
                 problem = error
                 self._plan_again()
@@ -243,11 +245,11 @@ class Acquisition:
                 return
         raise UserError(
             f"what was planned has changed {REPLANS} times before it could be begun: {problem}",
-            hint="Somebody goes on tainting, expiring or rebuilding: see `instep history`, and run again.",
+            hint="Its instances are tainted, expired or rebuilt again and again: see `instep history`, then run again.",
         )
 
     def _reserve(self) -> None:
-        """Take what others could take too. Where nothing is left of what was planned, there is nothing to do."""
+        """Reserve keys that other jobs could take. A refresh of which no slice is left is settled."""
         for ref, lease in list(self._leases.items()):
             plan = self.todo[ref]
             slices = self._planner.setups[ref].reserve(plan.slices, self._ledger, self._job_id)
@@ -287,7 +289,7 @@ class Acquisition:
         self._ledger.plan_job(self._job_id, parts, stagger=others)
         self._ledger.start_job(self._job_id)
         for new in parts:
-            # What is fresh may have an index of its own, which is not made yet.
+            # A fresh part may need an index of its own, which does not exist yet.
             self._worker.take(
                 new.part,
                 self._leases[new.part.ref],
@@ -309,7 +311,7 @@ class Acquisition:
         if plan.kind is Kind.REFRESH and checkpoint:
             instance, physical, fresh = checkpoint.instance, checkpoint.physical, False
             if self._planner.options.repair:
-                setup.create(physical)  # It may be gone as a whole.
+                setup.create(physical)  # The whole index may be gone.
             base = self._fence(setup, physical, lease) if setup.target.exists(physical) else -1
             if base < 0:
                 raise UserError(

@@ -1,7 +1,8 @@
-"""Adoption: an index that another ledger made becomes this one's, after a look at what it holds.
+"""Adopt an index that another ledger made, after inspecting its content.
 
-The ledger first, the target second. As long as the target says that the index is another's, this ledger can neither
-write nor drop it: so a crash at any point leaves what is served as it is, and the next adoption does the rest.
+The ledger is written first, the target second. As long as the target names another ledger as the owner, this ledger can
+neither write nor drop the index: a crash at any point leaves the served index as it is, and the next adoption does the
+rest.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from instep.entities.documents.inspection import Inspection
     from instep.jobs.worker import Worker
 
-#: Epochs double until the target takes one: more than it can ever have seen.
+#: The epoch is doubled until the target accepts it: this is more often than any epoch can need.
 _DOUBLINGS = 62
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What there is to adopt of one partition, and what becomes of it. `whose`: the ledger that has the alias; empty if
-    it names none. `inspection`: what the index holds, as far as that tells whether it can go on being used. `done`: it
-    is this ledger's now.
+    """One partition's index that can be adopted, and the result. `whose`: the ledger that owns the alias; empty if it
+    names none. `inspection`: the content of the index, as far as it decides whether the index stays in use. `why_not`:
+    why it does not. `done`: this ledger owns it now.
     """
 
     setup: EntitySetup
@@ -54,7 +55,7 @@ class Adoption:
 
     @property
     def live(self) -> bool:
-        """Whether what it holds goes on being used; else the next run builds it anew beside it."""
+        """Whether the adopted index stays in use; else the next run builds a new one beside it."""
         return self.inspection is not None and self.why_not is None
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,8 +74,8 @@ class Adoption:
 
 
 def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | None:
-    """What there is to adopt of a partition; None if nothing is there. Writes nothing. Raises `UserError` for what must
-    not be adopted.
+    """Find the index of a partition that can be adopted; None if there is none. Writes nothing. Raises `UserError` if
+    the index must not be adopted.
     """
     target, ledger = setup.target, context.ledger
     alias = setup.alias_of(generation) or setup.alias
@@ -97,7 +98,7 @@ def find(setup: EntitySetup, context: Context, generation: str) -> Adoption | No
 
 
 def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
-    """Make it this ledger's. Raises `Busy` while a job works on the partition. Again it changes nothing."""
+    """Make this ledger the owner. Raises `Busy` while a job works on the partition. Idempotent."""
     if found.live and found.physical is not None:
         _Registration(found, context, by).run()
     _claim(found, context)
@@ -106,7 +107,7 @@ def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
 
 @contextmanager
 def _leased(setup: EntitySetup, context: Context, what: str) -> Iterator[tuple[Lease, Worker]]:
-    """Nobody works on the partition meanwhile. The job is forgotten if it was not stored."""
+    """Hold the partition's lease for a job, which is discarded at the end if it was not stored."""
     from instep.jobs.worker import Worker
 
     ledger, ref, job_id = context.ledger, setup.ref, context.ids.new()
@@ -123,14 +124,14 @@ def _leased(setup: EntitySetup, context: Context, what: str) -> Iterator[tuple[L
             yield lease, worker
         finally:
             worker.heartbeat.drop(ref)
-            with suppress(Conflict):  # It was stored, and has ended.
+            with suppress(Conflict):  # The job was stored and has ended.
                 ledger.discard_job(job_id)
     finally:
         worker.end()
 
 
 class _Registration:
-    """A job that has nothing to do but to say what is there."""
+    """Register the adopted index in the ledger, as a job without work of its own."""
 
     def __init__(self, found: Adoption, context: Context, by: str) -> None:
         assert found.inspection is not None, "it was looked at"
@@ -167,7 +168,9 @@ class _Registration:
             ledger.finish_part(lease.job_id, part, JobState.COMPLETED, worker_id=worker.id, promote=True, whole=True)
 
     def _give_up(self, lease: Lease, worker: Worker) -> Lease:
-        """What an adoption that died has left, or a first build that was stopped. Nothing of it is in the target."""
+        """End the unfinished job of an adoption that crashed, or of a first build that was stopped. The target has
+        nothing of it.
+        """
         ledger, ref = self._context.ledger, self._found.ref
         left = ledger.unfinished_job(ref, self._found.generation)
         if left is None:
@@ -196,7 +199,7 @@ class _Registration:
 
 
 def _claim(found: Adoption, context: Context) -> None:
-    """The target's part: whose it is, and an epoch that is newer than all that it has seen."""
+    """Write the new owner to the target, and get an epoch newer than all that the target has seen."""
     setup, target, ledger = found.setup, found.setup.target, context.ledger
     checkpoint = ledger.checkpoint(setup.ref, found.generation)
     serve = checkpoint.physical if checkpoint and target.exists(checkpoint.physical) else found.physical
@@ -218,14 +221,14 @@ def _claim(found: Adoption, context: Context) -> None:
                 break
     if found.inspection and found.live and setup.target.rows(serve or "") != found.inspection.rows:
         raise UserError(
-            f"somebody has written to {serve} while it was adopted",
+            f"another process wrote to {serve} while it was adopted",
             where=setup.ref.label,
-            hint=f"It is this ledger's now. See what differs, and mend it: instep diff {setup.alias} --repair",
+            hint=f"It belongs to this ledger now. See what differs, and repair it: instep diff {setup.alias} --repair",
         )
 
 
 def verdict(found: Adoption) -> str:
-    """What adopting it means, in words."""
+    """The consequence of adopting it, as text."""
     if found.live and found.inspection:
         return f"it goes on being used: {found.inspection.words}"
     if found.why_not is None:

@@ -1,6 +1,6 @@
-"""What a worker leaves alone that would begin it by itself: what a person has stopped, and what has just failed.
+"""Backoff of a worker: it does not start again by itself what a user has stopped, nor at once what has just failed.
 
-The ledger remembers how jobs ended, on whichever server; a worker only counts how often in a row.
+The ledger records how jobs ended, on any server; a worker only counts failures in a row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from instep.entities.setup import EntitySetup
 from instep.planning.context import Context
 
 Key = tuple[PartitionRef, str]
-#: Instances that are looked at to find how often a build has failed in the same way.
+#: Number of past instances read to count how often a build has failed in the same way.
 _LOOKED_AT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """`end` is the bad end that it is for: a job, and when. `until` is monotonic seconds, None for ever."""
+    """A pause before a partition is tried again. `end`: the failed job, and when it ended. `until`: monotonic seconds,
+    None for ever.
+    """
 
     end: tuple[str, int | None]
     why: str
@@ -33,14 +35,14 @@ class _Rest:
 
 
 class Backoff:
-    """Of one worker."""
+    """The pauses of one worker, by partition and generation."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._rests: dict[Key, _Rest] = {}
 
     def why(self, setup: EntitySetup, generation: str) -> str | None:
-        """Why the partition is not begun now, or None. What is declared otherwise since then is something else."""
+        """Why the partition is not started now, or None. A change of its declaration ends the pause."""
         key = setup.ref, generation
         job = self._context.ledger.latest_job(setup.ref, generation)
         status = job.part(setup.ref) if job else None
@@ -56,7 +58,7 @@ class Backoff:
         return found.why
 
     def _rest(self, setup: EntitySetup, generation: str, job: Job, status: PartStatus, reason: str) -> _Rest:
-        """Says so, once for each bad end; why, where that is not the same as before."""
+        """Make the pause for a failed job and report it once; the reason only if it differs from the last one."""
         context = self._context
         end = _end(job, status)
         if job.stopped_by_people:
@@ -76,7 +78,7 @@ class Backoff:
         return _Rest(end, why, times, until, reason)
 
     def _failed_before(self, setup: EntitySetup, generation: str) -> int:
-        """How many builds in a row failed that were made as this one would be, before this worker was there."""
+        """Number of builds in a row that failed with the same fingerprint before this worker started."""
         found = self._context.ledger.instances(setup.ref, _LOOKED_AT)
         ended = [each for each in found if each.generation == generation and each.left]
         same = takewhile(
@@ -87,14 +89,14 @@ class Backoff:
 
 
 class Refusals:
-    """What could not even be planned or begun: left alone for a time that grows, and said once while it is the same."""
+    """Partitions that could not be planned or started: a pause that grows, reported once per reason."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._found: dict[Key, _Rest] = {}
 
     def add(self, ref: PartitionRef, generation: str, why: str, *, longest: int | None = None) -> None:
-        """`longest`: ms at most; by default until a person may have mended it."""
+        """Add a refusal. `longest`: the longest pause in ms; by default long enough for a user to mend the cause."""
         before = self._found.get((ref, generation))
         same = before is not None and before.why == why
         times = before.times + 1 if before is not None and same else 1
@@ -114,7 +116,7 @@ class Refusals:
 
 
 def stays_stopped(job: Job) -> str:
-    """What is said of a job that a person has stopped."""
+    """The message about a job that a user has stopped."""
     return f"job {job.id[:8]} was {job.error}, and stays so; go on with it: instep job resume {job.id[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""Collection: old instances and wants are forgotten, never what anything that stays refers to."""
+"""Collect garbage: forget old instances and wants, but nothing that a kept record refers to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from instep.domain.refs import PartitionRef
 from instep.domain.state import State
 from instep.ledger.ledger import Ledger
 
-#: So many are forgotten by one event: nobody waits long for the ledger meanwhile.
+#: Number forgotten by one event, so that the ledger is not locked for long.
 BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What may be forgotten (or was), the oldest first, with the number of instances by partition."""
+    """Instances and wants that may be forgotten (or were), oldest first, with the number of instances by partition."""
 
     instances: tuple[str, ...]
     wants: tuple[str, ...]
@@ -41,14 +41,14 @@ class Garbage:
 
 
 def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
-    """Forget what was left, or has ended, for longer than `keep` ms, in batches; or only look."""
+    """Forget instances and wants that ended more than `keep` ms ago, in batches; with `dry_run` only list them."""
     state, now = ledger.state(), ledger.now()
     instances = collectable(state, now, keep)
     instances = collectable(state, now, keep, _in_work(ledger, state, instances))
     wants = collectable_wants(state, now, keep)
     if not dry_run:
-        # Wants refer to instances, and newer instances to older ones: should this stop half-way, what stays refers to
-        # nothing that is gone. A want that waits for another is older than that: here the oldest go first.
+        # Wants refer to instances, and newer instances to older ones: if this stops half-way, no kept record refers to
+        # a forgotten one. A want is older than the wants that it waits for: so the oldest go first.
         for some in _batches(wants):
             ledger.collect((), some)
         for some in _batches(instances[::-1]):
@@ -58,7 +58,7 @@ def collect(ledger: Ledger, *, keep: int, dry_run: bool = False) -> Garbage:
 
 
 def _in_work(ledger: Ledger, state: State, candidates: Sequence[str]) -> set[str]:
-    """Instances that a job works on though they were left: it does not know yet, or was stopped and may go on."""
+    """Ended instances that a job still works on: it has not noticed yet, or was stopped and may be resumed."""
     found: set[str] = set()
     for ref, generation in dict.fromkeys(state.instances[each].key for each in candidates):
         parsed = PartitionRef.parse(ref)

@@ -1,4 +1,4 @@
-"""Finishing a part: may its instance be served? Live data stays unless what replaces it is proved better."""
+"""Finish a part: check its instance and serve it. The live index stays unless its replacement passes the checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from instep.ledger.ledger import Lease, Ledger
 from instep.planning.context import Context
 from instep.telemetry import traces
 
-#: An index that is not served any more stays this long, for readers that have it open.
+#: An index that is no longer served is kept this long, for readers that have it open.
 SWEEP_SECONDS = 3600.0
 
 
@@ -31,8 +31,8 @@ def finish(
     live_refresh: LiveRefresh,
     sound: bool = False,
 ) -> list[str] | None:
-    """End a part without open slices, and serve its instance if it may be served; None if another worker
-    does, or if it got more slices, of what came meanwhile. Returns notes for the user. Safe to repeat after a crash.
+    """End a part without open slices, and serve its instance if the checks pass. Returns notes for the user; None if
+    another worker finishes the part, or if changes in the source gave it new slices. Safe to repeat after a crash.
     `sound`: see `PartContext`.
     """
     if not context.ledger.begin_finish(job_id, setup.ref, worker_id):
@@ -62,7 +62,7 @@ def _end(
     try:
         target.maintain(part.physical)
     except InstepError as error:
-        # Searches find everything without the index too, only slower: not a reason to fail the job.
+        # Searches work without the index too, only slower: no reason to fail the job.
         notes.append(f"indexes are not up to date: {error}")
     job = _job(ledger, job_id)
     status = job.part(part.ref)
@@ -99,7 +99,7 @@ def _end(
 
 
 def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, notes: list[str]) -> None:
-    """The part has ended by now, however this ends: the next run catches up."""
+    """Settle the part's reservations. An error only becomes a note, as the part has ended: the next run catches up."""
     try:
         setup.settle(part, ledger, job_id)
     except InstepError as error:
@@ -107,8 +107,8 @@ def _settle(setup: EntitySetup, part: JobPart, ledger: Ledger, job_id: str, note
 
 
 def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbeat) -> tuple[Lease, JobPart]:
-    """A new epoch for the last steps. From here on the target refuses whoever still had a slice of this
-    part in hand (of one that was given up as FAILED, say), and the ledger an earlier finisher.
+    """Get a new epoch for the last steps. From here on the target rejects workers that still run a slice of this part
+    (one given up as FAILED, for example), and the ledger rejects an earlier finisher.
     """
     since = context.clock.monotonic()
     sealed = context.ledger.transfer_lease(lease, lease.job_id)
@@ -119,7 +119,7 @@ def _seal(setup: EntitySetup, lease: Lease, context: Context, heartbeat: Heartbe
 
 
 def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
-    """Why the instance does not take what the job has made of it, or None. What it was to be made from failed, say."""
+    """Why the instance does not accept the job's result, or None: its upstream failed, for example."""
     instance = ledger.instance(part.instance)
     if instance is not None and instance.worked_on_by == job_id:
         return None
@@ -130,8 +130,8 @@ def _left(ledger: Ledger, part: JobPart, job_id: str) -> str | None:
 def _promote(
     setup: EntitySetup, part: JobPart, ledger: Ledger, state: JobState, *, job_id: str, worker_id: str
 ) -> str | None:
-    """Aliases first, ledger second: a crash in between is made good by whoever finishes the part. Returns why the
-    ledger does not take it, if something has happened to the instance at the last moment.
+    """Move the aliases first, then record it in the ledger: the next finisher repairs a crash in between. Returns why
+    the ledger rejects it, if the instance changed at the last moment.
     """
     if not setup.in_place:
         _serve(setup, part, ledger)
@@ -142,7 +142,7 @@ def _promote(
     except Conflict:
         left = _left(ledger, part, job_id)
         if left is None or _job(ledger, job_id).part(part.ref).state is not None:
-            raise  # The job was stopped, say: its next finisher goes on.
+            raise  # The job was stopped, for example: its next finisher goes on.
         return left
     return None
 
@@ -158,22 +158,22 @@ def _serve_all(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
 
 
 def late_aliases(setup: EntitySetup, generation: str, physical: str, ledger: Ledger) -> list[str]:
-    """Aliases that are to serve an index that several partitions share, and do not: all of these that are built are in
-    it by now. Each partition looks when it has recorded its own, so the last one sees them all; if that dies, the next
+    """Aliases that should serve an index shared by several partitions, and do not yet although all of these are built.
+    Each partition checks this after recording its own build, so the last one sees all; if that worker dies, the next
     run of any of them does.
     """
     if not setup.in_place:
         return []
     late = [each for each in _aliases(setup, generation, ledger) if setup.target.served(each) != physical]
     if not late or not setup.target.exists(physical):
-        return []  # What is gone is built again, which is for the next plan to say.
+        return []  # A missing index is built again: the next plan says so.
     built = [each for each in ledger.entity_checkpoints(setup.ref.entity) if each.generation == generation]
     return late if all(each.physical == physical for each in built) else []
 
 
 def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> None:
-    """What the ledger says is served, from now on: aliases that were moved to what may not be served after all are
-    moved back, and an earlier finisher who has not moved them yet cannot any more, under its older epoch.
+    """Move aliases back to the index that the ledger records as served. An earlier finisher that has not moved them yet
+    is rejected because of its older epoch.
     """
     checkpoint = ledger.checkpoint(part.ref, part.generation)
     for alias in _aliases(setup, part.generation, ledger):
@@ -181,8 +181,8 @@ def _serve_as_recorded(setup: EntitySetup, part: JobPart, ledger: Ledger) -> Non
 
 
 def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:
-    """What a generation is read by: its own alias, if it has a name, and that of the entity if it is the
-    promoted one, or the first that is built.
+    """Aliases of a generation: its own, if it has a name, and the entity's if it is the promoted one or the first
+    built.
     """
     own = setup.alias_of(generation)
     is_promoted = ledger.promoted(setup.ref) in (None, generation)
@@ -190,35 +190,33 @@ def _aliases(setup: EntitySetup, generation: str, ledger: Ledger) -> list[str]:
 
 
 def _moved(setup: EntitySetup, part: JobPart, ledger: Ledger) -> list[str]:
-    """Those of its aliases that serve the part's index already."""
+    """The generation's aliases that serve the part's index already."""
     return [each for each in _aliases(setup, part.generation, ledger) if setup.target.served(each) == part.physical]
 
 
 def give_up(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, why: str) -> None:
-    """End a part that cannot be continued (its transform changed, say), under an epoch that it has just been adopted
-    under.
-    """
+    """End a part that cannot be continued (its transform changed, for example), under an epoch just adopted."""
     aliases = _aliases(setup, part.generation, ledger)
     if setup.staged(part) and aliases and _moved(setup, part, ledger) == aliases:
-        # Verified and promoted by a worker that died before it could say so: that is done, not given up.
+        # It was verified and promoted by a worker that died before recording it: complete it.
         status = _job(ledger, job_id).part(part.ref)
         state = end_of_part(status.slices, status.counts)
         if state and _left(ledger, part, job_id) is None:
-            _serve(setup, part, ledger)  # Again: readers may not see yet what was decided.
+            _serve(setup, part, ledger)  # Repeat it: readers may not see the new alias yet.
             ledger.start_job(job_id)
             whole = setup.reads_all(part)
             ended = ledger.finish_part(job_id, part, state, worker_id=worker_id, promote=True, whole=whole)
             tell_if_ended(job_id, ended, ledger)
             _settle(setup, part, ledger, job_id, [])
             return
-    # Whoever gives it up begins anew: wants go on waiting.
+    # The caller starts again, so wants keep waiting.
     _end_failed(setup, part, ledger, job_id=job_id, worker_id=worker_id, error=f"given up: {why}", retry=True)
 
 
 def strand(
     setup: EntitySetup, lease: Lease, context: Context, *, worker_id: str, heartbeat: Heartbeat, error: str
 ) -> None:
-    """End a part with open slices whose instance has been taken from its job: what it waited for has failed."""
+    """End a part with open slices whose instance was taken from its job because its upstream failed."""
     _, part = _seal(setup, lease, context, heartbeat)
     _end_failed(setup, part, context.ledger, job_id=lease.job_id, worker_id=worker_id, error=error, retry=False)
 
@@ -226,14 +224,16 @@ def strand(
 def _end_failed(
     setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str, error: str, retry: bool
 ) -> None:
-    """What the part had begun is dropped; what it had committed in an index that stays is recorded first."""
+    """Drop the part's staged data; what it committed to an index that stays is recorded first."""
     staged = setup.staged(part)
     if staged:
         _serve_as_recorded(setup, part, ledger)
     elif setup.target.exists(part.physical):
-        from instep.jobs.wave import record_committed  # Brings Arrow: for the rare case.
+        from instep.jobs.wave import record_committed  # Imports Arrow: only for this rare case.
 
-        setup.target.fence(part.physical, part.epoch)  # Nobody commits any more what would not be recorded.
+        setup.target.fence(
+            part.physical, part.epoch
+        )  # From here on no worker can commit: such a commit would not be recorded.
         record_committed(setup, part, ledger, job_id=job_id, worker_id=worker_id)
     ended = ledger.finish_part(job_id, part, JobState.FAILED, worker_id=worker_id, error=error, retry=retry)
     tell_if_ended(job_id, ended, ledger)
@@ -250,8 +250,8 @@ def _job(ledger: Ledger, job_id: str) -> Job:
 
 
 def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
-    """Drop what no build will finish and no reader holds any more. What is built of another generation is no leftover,
-    though the alias does not serve it; nor is what a job that was stopped has begun.
+    """Drop indexes that no build will finish and no reader uses any more. An index of another generation stays though
+    the alias does not serve it, and so does one that a stopped job has begun.
     """
     with suppress(InstepError):  # The next run sweeps again.
         left = setup.target.leftovers(setup.alias, idle_seconds=SWEEP_SECONDS)
@@ -262,7 +262,7 @@ def _sweep(setup: EntitySetup, ledger: Ledger) -> None:
 
 
 def _refine(setup: EntitySetup, part: JobPart, context: Context, notes: list[str]) -> None:
-    """After the part has ended well: a failure or Ctrl-C here loses nothing but time."""
+    """Optimize the index after the part has ended: a failure or Ctrl-C here costs time only."""
 
     def begin() -> None:
         context.progress.say(setup.ref.label, "done, searches work; building the index that makes them quicker")

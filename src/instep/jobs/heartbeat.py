@@ -1,4 +1,4 @@
-"""Keeps a worker's heartbeat and its jobs' leases alive while long Spark stages run, or says that it could not."""
+"""Keep a worker's heartbeat and its jobs' leases alive during long Spark stages, and report when that fails."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from instep.ledger.ledger import Lease, Ledger
 
 
 class Heartbeat:
-    """What a worker has in work, and what it can prove. `beat` is called every heartbeat, from a
-    background of its own; the rest by the worker.
+    """The slices and leases of a worker, and until when they are certain. `beat` is called at every heartbeat from a
+    background thread; the other methods by the worker.
 
-    A heartbeat and a lease are trusted until the *start* of the last renewal that succeeded + their time
-    to live - margin: the reply may have been slow.
+    A heartbeat and a lease are trusted until the *start* of the last successful renewal + their time to live - margin,
+    because the reply may have been slow.
     """
 
     def __init__(self, ledger: Ledger, worker_id: str, clock: Clock, timing: Timing) -> None:
@@ -33,7 +33,7 @@ class Heartbeat:
         self.lost = False
 
     def keep(self, lease: Lease, *, since: float) -> None:
-        """Renew this lease from now on; it was got or renewed by a call that began at `since` (monotonic)."""
+        """Renew this lease from now on; the call that got or renewed it began at `since` (monotonic seconds)."""
         with self._lock:
             self._leases[lease.ref] = lease
             self._renewed[lease.ref] = since
@@ -44,7 +44,7 @@ class Heartbeat:
             self._renewed.pop(ref, None)
 
     def begin(self, slice_ids: Iterable[str]) -> None:
-        """These slices really run from now on."""
+        """Mark these slices as running."""
         with self._lock:
             self._running.update(slice_ids)
 
@@ -53,7 +53,7 @@ class Heartbeat:
             self._running.difference_update(slice_ids)
 
     def require(self, ref: PartitionRef) -> None:
-        """Raises `Fenced` unless worker and lease can be proved to be ours for a while yet."""
+        """Raises `Fenced` unless worker and lease are certain to stay valid for the margin."""
         now = self._clock.monotonic()
         with self._lock:
             renewed = self._renewed.get(ref)
@@ -63,9 +63,8 @@ class Heartbeat:
             raise Fenced(f"the lease on {ref} could not be kept; another job may hold it now")
 
     def beat(self) -> bool:
-        """One heartbeat, and renewals when it is time. Outages are waited out until the margin. False when
-        the worker is not registered any more: nothing is left to keep. An error that nobody thought of is raised when
-        all the others have been tried.
+        """Send one heartbeat, and renew the leases that are due. Outages are tolerated until the margin. False when the
+        worker is no longer registered. An unexpected error is raised after all renewals were tried.
         """
         started = self._clock.monotonic()
         unexpected: Exception | None = None
@@ -106,7 +105,7 @@ class Heartbeat:
             self._replace(lease, renewed, started)
 
     def _replace(self, lease: Lease, renewed: Lease | None, started: float) -> None:
-        """Unless the worker got another lease meanwhile."""
+        """Store the renewal, unless the worker has another lease by now."""
         with self._lock:
             if self._leases.get(lease.ref) != lease:
                 return

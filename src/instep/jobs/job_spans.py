@@ -1,5 +1,5 @@
-"""Jobs as spans. A job is worked on by many processes, none of which need be there from its beginning to its end: all
-name its span alike, and who ends it tells it as a whole.
+"""Spans of jobs. Many processes work on a job, none from its beginning to its end: all use the same span id, and the
+process that ends the job exports the span as a whole.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from instep.ledger.ledger import Ledger
 from instep.telemetry import traces
 from instep.telemetry.context import is_traceparent, job_traceparent
 
-#: Of a job's configuration: the trace in which it was asked for.
+#: Key in a job's configuration: the trace of the request.
 TRACEPARENT = "traceparent"
 
 
 def trace_of(job_id: str, ledger: Ledger) -> str:
-    """What spans of the job's parts and waves belong to; empty where none are made."""
+    """The parent of the spans of the job's parts and waves; empty where tracing is off."""
     if traces.enabled():
-        with suppress(InstepError):  # No work fails for being watched.
+        with suppress(InstepError):  # Tracing must not make work fail.
             job = ledger.job(job_id)
             return job_traceparent(job_id, _made_in(job)) if job else ""
     return ""
 
 
 def tell_if_ended(job_id: str, state: JobState, ledger: Ledger) -> None:
-    """To be called by whoever has ended a part of a job, with the state in which that left the job."""
+    """Export the span of a job that has ended; for every caller that ends a part, with the job's new state."""
     if not state.ended or not traces.enabled():
         return
     with suppress(InstepError):

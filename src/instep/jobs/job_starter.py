@@ -1,4 +1,4 @@
-"""A worker makes jobs by itself: of what somebody waits for (`fulfil`), of what has changed (`watch`)."""
+"""Start jobs from within a worker: the base of `WantScheduler` and `SourcePoller`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class JobStarter(ABC):
-    """Starts what is due. What could not be started is left alone for a while, which grows. `resting`: its worker's."""
+    """Starts what is due. What could not be started is retried after a pause that grows. `resting`: the worker's
+    backoff.
+    """
 
     def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
         self._planner = planner
@@ -32,21 +34,21 @@ class JobStarter(ABC):
 
     @abstractmethod
     def _due(self) -> list[tuple[PartitionRef, str]]:
-        """Partitions of ours that nobody works on and that may need it now, and in which generation."""
+        """The worker's partitions that may need a job now and have none, with their generation."""
 
     @abstractmethod
     def _idle(self, plan: EntityPlan) -> bool:
-        """It was due, and there is nothing to do. Whether that gave others something to do."""
+        """Handle a due partition that has nothing to do. Whether this gave other parts something to do."""
 
     def begin(self, worker: Worker) -> bool:
-        """Make a job of what is due, not begun by anybody, and ours to build. False if there is nothing."""
+        """Start a job of what is due. False if nothing was started."""
         plans: dict[PartitionRef, EntityPlan] = {}
         moved = False
         due = self._due()
         if due and isinstance(self._planner.setups, SetupCache):
             self._planner.setups.renew()
         for ref, generation in due:
-            # One generation of each partition: the next one when that is built.
+            # One generation of each partition at a time: the next one when that is built.
             plan = None if ref in plans or self._waits(ref, generation) else self._plan(ref, generation)
             if plan is not None and plan.resumes and plan.resumes.stopped_by_people:
                 self._refusals.add(ref, generation, stays_stopped(plan.resumes))
@@ -65,7 +67,7 @@ class JobStarter(ABC):
         try:
             start.get()
         except Busy:
-            return False  # Others were quicker.
+            return False  # Another worker started it first.
         except (UserError, Transient, Unknown) as error:
             for plan in plans.values():
                 self._refused(plan.ref, plan.generation, error)
@@ -84,7 +86,7 @@ class JobStarter(ABC):
         except (UserError, Transient, Unknown) as error:
             self._refused(ref, generation, error)
             return None
-        # The same is not said at each look.
+        # Report a problem once, not at every poll.
         problem = plan.found.problems[0] if plan.found.problems else None
         if problem is not None and self._gaps.get(ref) != problem:
             self._context.progress.say(ref.label, f"not all of the source could be seen: {problem}")
@@ -92,14 +94,14 @@ class JobStarter(ABC):
         return plan
 
     def _refused(self, ref: PartitionRef, generation: str, error: InstepError) -> None:
-        """What is away may be back soon; what a person has to mend may take longer."""
+        """An outage is tried again soon; an error that a user has to mend, after a longer pause."""
         passes = isinstance(error, Transient | Unknown | Away)
         self._refusals.add(ref, generation, str(error), longest=self._context.timing.sweep if passes else None)
 
     def _waits(self, ref: PartitionRef, generation: str) -> bool:
-        """Whether it is due, and something that it is made from has to be there first."""
+        """Whether a due partition has to wait for its upstream first."""
         return False
 
     def _asked_in(self, ref: PartitionRef, generation: str) -> str:
-        """The trace of whoever asked for it, if somebody did."""
+        """The trace of the request for it; empty if there is none."""
         return ""

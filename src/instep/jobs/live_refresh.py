@@ -1,8 +1,9 @@
-"""What changes in the source while an instance is built: what is served takes it meanwhile, and the new instance takes
-it before it is served.
+"""Live refresh: apply changes of the source to the served index while its replacement is built, and to the replacement
+before it is served.
 
-For the new instance these are slices like others, of the same job. For what is served there are none: another look at
-the source finds what a crash has left undone. Nobody else writes to that: the partition's lease is the job's.
+For the new instance these changes are ordinary slices of the same job. For the served one there are none: after a
+crash, the next look at the source finds the rest. The job holds the partition's lease, so no other process writes to
+it.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from instep.jobs.heartbeat import Heartbeat
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 
-#: Seconds between two looks for what is served. A look that takes long is followed by a longer pause.
+#: Seconds between two refreshes of the served index. A refresh that takes long is followed by a longer pause.
 LOOK_SECONDS = 60.0
 _PAUSES_PER_LOOK: Final = 10
 
-#: Looks before a new instance is served: a source that never stands still must not keep it from that.
+#: Looks at the source before a new instance is served: a source that changes all the time must not delay it for ever.
 _LAST_LOOKS: Final = 3
 
 
 @dataclass
 class LiveRefresh:
-    """Of one part of a job. `led`: the epoch under which this worker began it, if it did. Under others what is served
-    is left as it is: a document may have killed that worker, and without slices nothing tells which.
+    """The live refresh of one part of a job. `led`: the epoch under which this worker began the part, if it did. Under
+    any other epoch the served index is left as it is: a document may have killed the first worker, and without slices
+    there is no record of which one.
     """
 
     setup: EntitySetup
@@ -47,7 +49,7 @@ class LiveRefresh:
     _last_looks: int = 0
 
     def keep_served(self, part: JobPart) -> None:
-        """Bring what is served up to date, if it is time. What goes wrong with that does not hold up the build."""
+        """Refresh the served index if it is due. An error in it does not stop the build."""
         if part.epoch != self.led:
             return
         began = self.context.clock.monotonic()
@@ -59,16 +61,16 @@ class LiveRefresh:
                 except Fenced:
                     raise
                 except Exception as error:
-                    said = f"what is served is not brought up to date meanwhile: {cleaned(str(error))}"
+                    said = f"the served index is not refreshed during the build: {cleaned(str(error))}"
                     self.context.progress.say(part.ref.label, said)
         now = self.context.clock.monotonic()
         if self._due is None or began >= self._due:
             self._due = now + max(LOOK_SECONDS, _PAUSES_PER_LOOK * (now - began))
 
     def catch_up(self, part: JobPart) -> int:
-        """Have the new instance take what it lacks of the source: returns how many changes the part was extended by,
-        which is not over then. `part` is sealed. What is served is fenced first, so that whoever still kept it up to
-        date does so no more: it is never ahead of what takes its place.
+        """Extend the part by the changes of the source that its new instance lacks; returns how many. With any, the
+        part has not ended. `part` is sealed. The served index is fenced first, so that no other worker keeps refreshing
+        it: it is never ahead of its replacement.
         """
         served = _served(self.setup, part, self.context.ledger)
         if served is None or self._last_looks >= _LAST_LOOKS:
@@ -88,7 +90,7 @@ class LiveRefresh:
             self._write(served, [self._slice(served, each) for each in slices[start : start + most]])
 
     def _slice(self, part: JobPart, plan: SlicePlan) -> WaveSlice:
-        """As if it were claimed."""
+        """A slice of the plan in the form of a claimed one."""
         claim = Claim(
             slice_id=f"{self.job_id}.served.{plan.index}",
             job_id=self.job_id,
@@ -131,7 +133,7 @@ class LiveRefresh:
 
 
 def _served(setup: EntitySetup, part: JobPart, ledger: Ledger) -> JobPart | None:
-    """The part as if it were to refresh what is served: of its own generation, or of the promoted one."""
+    """The part in the form of a refresh of the served index: of its own generation, or of the promoted one."""
     if not setup.staged(part):
         return None
     found = ledger.checkpoint(part.ref, part.generation)
@@ -151,13 +153,13 @@ def _served(setup: EntitySetup, part: JobPart, ledger: Ledger) -> JobPart | None
 
 
 def _made_alike(setup: EntitySetup, served: JobPart) -> bool:
-    """What another chunker, embedder or transform has made is not mixed with what these make: it stays as it is."""
+    """Whether chunker, embedder and transform are the same: results of different ones are not mixed in one index."""
     return served.buckets == setup.buckets and not changed_parts(setup.fingerprint, served.fingerprint)
 
 
 def _announced(slices: Sequence[WaveSlice]) -> list[ManifestEntry]:
-    """Documents that the manifest does not know yet, as entries of which nothing is known: should they be in the target
-    and not recorded, the next look finds them changed, or gone.
+    """Manifest entries for documents that are not in the manifest yet, without known state: if they reach the target
+    but are not recorded, the next look finds them changed or gone.
     """
     return [
         ManifestEntry(each.document_id, each.uri, 0, "", "", 0, each.bucket)

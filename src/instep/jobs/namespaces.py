@@ -1,4 +1,4 @@
-"""Namespaces: which there may be beside each other, and how one is deleted, rows included."""
+"""Validate namespaces, and delete a namespace with its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from instep.targets.table_target import TableTarget
 
 
 def namespace_of(text: str) -> Scope:
-    """Raises `UserError` for what is not the traversal path of a namespace."""
+    """Parse the traversal path of a namespace. Raises `UserError` if it is none."""
     try:
         scope = Scope.parse(text)
     except RefError as error:
@@ -31,7 +31,7 @@ def namespace_of(text: str) -> Scope:
 
 
 def namespaces_of(texts: Iterable[str]) -> list[Scope]:
-    """Each once, in the order given. Raises `UserError` when one lies in another: their rows would be the same."""
+    """Parse paths, each once, in the order given. Raises `UserError` if one contains another: rows would be shared."""
     scopes = list(dict.fromkeys(map(namespace_of, texts)))
     by_path = sorted(scopes)
     for outer, inner in pairwise(by_path):
@@ -45,8 +45,8 @@ def namespaces_of(texts: Iterable[str]) -> list[Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What the deletion of a namespace removes: partitions that the ledger knows of, status keys, dead letters. (And
-    requests that wait.)
+    """The content of a namespace to delete: partitions in the ledger, status keys, dead letters. (Waiting requests
+    too.)
     """
 
     scope: Scope
@@ -68,10 +68,10 @@ class Deletion:
 
 
 def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bus) -> Deletion:
-    """What there is to delete of a namespace, and of those in it."""
+    """List what the deletion of a namespace, with those inside it, removes."""
     refs = {each.ref for entity in entities for each in ledger.entity_checkpoints(entity)}
     keys = [each.key for each in bus.status.under(str(StatusKey(scope, None)))]
-    # What was begun and never served has a status key at most.
+    # A partition that was started and never served may have only a status key.
     refs |= {ref for ref in map(_told, keys) if ref is not None and ref.entity in entities}
     letters = [each.ref for each in bus.dead_letters() if each.ref.scope.within(scope)]
     return Deletion(scope, sorted(ref for ref in refs if ref.scope.within(scope)), keys, letters)
@@ -80,9 +80,9 @@ def deletion_of(scope: Scope, entities: Collection[str], ledger: Ledger, bus: Bu
 def delete_namespace(
     scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, *, by: str = ""
 ) -> Deletion:
-    """Forget what is asked of a namespace, and of those in it; then delete its rows, of each entity; then what the
-    ledger knows of it; then what was said of it. After a crash at any step the same call does the rest. Raises `Busy`,
-    and deletes nothing, while a job works on one of its partitions.
+    """Delete the waiting requests of a namespace and of those inside it; then the rows of each entity; then the
+    ledger's records; then status keys and dead letters. After a crash at any step the same call does the rest. Raises
+    `Busy`, and deletes nothing, while a job works on one of its partitions.
     """
     found = deletion_of(scope, targets, context.ledger, bus)
     partitions = sorted({*found.partitions, *(PartitionRef(entity, scope) for entity in targets)})
@@ -101,7 +101,7 @@ def _told(key: str) -> PartitionRef | None:
 
 
 class _Deletion:
-    """Under the leases of all partitions: nobody builds any of them meanwhile."""
+    """A deletion that holds the leases of all its partitions, so that none is built at the same time."""
 
     def __init__(self, scope: Scope, targets: Mapping[str, TableTarget], bus: Bus, context: Context, by: str) -> None:
         self._scope = scope
@@ -114,12 +114,12 @@ class _Deletion:
         ledger, job_id = self._context.ledger, self._context.ids.new()
         worker = Worker({}, self._context, "run")
         try:
-            recover(self._context)  # Who has died with a lease keeps it from nobody.
+            recover(self._context)  # Frees leases of dead workers.
             ledger.begin_job(job_id, worker.id, {"delete": str(self._scope)})
             asked: list[PartitionRef] = []
             try:
                 leases = [self._lease(ref, job_id, worker) for ref in known]
-                # A handler without a lease finds out when it gets one (see `Acquisition`); one that has it works on it.
+                # A handler without a lease notices when it gets one (see `Acquisition`); one with a lease blocks this.
                 asked = [ref for ref in self._bus.forget(self._scope) if ref.entity in self._targets]
                 leases += [self._lease(ref, job_id, worker) for ref in asked if ref not in known]
                 for lease in leases:
@@ -140,7 +140,7 @@ class _Deletion:
         return lease
 
     def _delete(self, lease: Lease, worker: Worker) -> None:
-        """Rows first: as long as the ledger knows of the partition, the next try finds what is left of them."""
+        """Delete rows first: as long as the ledger knows the partition, a retry finds the rows that are left."""
         ref, ledger = lease.ref, self._context.ledger
         target = self._targets[ref.entity]
         self._context.progress.say(ref.label, "its rows are deleted")
@@ -152,7 +152,7 @@ class _Deletion:
         worker.heartbeat.drop(ref)
 
     def _indexes(self, entity: str, target: TableTarget) -> list[str]:
-        """Those that are needed, that which is served, and what was left behind."""
+        """Indexes in use, the served one, and leftovers."""
         served = target.served(entity)
         known = {*self._context.ledger.indexes(entity), *target.leftovers(entity, idle_seconds=0)}
         there = (each for each in known | ({served} if served else set()) if target.exists(each))

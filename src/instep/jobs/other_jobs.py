@@ -1,4 +1,4 @@
-"""What a run cannot go on with because others have it, and when it has waited for them for long enough."""
+"""Decide when a run has waited long enough for other workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from instep.planning.upstream import Waiting
 
 
 class OtherJobs:
-    """Watches, for a worker, the others that take part in its jobs: they may have been stopped, or be dead elsewhere.
+    """Watches the other workers in a worker's jobs: they may be suspended, or have died on another host.
 
-    `longest`: seconds that are waited without anything being done.
+    `longest`: seconds to wait without any progress.
     """
 
     def __init__(self, context: Context, waiting: Waiting, longest: float) -> None:
@@ -25,8 +25,8 @@ class OtherJobs:
         self._since = 0.0
 
     def look(self, parts: Sequence[OpenPart], worker_id: str) -> Busy | None:
-        """Why these parts, with which nothing can be done just now, are not waited for any longer; None while they are,
-        or if nobody else has them.
+        """Why to stop waiting for these parts, none of which can be worked on now; None to go on waiting, or if no
+        other worker has them.
         """
         now, ours = self._context.clock.monotonic(), [each for each in parts if not self._on_others(each)]
         seen = None if ours else {(each.key, each.job_state, each.part.epoch, *_open(each)) for each in parts}
@@ -45,7 +45,7 @@ class OtherJobs:
         )
 
     def _on_others(self, part: OpenPart) -> bool:
-        """Whether it is up to others what comes next. What waits for its upstream is looked at there."""
+        """Whether the next step is another worker's. If the part waits for its upstream, the upstream counts."""
         return part.key in self._waiting or part.job_state is JobState.STOPPING or not part.pending
 
     def _holder(self, part: OpenPart, worker_id: str) -> Holder | None:

@@ -12,7 +12,8 @@ from instep.ledger.ledger import Lease
 
 @dataclass
 class PartContext:
-    """A part: its lease, whether all that it is made from is there, and the runner of its waves once one was needed.
+    """One part that a worker works on: its lease, whether its upstream is ready, and its wave runner once one was
+    needed.
 
     `fenced`: the target has seen the part's epoch, in the version that is its base. `sound`: see
     `EntitySetup.as_recorded`. `traceparent` is the job's span.
@@ -30,7 +31,7 @@ class PartContext:
 
 @dataclass
 class Report:
-    """What a worker did for one partition."""
+    """Engine and notes of one partition, for the result."""
 
     engine: str | None = None
     notes: list[str] = field(default_factory=list)

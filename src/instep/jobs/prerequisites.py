@@ -1,4 +1,4 @@
-"""A run builds what its entities are made from, asked for or not: else it would wait for somebody who is not there."""
+"""Build the missing upstream of a run's entities, so that the run does not wait for a process that is not there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Prerequisites:
-    """Jobs that a run began, joined or resumed because parts of its own wait for them. `taken` maps partitions to their
-    plans, and the jobs. Options of the run are not for these.
+    """Upstream jobs that a run started, joined or resumed because its own parts wait for them. `taken` maps partitions
+    to plan and job id. The run's options do not apply to these.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -29,7 +29,7 @@ class Prerequisites:
         self.taken: dict[PartitionRef, tuple[EntityPlan, str]] = {}
 
     def begin(self, worker: Worker) -> bool:
-        """Begin what the worker's parts wait for. False if there is nothing to begin: somebody is at it."""
+        """Start what the worker's parts wait for. False if there is nothing to start: other workers do it already."""
         plans = [self._planner.plan(ref, generation, again=True) for ref, generation in self._lacking(worker).items()]
         canceled = [self._canceled(plan) for plan in plans if not plan.pending]
         todo = {plan.ref: plan for plan in plans if plan.pending}
@@ -45,7 +45,7 @@ class Prerequisites:
         return start.progressed
 
     def ended(self) -> list[tuple[EntityPlan, str]]:
-        """Plans and jobs of parts that have ended; each is given once."""
+        """Plans and jobs of parts that have ended; each is returned once."""
         found = {}
         for ref, (_, job_id) in self.taken.items():
             job = self._context.ledger.job(job_id)
@@ -65,7 +65,7 @@ class Prerequisites:
         worker.show(job_id, ref)
 
     def _lacking(self, worker: Worker) -> dict[PartitionRef, str]:
-        """What is waited for, in which generation, and nobody goes on with."""
+        """Upstream partitions that are missing and in no job, with their generation."""
         setups, ledger = self._planner.setups, self._context.ledger
         wants = worker.waiting.wants()
         found = {

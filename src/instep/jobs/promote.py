@@ -1,4 +1,4 @@
-"""Promotion of a generation: those who ask for none read it from now on."""
+"""Promote a generation: readers that name no generation get this one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What a promotion did: readers of `ref` get `generation` now, and got `before`."""
+    """The result of a promotion: readers of `ref` get `generation` now, and got `before`."""
 
     ref: PartitionRef
     generation: str
@@ -57,11 +57,11 @@ def promote(
     allow_empty: bool = False,
     by: str = "",
 ) -> Promotion:
-    """Have those who ask for no generation read this one from now on: the alias moves, and then the ledger records it.
-    `allow_deletes`: however many rows are gone from it. `allow_empty`: all of them, if its source is empty.
+    """Promote a generation: move the alias, then record it in the ledger. `allow_deletes`: however many rows it lacks.
+    `allow_empty`: even if its source is empty and all rows are gone.
 
-    Raises `UserError` when nothing is built of it, or what is built is not good enough; `Busy` while a job works on the
-    partition. Again it changes nothing; after a crash in between it does the rest.
+    Raises `UserError` when the generation is not built or fails the checks; `Busy` while a job works on the partition.
+    Idempotent: after a crash in between, a second call does the rest.
     """
     ledger = context.ledger
     checkpoint = built(ledger, setup.ref, generation)
@@ -73,26 +73,26 @@ def promote(
 
 
 def settle(setup: EntitySetup, context: Context, *, by: str = "") -> None:
-    """Complete a promotion whose process died when it had moved the alias and not yet said so; or, of an index that
-    partitions share, when it had said so and not yet moved the alias.
+    """Finish promotions interrupted between the alias update and the ledger write; or, of an index shared by
+    partitions, between the ledger write and the alias update.
     """
     ledger = context.ledger
     checkpoints = ledger.checkpoints(setup.ref)
     for each in checkpoints:
         if late_aliases(setup, each.generation, each.physical, ledger):
-            with suppress(Busy):  # Who has the partition looks when it ends.
+            with suppress(Busy):  # The worker that holds the lease checks this when it ends.
                 _Promotion(setup, each.generation, context, by).serve_late()
     if len(checkpoints) < 2:
         return
     served, promoted = setup.target.served(setup.alias), ledger.promoted(setup.ref)
     moved = next((each.generation for each in checkpoints if each.physical == served), promoted)
     if moved is not None and moved != promoted:
-        with suppress(Busy):  # Somebody is at it.
+        with suppress(Busy):  # Another process is doing it.
             _Promotion(setup, moved, context, by).run(moved=True)
 
 
 class _Promotion:
-    """One promotion, under the lease of the partition: nobody builds any of its generations meanwhile."""
+    """One promotion, under the partition's lease, so that none of its generations is built at the same time."""
 
     def __init__(self, setup: EntitySetup, generation: str, context: Context, by: str) -> None:
         self._setup = setup
@@ -101,7 +101,7 @@ class _Promotion:
         self._by = by
 
     def run(self, *, moved: bool = False, allow_deletes: bool = False, allow_empty: bool = False) -> Checkpoint:
-        """`moved`: only end what was verified before, if that is still served."""
+        """Check, move the alias and record it. `moved`: only record an earlier promotion that is still served."""
         target, alias = self._setup.target, self._setup.alias
         with self._leased() as (lease, worker):
             checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
@@ -110,7 +110,7 @@ class _Promotion:
             if not moved:
                 self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes, allow_empty=allow_empty)
             worker.heartbeat.require(self._setup.ref)
-            # Also what is moved: its process may have died when that was decided, and readers did not see it yet.
+            # Repeated for a moved alias too: its process may have died before readers saw it.
             target.promote(alias, checkpoint.physical, lease.epoch)
             if target.served(alias) == checkpoint.physical:
                 self._record()
@@ -126,12 +126,12 @@ class _Promotion:
 
     @contextmanager
     def _leased(self) -> Iterator[tuple[Lease, Worker]]:
-        from instep.jobs.worker import Worker  # Brings Arrow: only where there is something to do.
+        from instep.jobs.worker import Worker  # Imports Arrow: only if there is something to do.
 
         ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
         worker = Worker({ref: self._setup}, self._context, "run")
         try:
-            recover(self._context)  # Who has died with the lease keeps it from nobody.
+            recover(self._context)  # Frees leases of dead workers.
             ledger.begin_job(job_id, worker.id, {"promote": {str(ref): self._generation}})
             try:
                 since = self._context.clock.monotonic()
@@ -147,7 +147,7 @@ class _Promotion:
             worker.end()
 
     def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
-        """Raises `UserError` when what is built may not be served in place of what is."""
+        """Raises `UserError` when the built index must not replace the served one."""
         setup, ledger = self._setup, self._context.ledger
         promoted = ledger.promoted(setup.ref)
         if promoted is None or promoted == self._generation:

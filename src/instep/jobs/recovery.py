@@ -1,4 +1,4 @@
-"""Recovery, by any worker: what dead workers left behind goes back to those who live."""
+"""Recover from dead workers: give their slices and parts to live ones. Every worker does this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from instep.planning.context import Context
 
 
 def recover(context: Context) -> None:
-    """Bury who is proved dead on this host, at once; then sweep up who has been silent for too long."""
+    """Free the slices of workers proved dead on this host at once, then those of workers silent for too long."""
     bury_the_dead(context)
     swept = context.ledger.sweep()
     for worker_id in swept.workers:
@@ -28,7 +28,7 @@ def recover(context: Context) -> None:
 def bury_the_dead(context: Context) -> None:
     ledger, liveness, here = context.ledger, context.liveness, socket.gethostname()
     for worker in ledger.workers():
-        # Only of this host: on a shared file system a lock held elsewhere may not be seen.
+        # Only on this host: on a shared file system, a lock held elsewhere may not be visible.
         if worker.host == here and liveness.proved_dead(worker.id):
             slices = ledger.bury_worker(worker.id)
             liveness.forget(worker.id)
@@ -38,8 +38,8 @@ def bury_the_dead(context: Context) -> None:
 def fail_orphans(
     parts: list[OpenPart], setups: Mapping[PartitionRef, EntitySetup], context: Context, worker_id: str
 ) -> None:
-    """The stated rule: a part that nobody keeps is resumed by the first worker that can. One whose declaration
-    has changed since is nobody's any more, and fails once it has been left alone for the orphan time.
+    """Fail parts that no worker can resume. A part without a lease is resumed by the first worker that can; one whose
+    declaration has changed fits no worker, and fails after the orphan time.
     """
     ledger = context.ledger
     for each in parts:

@@ -1,4 +1,4 @@
-"""A worker's name in the ledger."""
+"""A worker's registration in the ledger, with its heartbeat and proof of life."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Kind = Literal["run", "worker"]
 
 
 class Registration:
-    """Kept alive in the background: its heart beats in the ledger, and this process proves on its host that it lives.
+    """One registration: heartbeats go to the ledger in the background, and a lock on this host proves that the process
+    is alive.
 
-    Whoever begins anew after others have buried it has another one, under a new id.
+    A worker that others have declared dead registers again, under a new id.
     """
 
     def __init__(self, context: Context, kind: Kind) -> None:
@@ -27,25 +28,25 @@ class Registration:
         self._proof, self._beats = ExitStack(), ExitStack()
         self._proof.callback(context.liveness.begin(self.id))
         self._beats.callback(
-            context.background.every(context.timing.heartbeat / 1000, self.heartbeat.beat, f"keeper-{self.id[:8]}")
+            context.background.every(context.timing.heartbeat / 1000, self.heartbeat.beat, f"heartbeat-{self.id[:8]}")
         )
 
     def silence(self) -> None:
-        """It is still proved to live, but no lease is renewed any more."""
+        """Stop the heartbeats and renewals; the proof of life stays."""
         self._beats.close()
 
     def retire(self) -> None:
-        """Nothing is held in its name any more, and nobody is to ask after it."""
+        """Remove the worker from the ledger, once it holds nothing any more."""
         self._context.ledger.retire_worker(self.id)
         self._context.liveness.forget(self.id)
 
     def bury(self) -> None:
-        """As `retire`, where others have done so in the ledger."""
+        """Clean up after other workers have removed it from the ledger."""
         self.silence()
         self._context.liveness.forget(self.id)
         self.end()
 
     def end(self) -> None:
-        """From now on it is proved dead, unless it was forgotten. May be called twice."""
+        """End the proof of life: the worker counts as dead, unless it was removed. May be called twice."""
         self.silence()
         self._proof.close()

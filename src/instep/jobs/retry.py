@@ -1,4 +1,4 @@
-"""Trying again while something out there is down: pauses that grow, and a breaker per target."""
+"""Retries during an outage: growing pauses, and a circuit breaker per target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instep.errors import Transient, Unknown
 
 T = TypeVar("T")
 
-#: What to do when something was away for too long.
+#: Hint for an outage that lasted too long.
 RESUMES = "Nothing is lost. Run again when it is back: the job resumes."
 
 #: First and longest pause between tries, in seconds.
@@ -25,7 +25,7 @@ def backoff(random: Callable[[], float]) -> Backoff:
 
 
 def with_retries(call: Callable[[], T], *, clock: Clock, pauses: Backoff, allowed: Callable[[], None]) -> T:
-    """Repeat a call that may be repeated until it answers; `allowed` raises when it is no use any more."""
+    """Repeat an idempotent call until it answers; `allowed` raises when there is no point in going on."""
     tried = 0
     while True:
         try:
@@ -38,7 +38,7 @@ def with_retries(call: Callable[[], T], *, clock: Clock, pauses: Backoff, allowe
 
 @dataclass
 class Circuit:
-    """A target's breaker, as seen by one worker. `down_since` is monotonic seconds, None while it answers."""
+    """A target's circuit breaker in one worker. `down_since` is monotonic seconds, None while the target answers."""
 
     clock: Clock
     breaker: Breaker = field(default_factory=Breaker)

@@ -1,4 +1,4 @@
-"""Running: plan, make a job of what is to be done, and take part in it until it has ended."""
+"""Run entities: plan, make a job of the work, and take part in it until it has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from instep.jobs.acquisition import Acquisition, Stopped
 from instep.jobs.prerequisites import Prerequisites
 from instep.jobs.promote import settle
 from instep.jobs.retry import RESUMES
-from instep.jobs.target_order import held_up, in_target_order, those_that_answer_first
+from instep.jobs.target_order import answering_first, held_up, in_target_order
 from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 from instep.planning.plan import EntityPlan
@@ -35,8 +35,8 @@ _WELL = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS)
 
 @dataclass(frozen=True, slots=True)
 class EntityResult:
-    """What a run did with one partition. `state` is None when there was nothing to do, or when `problem` says why that
-    could not be done: of several targets one may be away.
+    """The result of a run for one partition. `state` is None when there was nothing to do, or when `problem` says why
+    nothing was done: one of several targets may be down.
     """
 
     plan: EntityPlan
@@ -48,7 +48,7 @@ class EntityResult:
     promoted: bool
     notes: Sequence[str]
     problem: UserError | None = None
-    #: The target does not hold what is recorded.
+    #: The target does not hold what the ledger records.
     damaged: bool = False
 
     @property
@@ -57,7 +57,7 @@ class EntityResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether not all of the source could be seen: nothing was deleted because of that."""
+        """Whether the source could not be read completely: nothing was deleted because of that."""
         return bool(self.plan.found.problems)
 
     @property
@@ -88,7 +88,7 @@ class EntityResult:
         }
 
     def followed_by(self, later: EntityResult) -> EntityResult:
-        """One result for a job and the one that did what had changed meanwhile."""
+        """One result for a job and a second one, which indexed the changes made during the first."""
         return EntityResult(
             self.plan,
             later.state,
@@ -112,12 +112,11 @@ def run_entities(
     upstream: Sequence[EntitySetup] = (),
     demand: Callable[[], None] | None = None,
 ) -> list[EntityResult]:
-    """Plan, and do what the plans say. A run that finds nothing to do takes no lease and writes nothing.
+    """Plan, and do the planned work. A run that finds nothing to do takes no lease and writes nothing.
 
-    A job that others work on is joined. What only they can go on with is waited for, `wait_seconds` at most without
-    anything being done (`Busy`).
-    `expected` maps references to digests of a saved plan: refused when the world has moved since. Of `upstream`, what
-    the entities are made from, only that is built which is not there; results of that come first. `demand` is that of
+    A job of other workers is joined. Work that only they can do is waited for, at most `wait_seconds` without progress
+    (`Busy`). `expected` maps references to digests of a saved plan: refused when anything has changed since. Of
+    `upstream`, the entities' own upstream, only missing parts are built; their results come first. `demand`: see
     `Acquisition`.
     """
     with traces.span("request", refs=", ".join(str(setup.ref) for setup in setups[:20])):
@@ -131,10 +130,10 @@ def _run_all(
     found = in_target_order(setups)
     alone = len(setups) == 1 or bool(planner.expected)
     done: dict[PartitionRef, EntityResult] = {}
-    for turn in those_that_answer_first(found):
+    for turn in answering_first(found):
         for result in _in_turn(turn, planner, wait_seconds, demand, alone=alone):
             ref = result.plan.ref
-            before = done.get(ref)  # Built already, because what came before is made from it.
+            before = done.get(ref)  # Built already, as upstream of an earlier one.
             if before is None or result.state is not None or result.problem:
                 done[ref] = before.followed_by(result) if before and result.state is not None else result
     places = {setup.ref: place for place, setup in enumerate(setups)}
@@ -149,7 +148,7 @@ def _in_turn(
     *,
     alone: bool,
 ) -> list[EntityResult]:
-    """What could not be done of one of several partitions is its result, not an error for all of them."""
+    """Run entities of one target. With several partitions, an error of one is its result and stops no other."""
     run = _Run(planner, wait_seconds, demand)
     plans = run.plan_all(setups, alone=alone)
     todo = {plan.ref: plan for plan in plans.values() if plan.pending}
@@ -180,7 +179,7 @@ class _Run:
         self.problems: dict[PartitionRef, InstepError] = {}
 
     def plan_all(self, setups: Sequence[EntitySetup], *, alone: bool) -> dict[PartitionRef, EntityPlan]:
-        """What is the same for all partitions of an entity is asked once."""
+        """Plan all entities; queries that are the same for all partitions of an entity are made once."""
         indexes = cache(self._context.ledger.indexes)
         plans = {}
         for setup in setups:
@@ -210,7 +209,7 @@ class _Run:
         return EntityResult(plan, None, job_id, counts, seconds, None, False, notes, stopped, damage is not None)
 
     def _damage(self, plan: EntityPlan) -> str | None:
-        """What is wrong with what is served, if the last job found that: it stays so until somebody mends it."""
+        """Damage of the served index, if the last job found any: it stays until it is repaired."""
         ledger, checkpoint = self._context.ledger, plan.checkpoint
         job = ledger.latest_job(plan.ref, plan.generation) if checkpoint else None
         if checkpoint is None or job is None or job.part(plan.ref).error is None:
@@ -221,10 +220,10 @@ class _Run:
             return f"whether its target holds what is recorded is not known: {error}"
 
     def go(self, todo: dict[PartitionRef, EntityPlan]) -> None:
-        from instep.jobs.worker import Worker  # Brings Arrow: only for runs that have something to do.
+        from instep.jobs.worker import Worker  # Imports Arrow: only if there is something to do.
 
         for plan in todo.values():
-            self._context.engine(plan.engine)  # Starts while leases are taken and the job is stored.
+            self._context.engine(plan.engine)  # The engine starts while leases are taken and the job is stored.
         todo = {ref: plan for ref, plan in todo.items() if self._rehearsed(plan)}
         if not todo:
             return
@@ -249,35 +248,35 @@ class _Run:
         return plan.ref not in self.problems
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
-        """Work on what can be had of `todo`; returns what is to be done after that."""
+        """Work on the partitions of `todo` that are free; returns what is left to do after that."""
         start = Acquisition(todo, self._planner, worker, deadline=self._started + self._wait, demand=self._demand)
         try:
             start.get()
         except (Fenced, Conflict):
-            if not worker.begun_anew():
+            if not worker.registered_again():
                 raise
-            return self._planned_anew(todo)
+            return self._plan_after_loss(todo)
         self.problems |= start.refused
         self._work(start, worker)
         self.problems |= worker.problems
-        # A job that was resumed or joined keeps its old plan: what changed since is done by a second one.
+        # A resumed or joined job keeps its old plan: later changes get a second job.
         done = {ref for ref in start.created if not self._goes_on(start.todo[ref])} | start.settled
         left = [ref for ref in todo if ref not in done]
-        return self._planned_again({ref: todo[ref] for ref in left}, start.taken)
+        return self._plan_again({ref: todo[ref] for ref in left}, start.taken)
 
     def _goes_on(self, plan: EntityPlan) -> bool:
-        """Whether the job left some of what was there when this run first looked. What comes meanwhile is not counted,
-        or a run might never end.
+        """Whether the job left some of the work that existed when this run first looked. Later changes do not count, or
+        a run might never end.
         """
         left = self._left.get(plan.ref)
         self._left[plan.ref] = plan.found.left if left is None else left - plan.units
         return self._left[plan.ref] > 0
 
-    def _planned_anew(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
-        """Others took this run for dead while it planned; they may have done its work."""
-        return self._planned_again(todo, self.results)
+    def _plan_after_loss(self, todo: Mapping[PartitionRef, EntityPlan]) -> dict[PartitionRef, EntityPlan]:
+        """Plan again after others took this run for dead while it planned; they may have done its work."""
+        return self._plan_again(todo, self.results)
 
-    def _planned_again(
+    def _plan_again(
         self, todo: Mapping[PartitionRef, EntityPlan], again: Collection[PartitionRef]
     ) -> dict[PartitionRef, EntityPlan]:
         plans: dict[PartitionRef, EntityPlan] = {}
@@ -351,7 +350,7 @@ class _Run:
 
 
 def _ended_well(ledger: Ledger, job_id: str, ref: PartitionRef) -> bool:
-    """Unknown is not well."""
+    """Whether the part ended without failure; False if unknown."""
     with suppress(InstepError):
         job = ledger.job(job_id)
         status = job.part(ref) if job else None

@@ -1,4 +1,4 @@
-"""Setups of a process that lives for long: made anew from time to time, since what they tell of their sources ages."""
+"""Cache of entity setups in a long-lived process, renewed from time to time because sources change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from instep.errors import InstepError
 
 
 class SetupCache(Mapping[PartitionRef, EntitySetup]):
-    """Of the same partitions always. What is in hand goes on with the setup that it was begun with."""
+    """Setups by partition; the set of partitions never changes. A part in work keeps the setup that it started with."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class SetupCache(Mapping[PartitionRef, EntitySetup]):
         self._tell = tell
 
     def renew(self) -> None:
-        """If that cannot be done now, those that are there stay."""
+        """Make the setups again; on an error, keep the old ones."""
         if self._make is None:
             return
         try:

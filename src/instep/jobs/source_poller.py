@@ -1,4 +1,4 @@
-"""A worker looks at its sources again and again, and makes jobs of what has changed."""
+"""Poll sources for changes, and start jobs for them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.planning.upstream import in_hand, missing_upstream, upstream_first
 
-#: A source whose look takes long is left alone for so many times as long.
+#: The pause after a slow poll, as a multiple of its duration.
 REST = 4
-#: Seconds between two tries of documents that could not be read, which grow.
+#: First and longest pause, in seconds, between two tries of documents that could not be read.
 _UNREAD_FIRST, _UNREAD_MOST = 10.0, 3_600.0
 
 
 class SourcePoller(JobStarter):
-    """Starts what differs from its source, in the promoted generation: but what a person has stopped stays so, what
-    has just failed rests, and what is made from something waits until there is something to make that from. `every`:
-    seconds between two looks at a source, or more if a look takes long.
+    """Starts jobs for sources that differ from their index, in the promoted generation. Not for jobs that a user has
+    stopped; after a pause for failed ones; and only when the upstream exists. `every`: seconds between two polls of a
+    source, or more if a poll takes long.
     """
 
     def __init__(self, planner: Planner, every: float, resting: Backoff | None = None) -> None:
         super().__init__(planner, resting)
         self._every = every
         self._next: dict[PartitionRef, float] = {}
-        #: What cannot be had for now, and why.
+        #: Missing upstream, as text.
         self._lacking: dict[PartitionRef, str] = {}
         self._told: dict[PartitionRef, str] = {}
         self._unread: dict[PartitionRef, tuple[int, float]] = {}
@@ -54,7 +54,7 @@ class SourcePoller(JobStarter):
         return found
 
     def _waits(self, ref: PartitionRef, generation: str) -> bool:
-        """Said once, and nothing is planned."""
+        """Whether the upstream is missing, which is reported once; nothing is planned until it exists."""
         missing = missing_upstream(self._planner.setups[ref], self._context.ledger)
         why = next((f"waits for {each}: {self._lacking[each]}" for each in missing if each in self._lacking), None)
         if why is None:
@@ -85,7 +85,7 @@ class SourcePoller(JobStarter):
         return plan
 
     def _left_unread(self, plan: EntityPlan) -> bool:
-        """Whether there is nothing to do but to read what could not be read before, and it is not yet time to."""
+        """Whether the only work is to retry unreadable documents, and that is not due yet."""
         ref, now = plan.ref, self._context.clock.monotonic()
         only = all(each.why == LEFT_UNREAD for each in plan.found.changes)
         if plan.kind is not Kind.REFRESH or not plan.found.changes or not only:
@@ -102,6 +102,6 @@ class SourcePoller(JobStarter):
         self._next[ref] = ended + max(self._every, REST * (ended - began))
 
     def _idle(self, plan: EntityPlan) -> bool:
-        """It is in step."""
+        """The index is up to date: forget the retries."""
         self._refusals.forget(plan.ref, plan.generation)
         return False

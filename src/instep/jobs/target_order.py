@@ -1,7 +1,7 @@
-"""Turns: an entity with several targets is brought up to date in one after the other.
+"""Order of targets: an entity with several targets is brought up to date in one after the other.
 
-Each turn has jobs of its own. So a target that is away holds up nobody but itself, and those that come later find the
-embeddings of the first in the cache.
+Each turn has its own jobs. So a target that is down delays only itself, and later targets find the embeddings of the
+first in the cache.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Turn = Sequence[EntitySetup]
 
 
 def in_target_order(setups: Iterable[EntitySetup]) -> list[Turn]:
-    """What is worked on together: entities with one target; and of those with several what is in each of these. In this
-    order, but what depends on others comes after them.
+    """Group setups into turns: entities with one target together; of entities with several, one turn per target.
+    Upstream entities come before those that depend on them, else the order stays.
     """
     found: dict[str, list[EntitySetup]] = {}
     for setup in setups:
@@ -38,8 +38,8 @@ def _waits(turn: Turn, among: Sequence[Turn]) -> bool:
     return any(not others.isdisjoint(setup.depends_on) for setup in turn)
 
 
-def those_that_answer_first(found: Sequence[Turn]) -> list[Turn]:
-    """The same, but what would have to be waited for comes last."""
+def answering_first(found: Sequence[Turn]) -> list[Turn]:
+    """The same turns, those whose targets do not answer last."""
     if len(found) < 2:
         return list(found)
     asked = [(not all(map(_answers, turn)), turn) for turn in found]
@@ -47,9 +47,7 @@ def those_that_answer_first(found: Sequence[Turn]) -> list[Turn]:
 
 
 def held_up(what: str, ref: PartitionRef, error: InstepError, *, else_: str | None = None) -> UserError:
-    """What is said of one partition where others did well: `Away` if it may pass, with the hint `else_` if the error
-    has none.
-    """
+    """The error of one partition when others succeeded: `Away` if it may pass, with the hint `else_` if it has none."""
     why, hint = (error.what, error.hint) if isinstance(error, UserError) else (str(error), None)
     text = f"{ref.label} {what}: {why.removeprefix(f'{ref}: ')}"
     if isinstance(error, Transient | Unknown) or getattr(error, "exit_code", 0) == Away.exit_code:

@@ -1,4 +1,4 @@
-"""A worker makes jobs of wants that nobody works on."""
+"""Start jobs for open wants that no worker serves."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from instep.planning.upstream import cancel_waits, in_hand
 
 
 class WantScheduler(JobStarter):
-    """Starts what open wants wait for, and goes on with what no person has stopped."""
+    """Starts jobs for open wants, and resumes jobs, except those that a user has stopped."""
 
     def __init__(self, planner: Planner, resting: Backoff | None = None) -> None:
         super().__init__(planner, resting)
         self._traces: dict[tuple[PartitionRef, str], str] = {}
 
     def _due(self) -> list[tuple[PartitionRef, str]]:
-        """Of our partitions those that somebody waits for, and in which generation: whoever waits longest first."""
+        """The worker's partitions with an open want, and their generation; the oldest want first."""
         setups, ledger = self._planner.setups, self._context.ledger
         wants, now = ledger.startable_wants(setups), ledger.present()
         named = [
@@ -31,16 +31,16 @@ class WantScheduler(JobStarter):
         self._traces = self._traces_of(wants)
         named += [key for key in ledger.wanted_stopped(setups) if not self._rests(*key)]
         found = [key for key in dict.fromkeys(named) if key[0] in setups and not self._refusals.rests(*key)]
-        # A part whose instance has failed with its upstream may still be open while its partition is wanted anew.
+        # A part whose instance failed with its upstream may still be open when its partition is wanted again.
         busy = in_hand(ledger.open_parts({ref for ref, _ in found}), setups) if found else set()
         return [key for key in found if key[0] not in busy]
 
     def _rests(self, ref: PartitionRef, generation: str) -> bool:
-        """What a person has stopped stays so; what an outage or an error has, goes on after a while."""
+        """Whether a pause holds the partition back: for ever after a user's stop, for a while after an error."""
         return self._backoff.why(self._planner.setups[ref], generation) is not None
 
     def _traces_of(self, wants: Sequence[Want]) -> dict[tuple[PartitionRef, str], str]:
-        """Of each partition that of who waits longest. What a job missed belongs to the job's own trace."""
+        """The trace of the oldest want of each partition. A want made by a job belongs to that job's trace."""
         found: dict[tuple[PartitionRef, str], str] = {}
         for each in wants:
             trace = each.traceparent
@@ -54,7 +54,7 @@ class WantScheduler(JobStarter):
         return self._traces.get((ref, generation), "")
 
     def _idle(self, plan: EntityPlan) -> bool:
-        """There is nothing to do. Whether a job waited for it, which has failed now."""
+        """Cancel wants of jobs that wait for a partition with nothing to do. Whether there were any."""
         why = "; ".join(plan.found.why) or "it is wanted, and there is nothing to do"
         self._refusals.add(plan.ref, plan.generation, why)
         return cancel_waits(self._context.ledger, plan.ref, plan.generation, why)

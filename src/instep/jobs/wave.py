@@ -1,4 +1,4 @@
-"""Claims slices of one part and runs them as a wave; commits target first, ledger second."""
+"""Claim slices of one part and run them as a wave; commit to the target first, to the ledger second."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from instep.planning.context import Context
 from instep.telemetry import traces
 from instep.telemetry.context import Fact, about, at, here
 
-#: How long one wave is tried again while the target or the embedder is out of reach, in seconds.
+#: Seconds for which one wave is retried while the target or the embedder is down.
 OUTAGE_SECONDS = 30.0
-#: Rows moved under a wave: it is run again on what is there now, so often at most.
+#: Retries of one wave because another writer changed rows at the same time.
 CONFLICTS = 5
-#: Waves that may fail in a row, none succeeding, before the job stops instead of trying every slice.
+#: Failed waves in a row after which the job stops instead of trying every slice.
 HOPELESS = 8
 
 
 class Outage(Transient):
-    """The target or the embedder was out of reach for longer than a wave waits. Its slices were given back."""
+    """The target or the embedder was down for longer than a wave is retried. The slices were given back."""
 
 
 class WaveRunner:
-    """Runs slices of one part, under one epoch, on one engine. `notes` gets what the user should know. `base`: the
-    version in which the target has seen the epoch, if it has.
+    """Runs slices of one part, under one epoch, on one engine. `notes` collects notes for the user. `base`: the version
+    in which the target has seen the epoch, if it has.
     """
 
     def __init__(
@@ -77,9 +77,10 @@ class WaveRunner:
         self._notes = notes
 
     def run(self, open_part: OpenPart, progress: Callable[[int], None]) -> bool:
-        """One wave, as large as its time goal and the other workers' share allow. False if nothing is claimable.
+        """Run one wave, as large as its time goal and the other workers' share allow. False if no slice can be claimed.
 
-        Raises `Fenced` when the claims or the lease were taken over, `Outage`, or `UserError` when it is hopeless.
+        Raises `Fenced` when the claims or the lease were taken over, `Outage`, or `UserError` when too many waves
+        failed.
         """
         began = self._clock.monotonic()
         with traces.span("wave", engine=self._engine.name) as told:
@@ -103,11 +104,11 @@ class WaveRunner:
         self._done = 0
         try:
             idle = open_part.pending - len(claims) < open_part.workers - 1
-            for some in _without_giants(self._without_the_too_long(claims, idle)):
+            for some in _without_giants(self._split_long(claims, idle)):
                 self._run_or_halve(some, progress)
         finally:
             self._heartbeat.end(ids)
-        with suppress(InstepError):  # Who finishes the part does it again.
+        with suppress(InstepError):  # The worker that finishes the part does it again.
             self._setup.settle(self._part, self._ledger, self._job_id)
         self._pace = learned_pace(self._pace, self._done, self._clock.monotonic() - started)
 
@@ -135,9 +136,9 @@ class WaveRunner:
         self._after = max((claim.rank for claim in claims), default=0)
         return claims
 
-    def _without_the_too_long(self, claims: Sequence[Claim], idle: bool) -> list[Claim]:
-        """Cut what would keep the others waiting at the end. Only slices that nobody worked on before:
-        what may be in the target already is looked up as a whole.
+    def _split_long(self, claims: Sequence[Claim], idle: bool) -> list[Claim]:
+        """Split slices that would keep other workers waiting at the end. Only slices at their first attempt: those that
+        may be in the target already are looked up as a whole.
         """
         if self._setup.scanned:
             return list(claims)
@@ -150,11 +151,11 @@ class WaveRunner:
         ]
 
     def _run_or_halve(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        """A wave that dies is tried again in halves until the slice at fault stands alone."""
+        """Run slices; a wave that fails is retried in halves until the bad slice is alone."""
         if not claims:
             return
         try:
-            self._run_while_down(claims, progress)
+            self._run_with_retries(claims, progress)
         except (Fenced, Transient, Unknown, UserError):
             raise
         except Exception as error:
@@ -176,8 +177,8 @@ class WaveRunner:
             self._run_or_halve(claims[:middle], progress)
             self._run_or_halve(claims[middle:], progress)
 
-    def _run_while_down(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        """One wave, tried again while something out there is down; that spends no attempts."""
+    def _run_with_retries(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
+        """Run one wave, retried during an outage; that costs no attempts."""
         tried, conflicts = 0, 0
         while True:
             try:
@@ -191,7 +192,7 @@ class WaveRunner:
             except (Transient, Unknown) as error:
                 tried += 1
                 if isinstance(error, Outage) or not self._waited(error, tried):
-                    # Whether a commit happened that nobody knows of is looked up by who claims them next.
+                    # The next claim looks up whether a commit succeeded without a reply.
                     self._give_back(claims, cleaned(str(error)), delay=round(self._circuit.wait() * 1000))
                     raise Outage(str(error)) from error
             else:
@@ -200,8 +201,8 @@ class WaveRunner:
             self._base = -1
 
     def _waited(self, error: Exception, tried: int) -> bool:
-        """Wait before the next try, the breaker's time at least; False, at once, when that would be too long since it
-        was there last. What the wave took before that does not count.
+        """Wait before the next try, at least as long as the breaker says. False, at once, if the outage would last too
+        long by then. The time that the wave itself took does not count.
         """
         self._circuit.failed()
         pause = max(self._pauses.pause(tried), self._circuit.wait())
@@ -218,10 +219,10 @@ class WaveRunner:
         self._context.counters.retried(self._part.ref.entity)
 
     def _attempt(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> None:
-        claims = self._not_worn_out(self._not_yet_committed(claims, progress))
+        claims = self._fail_worn_out(self._not_yet_committed(claims, progress))
         if not claims:
             return
-        with _taken_back_unless_done(progress) as tell:
+        with _undone_on_error(progress) as tell:
             self._run_once(claims, tell)
         self._failed_in_a_row = 0
         self._done += sum(claim.work for claim in claims)
@@ -234,7 +235,7 @@ class WaveRunner:
             def tell(units: int) -> None:
                 nonlocal told
                 told += units
-                with at(place):  # Engines tell from threads of their own.
+                with at(place):  # Engines report from their own threads.
                     progress(units)
 
             with self._step("run"):
@@ -244,18 +245,18 @@ class WaveRunner:
                 _check_complete(wave, outcomes)
             self._demand(claims)
             outcomes = self._with_leaving(tasks, outcomes)
-            self._demand_content(claims, outcomes)
+            self._guard_deletes(claims, outcomes)
             with self._step("commit"):
                 self._commit(wave, tasks, outcomes)
             with self._step("complete"):
                 self._record(outcomes)
-            # What nobody had counted before.
+            # Rows that the engine has not reported while it ran.
             if (read := sum(outcome.counts.read for outcome in outcomes)) > told:
                 progress(read - told)
 
     def _not_yet_committed(self, claims: Sequence[Claim], progress: Callable[[int], None]) -> list[Claim]:
-        """Fence whoever held these slices before, in the target; then complete what they had committed
-        without recording it. In this order: else a commit could slip in between.
+        """Fence the earlier holders of these slices in the target, then complete the slices that they had committed but
+        not recorded. In this order: else a commit could happen in between.
         """
         suspects = [claim for claim in claims if claim.fence > 1]
         if suspects or self._base < 0:
@@ -277,33 +278,35 @@ class WaveRunner:
             lease = Lease(part.ref, self._job_id, part.epoch, 0)
             raise newer_elsewhere(self._setup, part.physical, lease, self._ledger, error) from error
 
-    def _not_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
-        """What was tried often enough, and is not in the target, and will not be: others are fenced by now."""
+    def _fail_worn_out(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Fail slices without attempts left. They are not in the target, and cannot get there: earlier holders are
+        fenced.
+        """
         worn_out = [claim for claim in claims if claim.worn_out]
         if worn_out:
             self._give_back(worn_out, None, spent=True)
         return [claim for claim in claims if not claim.worn_out]
 
     def _demand(self, claims: Sequence[Claim]) -> None:
-        """The last look before the commit. What happens after it is fenced by the target."""
+        """Check lease and claims for the last time before the commit. Anything later is fenced by the target."""
         self._heartbeat.require(self._part.ref)
         if not self._insist(partial(self._ledger.holds, claims, self._worker)):
             raise Fenced(f"slices of job {self._job_id} were taken over before their commit")
 
     def _with_leaving(self, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> list[SliceOutcome]:
-        """What the wave deletes of rows that moved out, which no task can know. It counts with its first slice."""
+        """Add rows that moved out and are deleted by the wave, which no task can know, to the first slice's counts."""
         first, *others = outcomes
         found = self._setup.leaving(self._part, [task.staged for task in tasks if task.staged])
         return [replace(first, counts=first.counts + found, lost=first.lost + found.deleted), *others]
 
-    def _demand_content(self, claims: Sequence[Claim], outcomes: Sequence[SliceOutcome]) -> None:
-        """The delete guard for what no listing tells: documents that are there and empty; rows that have moved out."""
+    def _guard_deletes(self, claims: Sequence[Claim], outcomes: Sequence[SliceOutcome]) -> None:
+        """The delete guard for what a listing cannot show: documents that are now empty, and rows that moved out."""
         refusal = self._setup.too_much(self._part, self._ledger, sum(each.lost for each in outcomes))
         if refusal is None or self._deletes_are_allowed():
             return
         self._give_back(claims, refusal.why)
-        # What a person has to decide is not tried again before. Of tables whoever works here leaves the part by itself:
-        # other namespaces in the job are not to wait for it.
+        # Not retried before a user decides. The job of a table goes on without this part: its other namespaces do not
+        # wait for it.
         if not self._setup.in_place:
             self._ledger.request_stop(self._job_id, refusal.why)
         raise UserError(refusal.why, where=str(self._part.ref), hint=refusal.hint)
@@ -313,7 +316,9 @@ class WaveRunner:
         return job is not None and bool(job.configuration.get("allow_deletes"))
 
     def _commit(self, wave: Wave, tasks: Sequence[TaskOutcome], outcomes: Sequence[SliceOutcome]) -> None:
-        """Repeated as the same attempt when its reply is lost: that changes nothing if it was in."""
+        """Commit the wave. Repeated with the same attempt id when the reply is lost, which changes nothing if it
+        succeeded.
+        """
         commit = partial(
             self._setup.target.commit,
             self._part.physical,
@@ -349,7 +354,7 @@ class WaveRunner:
         self._insist(partial(self._ledger.give_back, claims, self._worker, error=error, spent=spent, delay=delay))
 
     def _insist(self, call: Callable[[], T]) -> T:
-        """The ledger is down: what we know must not be lost while it can still be recorded."""
+        """Retry a ledger call during an outage, as long as the lease lasts: results must not be lost."""
         require = partial(self._heartbeat.require, self._part.ref)
         return with_retries(call, clock=self._clock, pauses=self._pauses, allowed=require)
 
@@ -360,9 +365,9 @@ class WaveRunner:
 
 
 def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_id: str, worker_id: str) -> None:
-    """Complete what workers that are gone had committed without recording it, and do nothing else.
+    """Complete slices that lost workers had committed but not recorded, and do nothing else.
 
-    The slices that are left over are in work here; they are cancelled with the part.
+    The other slices stay in work here and are cancelled with the part.
     """
     ledger.start_job(job_id)
     while claims := ledger.claim(job_id, part.ref, worker_id, work=sys.maxsize, limit=setup.most_claims):
@@ -373,7 +378,7 @@ def record_committed(setup: EntitySetup, part: JobPart, ledger: Ledger, *, job_i
 
 
 def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> list[SliceOutcome]:
-    """Outcomes of those of these slices that the target has in its commits."""
+    """Outcomes of those of these slices that the target has committed."""
     try:
         found = setup.target.committed(part.physical, part.base, [claim.slice_id for claim in suspects])
     except Unknown as error:
@@ -382,8 +387,8 @@ def _committed(setup: EntitySetup, part: JobPart, suspects: Sequence[Claim]) -> 
 
 
 @contextmanager
-def _taken_back_unless_done(progress: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
-    """What is told of an attempt that fails is done by none: it is told again by the next one."""
+def _undone_on_error(progress: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """Take back the reported progress when an attempt fails: the next attempt reports it again."""
     told = 0
 
     def tell(units: int) -> None:
@@ -399,28 +404,28 @@ def _taken_back_unless_done(progress: Callable[[int], None]) -> Iterator[Callabl
 
 
 def _without_giants(claims: Sequence[Claim]) -> list[list[Claim]]:
-    """A wave is durable when all of it is: nothing is to wait for one document that takes as long as thousands."""
+    """One wave for each giant document, one for the rest: a wave is durable only as a whole."""
     giants = [[claim] for claim in claims if is_giant(claim.units, claim.work)]
     return [[claim for claim in claims if [claim] not in giants], *giants]
 
 
 def _facts(claims: Sequence[Claim]) -> dict[str, Fact]:
-    """What log lines and spans say of these slices."""
+    """Fields of these slices for log lines and spans."""
     if len(claims) == 1:
         return {"slice": claims[0].slice_id}
     return {"slices": len(claims)}
 
 
 def _fences(claims: Sequence[Claim]) -> list[Mark]:
-    """What the target is to be told: these slices belong to us now.
+    """Marks that tell the target the new fences of these slices.
 
-    Those they were split from need no word: nobody had run them, or they were fenced before they were looked up.
+    Slices that they were split from need none: these never ran, or were fenced before they were looked up.
     """
     return [Mark(claim.slice_id, claim.fence, b"") for claim in claims]
 
 
 def _check_complete(wave: Wave, outcomes: Sequence[SliceOutcome]) -> None:
-    """Every slice exactly once, and every outcome balanced: unknown is not success."""
+    """Raises unless every slice has exactly one outcome and every outcome is balanced: unknown is not success."""
     expected = sorted(part.slice_id for part in wave.slices)
     if sorted(outcome.slice_id for outcome in outcomes) != expected:
         raise RuntimeError(f"wave {wave.id}: outcomes of {len(outcomes)} slices where {len(expected)} were run")

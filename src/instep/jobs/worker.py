@@ -1,4 +1,4 @@
-"""A worker: this process, registered in the ledger, taking part in jobs until there is nothing left to do."""
+"""A worker: a registered process that takes part in jobs until there is nothing left to do."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.telemetry import traces
 from instep.telemetry.context import about, within
 
-#: An idle worker looks for work at least every so many polls' time.
+#: The longest pause of an idle worker, in polls.
 IDLE = 10
-#: Taken over so often in a row without a wave in between: no other worker explains that.
+#: Rejected writes in a row, without a wave in between, that no other worker can explain.
 FENCED_IN_A_ROW = 10
 
 
 class Worker:
-    """What this process has in hand under its registration, and what it does next.
+    """The parts that this process works on under its registration, and the choice of the next step.
 
-    `choices` says which engine was chosen for a partition, if one was; `refused` counts the times that
-    its writes were refused because others had taken over, `waiting` which parts wait for other partitions.
+    `choices` maps partitions to the engine chosen for them, if one was; `refused` counts writes that were rejected
+    because other workers had taken over; `waiting` are the parts that wait for other partitions.
     """
 
     def __init__(self, setups: Setups, context: Context, kind: Kind) -> None:
@@ -55,25 +55,25 @@ class Worker:
         self._kind = kind
         self._circuits: dict[str, Circuit] = {}
         self._aside: dict[PartKey, float] = {}
-        self._said: dict[PartitionRef, str] = {}
+        self._reported: dict[PartitionRef, str] = {}
         self._shown: dict[PartKey, int] = {}
         self._fenced_in_a_row = 0
         self._pauses = backoff(context.random)
         self.choices: dict[PartitionRef, EngineChoice] = {}
         self.reports: dict[PartitionRef, Report] = {ref: Report() for ref in setups}
         self.refused = 0
-        #: What a run could not do of a partition.
+        #: Errors of partitions that a run could not work on.
         self.problems: dict[PartitionRef, InstepError] = {}
         self.waiting = Waiting(context)
         self._swept: float | None = None
         self._register()
 
     def _register(self) -> None:
-        """With nothing in hand, under a new id. If that fails, the old one stays, and is lost."""
+        """Register under a new id, without parts. If that fails, the old id stays and counts as lost."""
         self._part_contexts: dict[PartKey, PartContext] = {}
         self._live_refresh: dict[PartKey, LiveRefresh] = {}
         self._jobs: set[str] = set()
-        #: Parts of which a reply was lost, or that could not be joined: perhaps nobody knows of their lease.
+        #: Parts whose lease call got no reply, or that could not be joined: maybe no worker knows their lease.
         self._unsure: set[PartKey] = set()
         self._registration = Registration(self._context, self._kind)
 
@@ -86,12 +86,12 @@ class Worker:
         return self._registration.heartbeat
 
     def end(self, *, stop: str | None = None) -> None:
-        """Leave in good order: slices go back unspent. With `stop`, jobs in which nobody is left are STOPPED.
-        In this order: who finds a lease must find it free, or its holder alive.
+        """End in good order: slices go back without losing an attempt. With `stop`, jobs without any other worker are
+        STOPPED. The order matters: another worker must find a lease free, or its holder alive.
         """
         self._registration.silence()
         try:
-            with suppress(Transient, Unknown):  # Then the proof of our end says it, or our silence.
+            with suppress(Transient, Unknown):  # The missing proof of life or heartbeat tells the others.
                 jobs = sorted(self._jobs)
                 self._forget_what_ended()
                 for job_id in jobs:
@@ -103,23 +103,23 @@ class Worker:
             self._registration.end()
 
     def _settle(self, job_id: str) -> None:
-        """What was reserved for a job goes back if it was stopped; if not now, then when its time is over."""
+        """Release the reservations of a stopped job; if that fails now, they expire."""
         for (job, _), part_context in self._part_contexts.items():
             if job == job_id:
                 with suppress(InstepError):
                     part_context.setup.settle(part_context.part, self._context.ledger, job_id)
 
-    # Taking part.
+    # Parts.
 
     @property
     def parts(self) -> frozenset[PartKey]:
-        """What it takes part in."""
+        """The parts that this worker takes part in."""
         return frozenset(self._part_contexts)
 
     def take(
         self, part: JobPart, lease: Lease, *, fenced: bool = False, sound: bool = False, leads: bool = False
     ) -> None:
-        """Work on a part whose lease this worker has got for its job. `fenced` and `sound`: see `PartContext`. `leads`:
+        """Work on a part whose lease this worker holds for its job. `fenced` and `sound`: see `PartContext`. `leads`:
         it made the job (see `LiveRefresh`).
         """
         self._jobs.add(lease.job_id)
@@ -129,19 +129,19 @@ class Worker:
         trace = trace_of(lease.job_id, self._context.ledger)
         key = lease.job_id, part.ref
         self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)
-        # It outlives the desk, which is another one under another epoch.
+        # The live refresh outlives the part's context, which is replaced under another epoch.
         known = {each: found for each, found in self._live_refresh.items() if each in self._part_contexts}
         made = LiveRefresh(setup, self._context, lease.job_id, self.heartbeat, part.epoch if leads else None)
         self._live_refresh = {key: made} | known
 
     def join(self, job_id: str, part: JobPart) -> bool:
-        """Take part in a job that others keep. False if its lease was lost meanwhile."""
+        """Take part in a job of other workers. False if its lease was lost."""
         ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
         try:
             ledger.join_job(job_id, self.id)
             lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
         except (Conflict, Fenced):
-            if not again:  # A lease is free when nobody is left in its job.
+            if not again:  # The last worker that leaves a job frees its lease.
                 ledger.leave_job(job_id, self.id)
             return False
         self.heartbeat.keep(lease, since=since)
@@ -151,7 +151,7 @@ class Worker:
         return True
 
     def adopt(self, job_id: str, ref: PartitionRef) -> bool:
-        """Take up a part that nobody keeps any more. False if somebody was quicker."""
+        """Take over a part without a worker. False if another worker was faster."""
         ledger, since = self._context.ledger, self._context.clock.monotonic()
         try:
             lease = ledger.acquire_lease(ref, job_id, self.id)
@@ -162,14 +162,14 @@ class Worker:
             return False
         self.heartbeat.keep(lease, since=since)
         self.take(part, lease)
-        self._tell(ref, f"takes up job {job_id[:8]}, in which nobody was left")
+        self._tell(ref, f"resumes job {job_id[:8]}, which has no worker")
         return True
 
-    # Working.
+    # Loops.
 
     def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool], *, wait: float) -> None:
-        """Until these parts have ended, or their jobs were stopped. `begin` makes jobs of what they wait for. What only
-        others can go on with is waited for `wait` seconds without anything being done.
+        """Work until these parts have ended or their jobs were stopped. `begin` starts jobs for their upstream. Work
+        that only other workers can do is waited for, `wait` seconds at most without progress.
         """
         refs = {ref for _, ref in wanted}
         standstill, swept = OtherJobs(self._context, self.waiting, wait), False
@@ -180,7 +180,7 @@ class Worker:
             if not parts:
                 return
             others = [each for each in found if each.key not in wanted and each.part.ref in upstream]
-            # What waits itself comes first: if all fail together, no part is left open.
+            # Parts that wait come first: if their upstream fails, all are ended.
             parts = [*(each for each in others if each.key in self.waiting), *parts, *others]
             for each in parts:
                 if each.workers > 1:
@@ -192,18 +192,18 @@ class Worker:
                 swept = False
                 self._context.clock.sleep(self._context.timing.poll / 1000)
             elif not swept:
-                self.recover()  # Who has it may have died meanwhile, and been silent for long enough by now.
+                self.recover()  # The other worker may have died, and be silent for long enough by now.
                 swept = True
             else:
                 for each in parts:
                     self._give_up(each.key, busy)
 
     def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
-        """Whatever there is to do for our entities, for ever; or until nothing is. `begin` makes a job of what is
-        wanted or has changed, if nothing is in work.
+        """Do all work on the worker's entities, for ever or until idle. `begin` starts jobs for wants and changes when
+        no job is in work.
 
-        The longer there was nothing, the less often it looks: idle servers should not keep a ledger busy. `longest`:
-        seconds between two looks at most.
+        Pauses grow while there is nothing to do, so that idle servers do not load the ledger. `longest`: the longest
+        pause, in seconds.
         """
         shortest = self._context.timing.poll / 1000
         pause, longest = shortest, IDLE * shortest if longest is None else max(longest, shortest)
@@ -218,7 +218,7 @@ class Worker:
                 pause = min(1.5 * pause, longest)
 
     def _begin_upstream(self, begin: Callable[[Worker], bool], wanted: Collection[PartKey]) -> bool:
-        """What a run's parts wait for. If a person has to mend that, these cannot be done."""
+        """Start the upstream of a run's parts. If a user has to mend the upstream, its waiting parts are given up."""
         try:
             return self._begin(begin)
         except UserError as error:
@@ -233,16 +233,16 @@ class Worker:
         try:
             return begin(self)
         except (Conflict, Fenced, Transient, Unknown):
-            return False  # The next look finds out why.
+            return False  # The next look shows the cause.
 
     def _look(self, refs: Collection[PartitionRef]) -> list[OpenPart]:
-        """What is to be done, after recovery if that is due. Waits while the ledger is down."""
+        """Read the open parts from the ledger, after recovery if it is due. Waits while the ledger is down."""
         clock, timing = self._context.clock, self._context.timing
         began, tried = clock.monotonic(), 0
         while True:
             try:
                 if self.heartbeat.lost:
-                    self._begin_anew()
+                    self._register_again()
                 self._recover_if_due(refs)
                 return self._context.ledger.open_parts(refs)
             except (Transient, Unknown) as error:
@@ -254,7 +254,7 @@ class Worker:
                 clock.sleep(self._pauses.pause(tried))
 
     def recover(self) -> None:
-        """Before the first look, which does so too unless it is done."""
+        """Recover from dead workers now instead of at the first look."""
         recover(self._context)
         self._swept = self._context.clock.monotonic()
 
@@ -271,7 +271,7 @@ class Worker:
         self._swept = now
 
     def _serve_one(self, parts: Sequence[OpenPart]) -> bool:
-        """Work on the first of these parts that needs something now."""
+        """Work on the first of these parts that can be worked on now."""
         return any(self._serve(each) for each in parts)
 
     def _serve(self, each: OpenPart) -> bool:
@@ -303,18 +303,18 @@ class Worker:
         return done
 
     def _advance(self, each: OpenPart) -> bool:
-        """What the part needs next: a wave, or to be finished. False if it needs nothing from us now."""
+        """Do the part's next step: a wave, or its end. False if this worker cannot do anything for it now."""
         ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.STOPPING:
-            ledger.sweep()  # It ends as soon as nothing is in work.
+            ledger.sweep()  # The job ends as soon as no slice is in work.
             self._settle(each.job_id)
             return False
-        part_context = self._desk(each)
+        part_context = self._context_of(each)
         if part_context is None or (each.processing and not each.pending):
             return False
         key = each.key
         failed = None if part_context.ready else self.waiting.look(key, part_context.part)
-        if failed and each.pending:  # Else it ends as other parts do, by one worker that is elected.
+        if failed and each.pending:  # Without open slices it ends like other parts, by one elected worker.
             strand(
                 part_context.setup,
                 part_context.lease,
@@ -360,8 +360,8 @@ class Worker:
         self._forget(each.key)
         return True
 
-    def _desk(self, each: OpenPart) -> PartContext | None:
-        """The part as we have it; first get it, if we have not or others took it up under a new epoch."""
+    def _context_of(self, each: OpenPart) -> PartContext | None:
+        """The worker's context of the part; joins or adopts it first if it has none under the current epoch."""
         key = each.key
         if key in self._unsure and self._regain(each):
             return self._part_contexts[key]
@@ -374,14 +374,14 @@ class Worker:
         if self._setups[each.part.ref].misfit(each.part):
             return None
         if each.held and not self.join(each.job_id, each.part):
-            self._unsure.add(key)  # If it is still so at the next look, who had got the new lease has died with it.
+            self._unsure.add(key)  # If this is still so at the next look, the holder of the new lease has died.
         elif not each.held:
             self.adopt(each.job_id, each.part.ref)
         return self._part_contexts.get(key)
 
     def _regain(self, each: OpenPart) -> bool:
-        """Whether the part was left between a new lease and its adoption, as it is when the reply to the lease is lost,
-        or who got it has died. Then it is got by one more epoch: who else might have that lease is refused by then.
+        """Take over a part whose new lease was never adopted, because the reply to the lease was lost or its holder
+        died. Whether it was so. One more epoch is taken: any other holder of that lease is rejected by then.
         """
         ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
         held = ledger.acquire_lease(ref, each.job_id, self.id)
@@ -428,14 +428,14 @@ class Worker:
             self._circuits[name] = Circuit(self._context.clock)
         return self._circuits[name]
 
-    # When it does not go well.
+    # Errors.
 
     def _fenced(self, key: PartKey, error: Fenced) -> None:
         self.refused += 1
         self._fenced_in_a_row += 1
         _, ref = key
         self._context.counters.refused(ref.entity)
-        self._context.progress.say(ref.label, f"let go of what others took over: {error}")
+        self._context.progress.say(ref.label, f"lease lost to another worker; dropping this part: {error}")
         self._forget(key)
         if self._fenced_in_a_row >= FENCED_IN_A_ROW:
             self._fenced_in_a_row = 0
@@ -450,28 +450,28 @@ class Worker:
                 self._set_aside(key, problem)
 
     def _is_over(self, key: PartKey) -> bool:
-        """Whether others have ended the part: then what we miss in the target is no error."""
+        """Whether other workers have ended the part: then data missing in the target is no error."""
         with suppress(Transient, Unknown):
             job = self._context.ledger.job(key[0])
             return job is None or job.part(key[1]).state is not None
         return False
 
-    def begun_anew(self) -> bool:
-        """Ask the ledger whether others have taken this worker for dead; if so, it goes on as a new one."""
+    def registered_again(self) -> bool:
+        """Ask the ledger whether others declared this worker dead; if so, register again under a new id."""
         self.heartbeat.beat()
         if not self.heartbeat.lost:
             return False
-        self._begin_anew()
+        self._register_again()
         return True
 
-    def _begin_anew(self) -> None:
-        """Others have buried this worker: it goes on as a new one, with nothing in hand."""
-        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long and begins anew")
+    def _register_again(self) -> None:
+        """Register again, without parts, after others declared this worker dead."""
+        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long; it registers again")
         self._registration.bury()
         self._register()
 
     def _outage(self, each: OpenPart, error: Outage | Away) -> None:
-        """A run says so and ends; a worker waits, and stops the job when it takes too long."""
+        """A run gives the part up; a worker waits, and stops the job when the outage takes too long."""
         ref = each.part.ref
         if self._kind == "run":
             away = Away(f"{ref}: {error}", hint=f"It was tried for half a minute. {RESUMES}")
@@ -479,13 +479,13 @@ class Worker:
             return
         self._context.progress.say(ref.label, f"waiting: {error}")
         part_context = self._part_contexts.get(each.key)
-        if part_context and isinstance(error, Away):  # A wave has told the circuit itself.
+        if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
             self._circuit(part_context).failed()
         if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
             self._context.ledger.request_stop(each.job_id, f"{ref}: {error}")
 
     def _give_up(self, key: PartKey, error: UserError) -> None:
-        """A run goes on with its other parts; this one it leaves for the next run. What waits for it is left too."""
+        """Leave a part to the next run, with all parts that wait for it, and go on with the others."""
         _, ref = key
         self.problems[ref] = error
         for each in [each for each in self._part_contexts if ref in all_upstream(self._setups, [each[1]])]:
@@ -494,10 +494,12 @@ class Worker:
         self._forget(key)
 
     def _set_aside(self, key: PartKey, error: UserError) -> None:
-        """This worker cannot work on this part for now; others may. If there are none, the job stops, saying why."""
+        """Leave a job for a while because of an error; others may go on. Without other workers it stops, with the
+        error.
+        """
         job_id, ref = key
-        if self._said.get(ref) != str(error):
-            self._said[ref] = str(error)
+        if self._reported.get(ref) != str(error):
+            self._reported[ref] = str(error)
             self._context.progress.say(ref.label, str(error))
         self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
         for other in [each for each in self._part_contexts if each[0] == job_id]:
@@ -511,10 +513,10 @@ class Worker:
         self.waiting.forget(key)
         self.heartbeat.drop(key[1])
 
-    # What is shown.
+    # Housekeeping and reports.
 
     def _forget_what_ended(self) -> None:
-        """A worker lives for months: it keeps nothing of jobs that it takes no part in any more."""
+        """Forget jobs that this worker no longer takes part in: a worker lives for months."""
         mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
         if mine is not None:
             self._jobs &= set(mine.job_ids)
@@ -522,12 +524,12 @@ class Worker:
         self._aside = {key: until for key, until in self._aside.items() if until > now}
         self._shown = {key: units for key, units in self._shown.items() if key[0] in self._jobs}
         self._unsure = {key for key in self._unsure if key[0] in self._jobs}
-        if self._kind == "worker":  # They have been told.
+        if self._kind == "worker":  # They were reported.
             for report in self.reports.values():
                 report.notes.clear()
 
     def _tell(self, ref: PartitionRef, message: str) -> None:
-        """A run shows bars, and says what it joins and resumes where it decides so."""
+        """Report to the log of a worker. A run shows bars instead."""
         if self._kind == "worker":
             self._context.progress.say(ref.label, message)
 
@@ -536,7 +538,7 @@ class Worker:
         self._context.progress.advance(key[1].label, units)
 
     def show(self, job_id: str, ref: PartitionRef) -> None:
-        """Move the bar by what others have done, or what was done before we came."""
+        """Advance the bar by the work of other workers, and by work done before this one joined."""
         job = self._context.ledger.job(job_id)
         done = job.part(ref).counts.read if job else 0
         missing = done - self._shown.get((job_id, ref), 0)
@@ -553,11 +555,11 @@ def serve(
     options: PlanOptions | None = None,
     anew: Callable[[], Sequence[EntitySetup]] | None = None,
 ) -> None:
-    """Be a worker for these entities: take part in any job on them, and make jobs of what is wanted, until
-    interrupted (or idle). `watch`: also of what has changed, looking every so many seconds; with `options`. `anew`
-    makes the setups again, for a worker that lives longer than what they tell is true.
+    """Run a worker for these entities: take part in any job on them, and start jobs for wants, until interrupted (or
+    idle). `watch`: poll the sources too, every so many seconds, with `options`. `anew` makes the setups again from time
+    to time.
     """
-    traces.enabled()  # Says now, and not in mid-work, that they cannot be sent.
+    traces.enabled()  # Reports now, not in the middle of work, if spans cannot be exported.
     latest = SetupCache(setups, anew, partial(context.progress.say, "worker"))
     planner = Planner(latest, context, options or PlanOptions(), {})
     resting = Backoff(context)

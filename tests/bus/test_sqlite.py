@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from instep.bus.ledger_bus import LedgerStore
+from instep.bus.ledger_bus import LedgerBus
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.ledger.dialects.sqlite import SqliteDialect, sqlite_engine
@@ -37,14 +37,13 @@ class TestSqliteBus(LedgerBusContract):
         self, open_another: Callable[[], Ledger], clock: VirtualClock, engine: Engine
     ) -> None:
         open_another().close()
-        store = LedgerStore(SqlLedger(engine, SqliteDialect(clock, "here")))
-        policy = Policy(group="source", limit=3)
-        store.register("Issue", Kind.NAMESPACE, policy)
-        store.publish([ask(1), ask(1, "1/")], "")
+        bus = LedgerBus(SqlLedger(engine, SqliteDialect(clock, "here")), clock)
+        consumer = bus.consumer("Issue", Kind.NAMESPACE, Policy(group="source", limit=3))
+        bus.publish(ask(1), ask(1, "1/"))
         sent: list[tuple[str, Any]] = []
         with watching(engine, lambda statement, parameters: sent.append((statement, parameters))):
-            assert store.take("Issue", policy) is not None
-            store.reconcile()
+            assert consumer.next() is not None
+            bus.reconcile()
         looks = [each for each in sent if each[0].startswith("SELECT") and "FROM bus_slots" in each[0]]
         assert len(looks) == 4  # is anything due, has the group room, which one, and who is silent
         for statement, parameters in looks:

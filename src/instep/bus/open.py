@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import cast
 
 from instep.bus.bus import Bus
-from instep.bus.slot_bus import Store, StoredBus
 from instep.domain.clock import Clock
 from instep.domain.timing import TIMING, Timing
 from instep.errors import UserError
@@ -19,7 +18,11 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
     Raises `UserError` when it cannot be opened; the message never holds a password or a token.
     """
     if url is None:
-        return StoredBus(_store(ledger), clock, timing)
+        from instep.bus.ledger_bus import LedgerBus
+        from instep.ledger.sql_ledger import SqlLedger
+
+        # Or something that stands in front of one.
+        return LedgerBus(cast(SqlLedger, ledger), clock, timing)
     try:
         address = nats_address(url)
     except ValueError as error:
@@ -34,11 +37,3 @@ def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = 
             hint="Install it with: pip install 'instep[nats]'",
         ) from error
     return open_nats(address)
-
-
-def _store(ledger: Ledger) -> Store:
-    from instep.bus.ledger_bus import LedgerStore
-    from instep.ledger.sql_ledger import SqlLedger
-
-    # Or something that stands in front of one.
-    return LedgerStore(cast(SqlLedger, ledger))

@@ -28,7 +28,7 @@ MUTANTS = [
         "bus/slot_bus.py",
         "    if wanted is not None and found != wanted:",
         "    if wanted is not None and found > wanted + 1:",
-        _SQLITE,
+        _NATS,
     ),
     Mutant(
         "the limit of a group is not applied",

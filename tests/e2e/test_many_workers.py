@@ -206,7 +206,7 @@ def test_a_worker_that_does_not_know_how_late_it_is_is_refused_by_ledger_and_tar
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own clock stood still with it (a suspended machine): only fences can stop it now."""
-    monkeypatch.setattr("instep.jobs.heartbeat.Keeper.require", lambda *_: None)
+    monkeypatch.setattr("instep.jobs.heartbeat.Heartbeat.require", lambda *_: None)
     refused: list[str] = []
 
     def committed(real: Callable[..., int], *args: Any, **kwargs: Any) -> int:

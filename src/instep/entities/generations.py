@@ -1,4 +1,4 @@
-"""Generations of a partition: which one is meant, and what is read of it."""
+"""Generations of a partition: choose the one that a command means, and find its index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instep.ledger.ledger import Checkpoint, Ledger
 
 
 def checked_generation(name: str | None) -> str | None:
-    """The name itself. Raises `UserError` for one that cannot name a generation."""
+    """The name itself. Raises `UserError` if it is not a valid generation name."""
     if name is not None and not is_generation_name(name):
         raise UserError(
             f"{name!r} cannot name a generation",
@@ -24,7 +24,7 @@ def checked_generation(name: str | None) -> str | None:
 
 
 def generation_of(ledger: Ledger, ref: PartitionRef, asked: str | None) -> str:
-    """The generation that is asked for; else the promoted one, or that without a name while nothing is served."""
+    """The requested generation; else the promoted one, or the unnamed one while nothing is served."""
     return (ledger.promoted(ref) or "") if asked is None else asked
 
 
@@ -38,7 +38,7 @@ def one_generation_of(ledger: Ledger, refs: Iterable[PartitionRef], asked: str |
 
 
 def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> str | None:
-    """The physical index that is read: by the alias, or, when a generation is asked for, by its checkpoint."""
+    """The physical index to read: by the alias, or by the checkpoint of a requested generation."""
     if generation is None:
         served = setup.target.served(setup.alias)
         if served and (stranger := foreign_alias(setup)):
@@ -49,7 +49,7 @@ def physical_of(setup: EntitySetup, ledger: Ledger, generation: str | None) -> s
 
 
 def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
-    """What is served of the generation. Raises `UserError` when nothing is built of it."""
+    """The checkpoint of the generation. Raises `UserError` when it is not built."""
     checkpoint = ledger.checkpoint(ref, generation)
     if checkpoint is not None:
         return checkpoint
@@ -64,15 +64,13 @@ def built(ledger: Ledger, ref: PartitionRef, generation: str) -> Checkpoint:
 
 
 def waiting_wants(ledger: Ledger, ref: PartitionRef, generation: str) -> list[Want]:
-    """Open wants of a partition's generation: the newest ones, and that which is begun first, however old it is."""
+    """Open wants of a partition's generation: the newest ones, and the one to begin first, however old."""
     found = [*ledger.startable_wants([ref]), *ledger.wants(ref=ref, open_only=True)]
     return list({each.id: each for each in found if each.generation == generation}.values())
 
 
 def wanted_as_of_now(request: PlanRequest, ref: PartitionRef, *, now: int) -> list[str]:
-    """Why there is something to do though nothing has changed: wants that only a look at the source can satisfy, up to
-    this moment (ms).
-    """
+    """Reasons to work without any change: wants that only a look at the source up to this moment (ms) can satisfy."""
     wants = waiting_wants(request.ledger, ref, request.generation)
     lacking = [each for each in wants if not each.satisfied_by(request.current)]
     waiting = [each.id for each in lacking if each.needed is not None and each.needed <= now]
@@ -80,7 +78,7 @@ def wanted_as_of_now(request: PlanRequest, ref: PartitionRef, *, now: int) -> li
 
 
 def build_hint(ledger: Ledger, ref: PartitionRef, generation: str) -> str:
-    """What builds it. A run that names no generation means the promoted one."""
+    """The command that builds it. A run that names no generation means the promoted one."""
     meant = generation_of(ledger, ref, None) == generation
     option = "" if meant else f" --generation {generation or repr('')}"
     return f"Build it: instep run {ref.entity}{option}"

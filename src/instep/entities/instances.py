@@ -1,6 +1,6 @@
-"""Instances as users know them: their history, and what may be asked of the canonical one: taint, rebuild, expire.
+"""Instances for users: their history, and the changes of the canonical one: taint, rebuild, expire.
 
-Whatever is asked, readers keep what is served until something better has been built.
+After each change, readers keep the served index until a better one is built.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from instep.ledger.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What became of the instance of a partition's generation: `old` was left, `new` is to be built. Both may be None
-    or the same where nothing had to be done. `wanted`: somebody waits for it, so that a worker builds it too.
+    """Result of a change: `old` was left, `new` is to be built. Both may be None or the same if nothing had to be done.
+    `wanted`: an open want exists, so a worker builds it too.
     """
 
     ref: PartitionRef
@@ -45,13 +45,13 @@ class Left:
 
 
 def taint(ledger: Ledger, ref: PartitionRef, generation: str = "", *, why: str = "", by: str = "") -> Left:
-    """What is Live is not to be trusted: it is built anew. Raises `UserError` when nothing is Live."""
+    """Taint the Live instance, so that it is built again. Raises `UserError` when none is Live."""
     old = live(ledger, ref, generation, "tainted")
     return _leave(ledger, ref, old, InstanceTainted(instance=old.uuid, why=why, by=by), "tainted")
 
 
 def rebuild(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
-    """Have it built anew though nothing is wrong with it; what is to be built anyway stays as it is."""
+    """Have the instance built again though it is sound; one that is to be built anyway stays as it is."""
     old = to_rebuild(ledger, ref, generation)
     if old is None or old.state is InstanceState.MISSING:
         return Left(ref, generation, old, old, _wanted(ledger, ref, generation))
@@ -60,13 +60,13 @@ def rebuild(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str 
 
 
 def expire(ledger: Ledger, ref: PartitionRef, generation: str = "", *, by: str = "") -> Left:
-    """Its time is over, whatever time to live it has. Raises `UserError` when nothing is Live."""
+    """Expire the instance before its time to live ends. Raises `UserError` when none is Live."""
     old = live(ledger, ref, generation, "expired")
     return _leave(ledger, ref, old, InstanceExpired(instance=old.uuid, by=by), "expired")
 
 
 def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str = "") -> list[Left]:
-    """Expire what is past its time to live (milliseconds). What a job refreshes is left for the next time."""
+    """Expire instances older than their time to live (ms). One that a job refreshes is left for the next time."""
     done = []
     for ref, old in overdue(ledger, ttls).items():
         event = InstanceExpired(instance=old.uuid, ttl=ttls[ref], by=by)
@@ -75,7 +75,7 @@ def expire_overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int], *, by: str 
 
 
 def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionRef, Instance]:
-    """What is Live and past its time to live, of the generations that are read."""
+    """Live instances older than their time to live, of the promoted generations."""
     now = ledger.present()
     found = ((ref, ttl, ledger.canonical(ref, ledger.promoted(ref) or "")) for ref, ttl in ttls.items())
     return {
@@ -86,12 +86,12 @@ def overdue(ledger: Ledger, ttls: Mapping[PartitionRef, int]) -> dict[PartitionR
 
 
 def past_ttl(instance: Instance, ttl: int | None, now: int) -> bool:
-    """Whether it was built so long ago: refreshes make it complete up to now, and not younger."""
+    """Whether it was built more than `ttl` ago: refreshes do not make an instance younger."""
     return ttl is not None and instance.live_at is not None and now - instance.live_at >= ttl
 
 
 def live(ledger: Ledger, ref: PartitionRef, generation: str, what: str) -> Instance:
-    """The canonical instance, which has to be Live to be `what` (`tainted`, say). Raises `UserError` otherwise."""
+    """The canonical instance, which must be Live to be `what` (`tainted`, for example). Else raises `UserError`."""
     current = ledger.canonical(ref, generation)
     if current is None and generation:
         raise UserError(f"{generation_text(ref, generation)} is not there", hint=build_hint(ledger, ref, generation))
@@ -152,11 +152,11 @@ _ENDINGS = {
 
 
 def ending(each: Instance) -> str | None:
-    """How an instance ended, in words; None for the canonical one."""
+    """How an instance ended, as text; None for the canonical one."""
     if not each.left:
         return None
     words = _ENDINGS.get(each.state)
-    if words is None:  # It was Live, and a new build took its place.
+    if words is None:  # It was Live, and a new build replaced it.
         return f"replaced for a {each.why}" if each.why == Reason.REBUILD else f"replaced: {each.why}"
     return f"{words}: {each.why}" if each.why else words
 
@@ -164,7 +164,7 @@ def ending(each: Instance) -> str | None:
 def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what: str) -> Left:
     try:
         ledger.append([event])
-    except Conflict as error:  # A job has begun with it meanwhile, or somebody else was quicker.
+    except Conflict as error:  # A job has started with it, or another process was faster.
         raise UserError(
             f"{generation_text(ref, old.generation)} cannot be {what} now: {error}", hint=f"See `instep history {ref}`."
         ) from error
@@ -174,7 +174,7 @@ def _leave(ledger: Ledger, ref: PartitionRef, old: Instance, event: Event, what:
 
 
 def _wanted(ledger: Ledger, ref: PartitionRef, generation: str) -> bool:
-    """Whether a worker makes a job for it."""
+    """Whether a worker starts a job for it."""
     now = ledger.now()
     return any(each.can_begin(now) for each in waiting_wants(ledger, ref, generation))
 

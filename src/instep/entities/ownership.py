@@ -1,4 +1,4 @@
-"""Whose the indexes of an entity are: what another ledger made is told before any work begins."""
+"""Ownership of an entity's indexes: report those of another ledger before any work begins."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from instep.targets.ownership import NotOurs, Owner
 
 
 def owner_in(ledger: Ledger) -> Owner:
-    """The ledger as targets know it."""
+    """The ledger's identity for targets."""
     naming = ledger.naming()
-    # A ledger that has had its id from the beginning has made nothing that does not say so.
+    # A ledger that always had its id has made no index without it.
     return Owner(naming.ledger, frozenset(ledger.all_indexes()) if naming.since else frozenset())
 
 
 def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
-    """Raises `NotOurs` if an index that a job would write, or an alias that it would move, is another ledger's. A
-    target that is away says nothing: the job will wait for it.
+    """Raises `NotOurs` if an index that a job would write, or an alias that it would move, belongs to another ledger. A
+    target that is down is not checked: the job waits for it.
     """
     with suppress(Away, Transient, Unknown):
         stranger = foreign(setup, ledger, generation)
@@ -30,20 +30,20 @@ def demand_ours(setup: EntitySetup, ledger: Ledger, generation: str) -> None:
 
 
 def foreign(setup: EntitySetup, ledger: Ledger, generation: str) -> NotOurs | None:
-    """What of an entity's generation is another ledger's, in words for its users."""
+    """The error for an index or alias of the generation that belongs to another ledger, or None."""
     checkpoint = ledger.checkpoint(setup.ref, generation)
     names = [setup.alias, setup.alias_of(generation), checkpoint.physical if checkpoint else None]
     return next((found for name in names if name and (found := _foreign(setup, name))), None)
 
 
 def foreign_alias(setup: EntitySetup) -> NotOurs | None:
-    """The same of what its readers ask for."""
+    """The same for the alias of its readers."""
     return _foreign(setup, setup.alias)
 
 
 def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Ledger, error: Fenced) -> UserError:
-    """What to tell when the target has seen a newer epoch than the one of a lease that is still ours. Raises `Fenced`
-    if it is ours no more: then another worker of this ledger has taken over, and goes on.
+    """The error for a target that has seen a newer epoch than that of a lease we still hold. Raises `Fenced` if the
+    lease is lost: then another worker of this ledger has taken over, and goes on.
     """
     ledger.renew_lease(lease)
     return UserError(
@@ -54,17 +54,15 @@ def newer_elsewhere(setup: EntitySetup, physical: str, lease: Lease, ledger: Led
 
 
 def is_taken(setup: EntitySetup, physical: str) -> bool:
-    """Whether an index of a new instance is there before it is begun. Of a target that is away nothing is known: the
-    job will wait for it.
-    """
+    """Whether the index name of a new instance exists already. False if the target is down: the job waits for it."""
     with suppress(Away, Transient, Unknown):
         return setup.target.exists(physical)
     return False
 
 
 def unused(setup: EntitySetup, instance: str, generation: str) -> str:
-    """A name for the index of a new instance where its own is taken. A ledger that was replaced by an older one gives
-    ids again, and what it had built under them is nothing to build upon.
+    """A free name for the index of a new instance. A ledger restored from a backup gives ids a second time; the index
+    that it had built under such an id is not reused.
     """
     ids = (str(uuid.uuid5(uuid.UUID(instance), str(number))) for number in itertools.count(1))
     names = (setup.physical(each, generation) for each in ids)

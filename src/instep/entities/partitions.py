@@ -1,4 +1,4 @@
-"""Which partitions a project has, as users name them."""
+"""Partitions of a project, by the names that users give."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from instep.project import Project
 
 
 def declared_ref(text: str, project: Project) -> PartitionRef:
-    """`Document` and `Document@global` are the same. Raises `UserError` for what the project does not declare."""
+    """Parse a reference: `Document` and `Document@global` are the same. Raises `UserError` if the project does not
+    declare it.
+    """
     found = declared_refs([text], project)
     if len(found) > 1:
         raise UserError(f"{text!r} is {len(found):,} partitions", hint=f"Name one of them, such as {found[0]}.")
@@ -18,14 +20,14 @@ def declared_ref(text: str, project: Project) -> PartitionRef:
 
 
 def declared_refs(texts: Iterable[str], project: Project) -> list[PartitionRef]:
-    """Each once, in the order given. An entity with namespaces stands for its partitions in all that are declared, one
-    with several targets for its partitions in all of them.
+    """Each once, in the order given. An entity with namespaces means its partitions in all that are declared; one with
+    several targets means its partitions in all of them.
     """
     return list(dict.fromkeys(ref for text in texts for ref in _named(text, project)))
 
 
 class QueuesAlone(UserError):
-    """What was asked for is about entities, and the project has none: that is wrong use (EX_USAGE of sysexits.h)."""
+    """A command about entities in a project that has none: wrong use (EX_USAGE of sysexits.h)."""
 
     exit_code = 64
 
@@ -38,7 +40,7 @@ class QueuesAlone(UserError):
 
 
 def all_refs(project: Project) -> list[PartitionRef]:
-    """The partitions of all entities, as far as their namespaces are declared."""
+    """The partitions of all entities, in the declared namespaces."""
     return [ref for name in project.entities for ref in _partitions(name, project)]
 
 
@@ -50,7 +52,7 @@ def demanded_refs(project: Project) -> list[PartitionRef]:
 
 
 def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ...]:
-    """What a partition is made from: of an entity with namespaces the one of its own, of others the whole."""
+    """The upstream of a partition: the same namespace of an entity with namespaces, the whole of others."""
     return tuple(
         PartitionRef(each, ref.scope if project.entities[each].namespaced else GLOBAL)
         for each in dict.fromkeys(project.entities[ref.entity].depends_on)
@@ -58,7 +60,7 @@ def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ..
 
 
 def all_upstream_refs(project: Project, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
-    """What these are made from, directly or not, without themselves: the nearest first."""
+    """The upstream of these, direct or not, without themselves: the nearest first."""
     asked = list(refs)
     found, pending = dict.fromkeys(asked), list(asked)
     while pending:

@@ -1,4 +1,4 @@
-"""What a plan asks of an entity's source, and what comes back."""
+"""The request that planning makes to an entity's source, and the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from instep.ledger.ledger import Checkpoint, Ledger
 
 
 class Kind(StrEnum):
-    """What a run would do with a partition."""
+    """The action of a run on a partition."""
 
     NOTHING = "nothing"
     FIRST_BUILD = "first build"
@@ -26,10 +26,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: past the guard. `generation`: the one to
-    bring up to date; None for that which is promoted. `watermark`: up to when (ms); None for now. `repair`: only make
-    the target hold what is recorded. `reroute`: build a new instance where the number of buckets has changed.
-    `allow_empty`: what was indexed may become empty, because its source is.
+    """`full_refresh`: build a new instance whatever changed. `allow_deletes`: ignore the delete guard. `generation`:
+    the one to bring up to date; None for the promoted one. `watermark`: up to this time (ms); None for now. `repair`:
+    only make the target hold what is recorded. `reroute`: build a new instance if the number of buckets has changed.
+    `allow_empty`: the index may become empty, because its source is.
     """
 
     full_refresh: bool = False
@@ -44,11 +44,10 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What is known before the source is looked at. `kind` and `why` are what follows from the ledger alone; `asked()`
-    says whether somebody wants it to be tried, whatever is known, and `settings()` what they say of the job. `current`
-    is the canonical instance, `unfinished` a job that has not ended. `listing` is told how much has been found;
-    `indexes` says which physical indexes of an entity are needed, asked once for all partitions that are planned
-    together.
+    """Known before the source is read. `kind` and `why` follow from the ledger alone; `asked()` says whether a user or
+    a want asks to try it anyway, and `settings()` their settings for the job. `current` is the canonical instance,
+    `unfinished` a job that has not ended. `listing` is called with the number found so far; `indexes` gives the
+    physical indexes of an entity that are needed, queried once for all partitions planned together.
     """
 
     ledger: Ledger
@@ -65,12 +64,12 @@ class PlanRequest:
     indexes: Callable[[str], set[str]]
 
     def allows_empty(self) -> bool:
-        """Whether a person has said that an empty source is right, by an option or by a want."""
+        """Whether a user has allowed an empty source, by an option or by a want."""
         return self.options.allow_empty or self.settings().allow_empty
 
 
 class Planned(NamedTuple):
-    """One change, for who wants all of them explained."""
+    """One change, for a plan that explains all of them."""
 
     action: str
     what: str
@@ -78,7 +77,7 @@ class Planned(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a run would not do what is to be done, and the option by which a person says that it is right."""
+    """Why a run refuses a change, and the option by which a user allows it."""
 
     why: str
     option: str = "--allow-deletes"
@@ -94,13 +93,13 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is to be done, and why.
+    """The work to do, and why.
 
-    `counts` are for people, by what becomes of the units (each a `unit`); `state` is all that the plan rests on, for
-    its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though
-    something is to be built: it would fail as it did before. `target` is the watermark (ms) that the slices reach, if
-    they have one. `lost` is what nobody has asked to lose. `left` is about how many units are there for jobs after
-    this one, if it does not take all. `warnings` are of rows that a run does not see.
+    `counts` are for display, by outcome of the units (each a `unit`); `state` is everything the plan is based on, for
+    its digest. `blocked` says why a run would refuse (the delete guard); `held_back` why it does nothing though a build
+    is due: it would fail as before. `target` is the watermark (ms) that the slices reach, if they have one. `lost` are
+    losses that no user asked for. `left` is roughly the number of units left for later jobs. `warnings` are about rows
+    that a run does not see.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""Provenance: from a row in a target to everything that is known of how it came there."""
+"""Provenance of a row in a target: instance, job, wants and inputs that led to it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Missing, Transient, UserError
 from instep.ledger.ledger import Ledger
 
-#: Among how many wants of a partition, the newest, those are looked up that an instance satisfied.
+#: Number of a partition's newest wants that are searched for those that an instance satisfied.
 _WANTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a job brought into the index: changes after `floor` (0: everything) up to `target`, in milliseconds."""
+    """The window of a job: changes after `floor` (0: everything) up to `target`, in milliseconds."""
 
     floor: int
     target: int
@@ -30,8 +30,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """What is known of an instance besides itself: wants that it satisfied, and what it is made from, also what its
-    jobs had to wait for: UUIDs, and the instances.
+    """Context of an instance: wants that it satisfied, and its inputs, including those that its jobs waited for: UUIDs,
+    and the instances.
     """
 
     instance: Instance | None
@@ -51,7 +51,7 @@ def background(ledger: Ledger, ref: PartitionRef, uuid: str, part: JobPart | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance(ABC):
-    """A row and where it comes from. What is None is not known (any more): it was collected, or is older than the log.
+    """A row and its origin. None means not known (any more): collected, or older than the log.
 
     `job`, `part` and `window` are those that wrote the row, which may be a refresh after the instance was built.
     """
@@ -78,11 +78,11 @@ class Provenance(ABC):
     @property
     @abstractmethod
     def origin(self) -> tuple[str, str]:
-        """Partition and instance, as the row itself names them."""
+        """Partition and instance named in the row itself."""
 
     @abstractmethod
     def row_dict(self) -> dict[str, Any]:
-        """What is told of the row, and of what it was made from."""
+        """The row, and what it was made from."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -125,9 +125,9 @@ def _job_dict(job: Job, part: JobPart) -> dict[str, Any]:
 def why(
     setups: Sequence[EntitySetup], ledger: Ledger, target: str, id: str, *, generation: str | None = None
 ) -> Provenance:
-    """Where a row comes from that is served, of a generation or of the promoted one. `setups` has one of each entity,
-    in whichever partition. `target` names an entity, or a target with all its documents; `id` is what an entity calls
-    its rows by (`EntitySetup.trace`). Raises `UserError` when there is no such row.
+    """Provenance of a served row, of a generation or of the promoted one. `setups` has one of each entity, in any
+    partition. `target` names an entity, or a target with all its documents; `id` is the entity's name of the row
+    (`EntitySetup.trace`). Raises `UserError` when there is no such row.
     """
     found = [
         each
@@ -154,7 +154,7 @@ def why(
 
 
 def _read(setup: EntitySetup, ledger: Ledger, generation: str | None) -> list[str]:
-    """The physical indexes that are read: that of the alias, or, when a generation is asked for, of its checkpoints."""
+    """The physical indexes to read: that of the alias, or those of the checkpoints of a requested generation."""
     if generation is None:
         served = setup.target.served(setup.alias)
         return [served] if served else []

@@ -1,4 +1,4 @@
-"""Which version of a project's code runs, as far as version control knows."""
+"""Revision of a project's code, from git."""
 
 from __future__ import annotations
 

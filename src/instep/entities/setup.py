@@ -1,4 +1,4 @@
-"""What the use cases need to know of one entity in one scope, wired up by `compose`."""
+"""An entity in one scope with its adapters, in the form that jobs and commands use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from instep.entities.documents.inspection import Inspection
     from instep.entities.provenance import Provenance
 
-#: Bounds the size of one commit, and of what a crash can lose.
+#: Limits the size of one commit, and of the work that a crash can lose.
 MOST_CLAIMS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Units (documents, or rows of a table), rows in the target and bytes. `rows` is None when no number is recorded
-    that the target's could be compared with.
+    """Units (documents, or rows of a table), rows in the target and bytes. `rows` is None when the ledger has no number
+    to compare with the target's.
     """
 
     units: int | None
@@ -42,13 +42,13 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class EntitySetup(ABC):
-    """One declared entity in its scope, with its adapters. What differs between documents and rows of tables is in its
-    two kinds, `entities.documents.DocumentSetup` and `entities.tables.TableSetup`.
+    """One declared entity in its scope, with its adapters. Documents and rows of tables differ in the two subclasses,
+    `entities.documents.DocumentSetup` and `entities.tables.TableSetup`.
 
-    `buckets` is the number of routes. `needs_spark`: no other engine runs it. `ttl` is the time to live of an instance
-    in milliseconds; `revision` says which version of the project's code runs, as far as version control knows.
-    `depends_on` is what it is made from. `in_process`: only this process can work with its target, not Spark's tasks.
-    `needed` is the share of documents or rows that have to go into what is to be served.
+    `buckets` is the number of routes. `needs_spark`: no other engine can run it. `ttl` is the time to live of an
+    instance in milliseconds; `revision` gives the version of the project's code from version control. `depends_on` is
+    its upstream. `in_process`: only this process can work with its target, not Spark's tasks. `needed` is the share of
+    documents or rows that must succeed before an index is served.
     """
 
     ref: PartitionRef
@@ -67,7 +67,7 @@ class EntitySetup(ABC):
 
     @property
     def alias(self) -> str:
-        """What readers of the target call it: the same in each, if the entity has several."""
+        """The entity's name for readers of the target: the same in each target, if it has several."""
         return own_name(self.ref.entity)
 
     @property
@@ -76,43 +76,43 @@ class EntitySetup(ABC):
         return self.target.owner
 
     def alias_of(self, generation: str) -> str | None:
-        """What a generation that has a name is read by, promoted or not. `alias` is for the promoted one."""
+        """The alias of a named generation, promoted or not. `alias` is for the promoted one."""
         return f"{self.alias}@{generation}" if generation else None
 
     @property
     def in_place(self) -> bool:
-        """Whether a build goes into the index that is served, because other partitions are in that too. Else it is
-        staged: it has an index of its own, and the alias moves when that is verified.
+        """Whether a build goes into the served index, because other partitions share that. Else it is staged: it has
+        its own index, and the alias moves after verification.
         """
         return False
 
     def staged(self, part: JobPart) -> bool:
-        """Whether the part builds an index that nobody reads yet."""
+        """Whether the part builds an index without readers yet."""
         return part.fresh and not self.in_place
 
     def reads_all(self, part: JobPart) -> bool:
-        """Whether the part reads all that is there. A build of documents leaves out what has failed as it is."""
+        """Whether the part reads the whole source. A build of documents leaves out unchanged ones that failed."""
         return part.fresh and self.scanned
 
     def misfit(self, part: JobPart) -> str | None:
-        """Why a part that was planned under another declaration cannot be continued, or None."""
+        """Why a part planned under another declaration cannot be continued, or None."""
         if part.buckets != self.buckets:
             return f"it was planned for {part.buckets} buckets, now there are {self.buckets}"
         changed = changed_parts(self.fingerprint, part.fingerprint)
         return f"{', '.join(changed)} changed since it was planned" if changed else None
 
     def outgrown(self, part: JobPart) -> str | None:
-        """Why a part that was begun cannot be gone on with, though the entity is declared as it was then; or None."""
+        """Why a started part cannot be continued though the declaration is the same, or None."""
         return None
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What is read, written and counted: a `document`, or a `row`."""
+        """The unit that is read, written and counted: a `document`, or a `row`."""
 
     @property
     def scanned(self) -> bool:
-        """Whether the slices of a wave are read in one go: then they are neither cut, nor claimed alone."""
+        """Whether the slices of a wave are read in one scan: then they are neither split nor claimed alone."""
         return False
 
     @property
@@ -122,19 +122,19 @@ class EntitySetup(ABC):
 
     @abstractmethod
     def find(self, request: PlanRequest) -> Found:
-        """Look at the source: what needs work, cut into slices. Writes nothing."""
+        """Read the source: find what needs work, cut into slices. Writes nothing."""
 
     @abstractmethod
     def physical(self, instance: str, generation: str) -> str:
-        """The physical index that a build of this instance goes into."""
+        """The name of the physical index for a build of this instance."""
 
     @property
     def bounds_requests(self) -> bool:
-        """Whether its target takes bounds of requests."""
+        """Whether its target accepts limits of requests."""
         return isinstance(self.target, Bounded)
 
     def bounded(self, settings: JobSettings) -> Self:
-        """The same with a target that keeps these bounds, if it takes any."""
+        """The same setup with a target that keeps these limits, if it accepts any."""
         if not isinstance(self.target, Bounded):
             return self
         return replace(self, target=self.target.bounded(settings.payload_bytes, settings.requests))
@@ -148,31 +148,33 @@ class EntitySetup(ABC):
         """A claimed slice with its work decoded."""
 
     def changed_since(self, ledger: Ledger, part: JobPart) -> Sequence[SlicePlan]:
-        """What is to be done to the part's index so that it is as the source is now, by what is recorded of its
-        instance. Writes nothing. Empty where the next job does that.
+        """The changes that bring the part's index up to date with the source, according to the instance's record.
+        Writes nothing. Empty where the next job does that.
         """
         return ()
 
     @abstractmethod
     def program(self, part: JobPart, wave: Wave, ledger: Ledger, job_id: str) -> WaveProgram | TableProgram:
-        """What a wave of this part runs."""
+        """The program of a wave of this part."""
 
     def leaving(self, part: JobPart, staged: Sequence[bytes]) -> Counts:
-        """What a commit of this would delete because it is in no namespace any more that is indexed. Only the target
-        knows what of that it has.
+        """Counts of rows that a commit would delete because they moved out of all indexed namespaces. Only the target
+        knows which of these it has.
         """
         return Counts()
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
-        """Why a part must not go on, if so much of what is served would be `lost` (see `SliceOutcome`), or None."""
+        """Why a part must stop, if the served index would lose so much (`lost`: see `SliceOutcome`), or None."""
         return None
 
     def loss(self, lost: int) -> Loss:
-        """The same as it is counted."""
+        """The loss as it is counted."""
         return Loss(rows=lost)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        """Take for a job that is about to be stored what others could take too. Returns its slices, of what was got."""
+        """Reserve work that other jobs could take, for a job that is about to be stored. Returns the slices that were
+        reserved.
+        """
         return slices
 
     def release(self, ledger: Ledger, job_id: str) -> None:
@@ -180,31 +182,30 @@ class EntitySetup(ABC):
         return
 
     def settle(self, part: JobPart, ledger: Ledger, job_id: str) -> None:
-        """Say that it is done to whoever keeps what needs work, as far as it is durable. Safe to repeat, by anybody."""
+        """Acknowledge durable work to the queue of changes. Safe to repeat, by any worker."""
         return
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Settle the last job, if its process died when it had ended it and not yet settled it."""
+        """Settle the last job, if its process died between its end and settling."""
         return
 
     def as_recorded(self, part: JobPart, ledger: Ledger) -> bool:
-        """Whether the target holds what is recorded of the part's instance. Asked before the part changes anything: if
-        commits say exactly what they change, it need not be asked again afterwards, when it may cost much. False where
-        that is not so.
+        """Whether the target holds what is recorded of the part's instance. Called before the part changes anything: if
+        commits report exactly what they change, the costly check afterwards is not needed. False otherwise.
         """
         return False
 
     @abstractmethod
     def problem(self, part: JobPart, ledger: Ledger, job: Job, state: JobState) -> str | None:
-        """Why what a part has done must not be served, or None. `state` is what it ends in by itself."""
+        """Why the result of a part must not be served, or None. `state` is the part's own final state."""
 
     def damage(self, ledger: Ledger, checkpoint: Checkpoint) -> str | None:
-        """How what is served differs from what is recorded of it, as far as numbers say; or None."""
+        """How the served index differs from its record, by numbers; or None."""
         return None
 
     @abstractmethod
     def remove_replaced(self, part: JobPart) -> None:
-        """What was built is to be served: remove what it replaces, if that is in the same index. Safe to repeat."""
+        """Remove the rows that a build replaces in the same index, before it is served. Safe to repeat."""
 
     @abstractmethod
     def not_better(
@@ -217,38 +218,37 @@ class EntitySetup(ABC):
         allow_deletes: bool,
         allow_empty: bool,
     ) -> str | None:
-        """Why what is built of one generation must not be served in place of what is served of another, or None.
-        `epoch` is that of the partition's lease. `allow_deletes`: however much less it has;
-        `allow_empty`: none at all.
+        """Why the built index of one generation must not replace the served one of another, or None. `epoch` is that of
+        the partition's lease. `allow_deletes`: however much less it has; `allow_empty`: even if it has nothing.
         """
 
     @abstractmethod
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
-        """What is recorded of what is served."""
+        """The recorded size of the served index."""
 
     @property
     @abstractmethod
     def row_hint(self) -> str:
-        """What a row is asked for by."""
+        """The ids by which a row can be asked for."""
 
     @abstractmethod
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
-        """The row that is called so, and where it comes from. It may be of any partition in this index."""
+        """The row with this id, and its origin. It may belong to any partition in this index."""
 
     def rehearse(self, found: Found) -> None:
-        """Try before a job is made what all of its waves would trip over, and write nothing. Raises `UserError`."""
+        """Try, before a job is made, anything that would fail all of its waves; writes nothing. Raises `UserError`."""
         return
 
     @abstractmethod
     def inspect(self, physical: str) -> tuple[Inspection | None, str | None]:
-        """What an index holds of which this ledger knows nothing, and why it cannot go on being used, if it cannot.
+        """Inspect an index that is unknown to this ledger: its content, and why it cannot stay in use (None if it can).
         Raises `UserError` if it must not be touched at all.
         """
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        """What the user should know of what a part has done, beside its numbers."""
+        """Notes for the user about a part's result, besides its counts."""
         return []
 
     @abstractmethod
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        """What a doctor looks at, by its name. Each describes what it has found, or raises an `InstepError`."""
+        """Checks of `instep doctor` by name. Each returns a description, or raises an `InstepError`."""

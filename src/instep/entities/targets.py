@@ -1,4 +1,4 @@
-"""Targets that a project declares, as objects."""
+"""Build the targets that a project declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every use case that works on jobs needs besides the entities."""
+"""The services that every use case about jobs needs besides the entities."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from instep.telemetry.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`random` gives jitter: numbers from 0 up to, not including, 1. `choose` says which engine suits an
-    amount of work, `engine` starts or hands it out; `prepare` starts the one that is certain before
-    anything is known of the work, if there is one.
+    """`random` gives jitter: numbers from 0 up to, not including, 1. `choose` picks the engine for an amount of work,
+    `engine` starts or returns it; `prepare` starts the engine early if only one is possible.
     """
 
     ledger: Ledger

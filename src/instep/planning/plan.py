@@ -1,4 +1,4 @@
-"""Planning: what is new, changed or gone, why, and how it would be cut. Writes nothing."""
+"""Plan: find what is new, changed or gone, why, and how it is cut into slices. Writes nothing."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from instep.planning.upstream import missing_upstream
 
 @dataclass(frozen=True, slots=True)
 class EntityPlan:
-    """What a run would do for one partition, and on what state of the world that rests.
+    """The work of a run on one partition, and the state that the plan is based on.
 
-    `unfinished` is a job that has not ended; it is continued, its slices as they were planned then,
-    unless it cannot be. `current` is the canonical instance, `settings` what those who want it say of the job.
-    `traceparent` is the trace in which it was asked for, or planned. `problem` is why nothing could be planned.
+    `unfinished` is a job that has not ended; it is resumed with its stored slices if possible. `current` is the
+    canonical instance, `settings` those of its wants. `traceparent` is the trace of the request, or of the planning.
+    `problem` is why planning failed.
     """
 
     ref: PartitionRef
@@ -112,8 +112,8 @@ def plan_entity(
     listing: Callable[[int], None] | None = None,
     indexes: Callable[[str], set[str]] | None = None,
 ) -> EntityPlan:
-    """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's, unless somebody
-    has asked already.
+    """Compare the source with the ledger. Never writes; may be thrown away. `indexes` is the ledger's method, or a
+    cache of it.
     """
     checkpoint = ledger.checkpoint(setup.ref, generation)
     unfinished = ledger.unfinished_job(setup.ref, generation)
@@ -167,7 +167,7 @@ def unplanned(
     choose: Callable[[EntitySetup, int], EngineChoice],
     problem: UserError | None = None,
 ) -> EntityPlan:
-    """Of what could not be planned: nothing is to be done, and nothing is known."""
+    """An empty plan for a partition that could not be planned."""
     nothing = Found(Kind.NOTHING, [], setup.unit)
     return EntityPlan(
         setup.ref,
@@ -185,7 +185,7 @@ def unplanned(
 
 
 def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished: Job | None) -> None:
-    """What is built, and a job in work, keep the number of buckets that they were planned with."""
+    """Raises `UserError` when the number of buckets differs from that of the index or of the job in work."""
     if unfinished:
         buckets, what = unfinished.part(setup.ref).part.buckets, f"job {unfinished.id} on {setup.ref}"
     elif checkpoint:
@@ -202,7 +202,7 @@ def _demand_routes(setup: EntitySetup, checkpoint: Checkpoint | None, unfinished
 
 
 def reason_of(plan: EntityPlan) -> Reason:
-    """Why an instance is made for a plan that builds one."""
+    """The reason of a new instance, for a plan that builds one."""
     if plan.kind is Kind.FIRST_BUILD:
         return first_reason(plan.generation)
     return Reason.FINGERPRINT if plan.checkpoint and plan.fingerprint != plan.checkpoint.fingerprint else Reason.REBUILD
@@ -217,13 +217,13 @@ _MISSING = {
 
 
 def is_over(setup: EntitySetup, current: Instance, ledger: Ledger) -> bool:
-    """Whether the instance has lived for longer than the entity's time to live."""
+    """Whether the instance is older than the entity's time to live."""
     return past_ttl(current, setup.ttl, ledger.present())
 
 
 def _asked(ref: PartitionRef, generation: str, current: Instance | None, options: PlanOptions, ledger: Ledger) -> bool:
-    """Whether somebody wants it to be tried, whatever is known: by an option, or by a want that was made since. A job
-    that waits for it is nobody: each run of what is made from it would build it again, in vain.
+    """Whether a user asks to try it regardless of what is known: by an option, or by a want made since. The want of a
+    waiting job does not count: each run of a downstream entity would repeat a build that fails.
     """
     if options.full_refresh or options.retry_failures or options.allow_empty:
         return True
@@ -240,7 +240,7 @@ def _kind(
     current: Instance | None,
     options: PlanOptions,
 ) -> tuple[Kind, list[str]]:
-    """What to do, and why, as far as the ledger knows."""
+    """The action and its reasons, from the ledger alone."""
     if unfinished and not options.full_refresh:
         part = unfinished.part(setup.ref).part
         fits = part.buckets == setup.buckets and not changed_parts(setup.fingerprint, part.fingerprint)
@@ -261,15 +261,15 @@ def _kind(
 
 
 def allowed_since(unfinished: Job, setup: EntitySetup, options: PlanOptions) -> bool:
-    """Whether a refresh that may have stopped because it lost too much is begun anew, now that it may: what it has done
-    stays done.
+    """Whether a refresh that may have stopped because it lost too much is started again, now that deletes are allowed:
+    its finished work stays.
     """
     refresh = not unfinished.part(setup.ref).part.fresh
     return refresh and options.allow_deletes and not unfinished.configuration.get("allow_deletes")
 
 
 def _digest(setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, found: Found) -> str:
-    """Names this very plan: same world and same project, same digest."""
+    """Digest of this exact plan: same sources and same project, same digest."""
     state = hashlib.sha256()
     state.update(
         repr((str(setup.ref), generation, str(found.kind), sorted(setup.fingerprint.items()), setup.buckets)).encode()

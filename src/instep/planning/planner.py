@@ -1,4 +1,4 @@
-"""Plans that may be run: made with one set of options, and checked against a saved plan."""
+"""Make plans with one set of options, and check them against a saved plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from instep.telemetry.context import here
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """`expected` maps references to digests of a saved plan: refused when the world has moved since."""
+    """`expected` maps references to digests of a saved plan: refused when anything has changed since."""
 
     setups: Mapping[PartitionRef, EntitySetup]
     context: Context
@@ -37,8 +37,8 @@ class Planner:
         again: bool = False,
         indexes: Callable[[str], set[str]] | None = None,
     ) -> EntityPlan:
-        """Of a generation, or that of the options. Raises `UserError` when the plan may not be run. `again`: after a
-        job of ours, so the world has moved.
+        """Plan a generation, by default that of the options. Raises `UserError` when the plan may not be run. `again`:
+        after a job of this run, so a saved plan no longer applies.
         """
         if generation is None:
             generation = generation_of(self.context.ledger, ref, self.options.generation)
@@ -46,7 +46,7 @@ class Planner:
         with traces.span("plan", ref=str(ref), generation=generation) as told:
             plan = self._plan(ref, generation, again=again, indexes=indexes)
             if not plan.pending and not asked_in:
-                told.drop()  # Nobody asked, and nothing has changed: a worker that watches looks every few seconds.
+                told.drop()  # No request and no change: a worker that polls does this every few seconds.
             told.tell(kind=str(plan.kind), slices=len(plan.slices), units=plan.units)
             return replace(plan, traceparent=asked_in or here().traceparent)
 
@@ -55,7 +55,7 @@ class Planner:
     ) -> EntityPlan:
         setup, context = self.setups[ref], self.context
         if context.ledger.checkpoint(ref, generation) is None:
-            context.prepare(setup)  # A first build: there is work, so Spark may start while listing and planning go on.
+            context.prepare(setup)  # A first build has work: Spark may start during listing and planning.
         plan = plan_entity(
             setup,
             context.ledger,
@@ -77,7 +77,7 @@ class Planner:
         return plan
 
     def _tell_listing(self, plan: EntityPlan) -> None:
-        """Keep for others (`instep status`) that not all of the source could be seen, or that it can be again."""
+        """Record for `instep status` whether the source could be read completely."""
         if self.options.repair:
             return
         problem = cleaned(plan.found.problems[0]) if plan.found.problems else None

@@ -1,4 +1,4 @@
-"""What is made from other entities: the instances that a job reads, and those that it has to wait for."""
+"""Upstream of a partition: the instances that a job reads, and those that it waits for."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from instep.ledger.ledger import Ledger
 from instep.planning.context import Context
 
 Setups = Mapping[PartitionRef, EntitySetup]
-#: A part of a job, by the job's id and the partition.
+#: A part of a job: job id and partition.
 PartKey = tuple[str, PartitionRef]
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Seen when a job is planned: `inputs` are the instances that are there, by UUID; `missing` the partitions that are
-    to be waited for, by their generation and the watermark that is needed (None: any).
+    """Upstream found when a job is planned: `inputs` are UUIDs of existing instances; `missing` the partitions to wait
+    for, by generation and required watermark (None: any).
     """
 
     inputs: tuple[str, ...]
@@ -41,8 +41,8 @@ class Upstream:
 
 
 def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapping[PartitionRef, str]) -> Upstream:
-    """What a job on this entity finds. What the same job builds or brings up to date (`beside`: partitions, and which
-    generation) is waited for as well, as of the job's beginning.
+    """The upstream of a job on this entity. Partitions of the same job (`beside`, with their generation) are waited for
+    as well, as of the job's beginning.
     """
     job = ledger.job(job_id)
     inputs: list[str] = []
@@ -61,19 +61,19 @@ def upstream_of(setup: EntitySetup, ledger: Ledger, *, job_id: str, beside: Mapp
 
 
 def missing_upstream(setup: EntitySetup, ledger: Ledger) -> tuple[PartitionRef, ...]:
-    """What a job on this entity would have to wait for now."""
+    """The partitions that a job on this entity would wait for now."""
     found = ((ref, _read(ledger, ref)[1]) for ref in setup.depends_on)
     return tuple(ref for ref, current in found if current is None or not current.usable)
 
 
 def _read(ledger: Ledger, ref: PartitionRef) -> tuple[str, Instance | None]:
-    """The generation that those get who ask for none, and its canonical instance."""
+    """The generation that is read by default, and its canonical instance."""
     generation = ledger.promoted(ref) or ""
     return generation, ledger.canonical(ref, generation)
 
 
 def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionRef]:
-    """What these depend on, directly or not, as far as it is among the setups."""
+    """All direct and indirect upstream of these that is among the setups."""
     found: set[PartitionRef] = set()
     pending = [ref for ref in refs if ref in setups]
     while pending:
@@ -84,7 +84,7 @@ def all_upstream(setups: Setups, refs: Iterable[PartitionRef]) -> set[PartitionR
 
 
 def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[PartitionRef]:
-    """The same partitions, each after those of them that it is made from."""
+    """The same partitions, each after its upstream."""
     left, ordered = list(refs), list[PartitionRef]()
     while left:
         waiting = set(left)
@@ -95,12 +95,12 @@ def upstream_first(setups: Setups, refs: Iterable[PartitionRef]) -> list[Partiti
 
 
 def in_hand(parts: Iterable[OpenPart], setups: Setups) -> set[PartitionRef]:
-    """Partitions with a part that whoever looks for work goes on with: no job is to be begun for these."""
+    """Partitions with a part that a worker will resume by itself: no job is started for these."""
     return {each.part.ref for each in parts if each.held or setups[each.part.ref].misfit(each.part) is None}
 
 
 def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -> bool:
-    """There is nothing to build this partition from: jobs that wait for it would do so for ever. Whether there were
+    """Cancel the wants of jobs for a partition that cannot be built: else these would wait for ever. Whether there were
     any.
     """
     current = ledger.canonical(ref, generation)
@@ -109,14 +109,14 @@ def cancel_waits(ledger: Ledger, ref: PartitionRef, generation: str, why: str) -
     found = False
     for want in ledger.wants(ref=ref, open_only=True):
         if want.derivative_of and want.state is WantState.IDLE and want.generation == generation:
-            with suppress(Conflict):  # Somebody was quicker, or has built it.
+            with suppress(Conflict):  # Another process was faster, or has built it.
                 ledger.append([WantCanceled(want=want.id, why=why)])
                 found = True
     return found
 
 
 class Waiting:
-    """The parts of one worker that wait for other partitions. It is all in the ledger: any worker can go on."""
+    """The parts of one worker that wait for other partitions. All of it is in the ledger: any worker can go on."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -133,14 +133,14 @@ class Waiting:
         self._wants.pop(key, None)
 
     def wants(self) -> list[Want]:
-        """The derivative wants that are waited for, as they are now."""
+        """The derivative wants that are waited for, in their current state."""
         ids = dict.fromkeys(each for waits in self._wants.values() for each in waits)
         found = (self._context.ledger.want(each) for each in ids)
         return [want for want in found if want is not None and not want.state.ended]
 
     def look(self, key: PartKey, part: JobPart) -> str | None:
-        """Look whether the part waits (then it is in here from now on). Returns why its instance has been taken from
-        its job, if that is so: what it waited for has failed.
+        """Check whether the part waits, and remember it. Returns an error if its instance was taken from its job
+        because its upstream failed.
         """
         job_id, ref = key
         instance = self._context.ledger.instance(part.instance)

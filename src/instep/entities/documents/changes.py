@@ -1,4 +1,4 @@
-"""What needs work among documents: the listing of the source against the manifest of what is indexed."""
+"""Find documents that need work: compare the source's listing with the manifest of the index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
     kind, why = request.kind, list(request.why)
     found = setup.source.list(request.listing)
     base, failed = _base(setup, request), ledger.failed_versions(setup.ref, request.generation)
-    # A build starts from nothing: what failed under the old transform may pass under the new.
+    # A build starts from nothing: documents that failed under the old transform may pass under the new one.
     anew = kind in (Kind.FIRST_BUILD, Kind.REBUILD)
     retry = options.retry_failures or anew or bool(failed and request.settings().retry_failures)
     if base and not failed and not found.deleted and same(found.documents, ledger.versions(base)):
@@ -84,14 +84,14 @@ def find_documents(setup: DocumentSetup, request: PlanRequest) -> Found:
 
 
 def _base(setup: DocumentSetup, request: PlanRequest) -> str | None:
-    """The instance whose manifest to compare with; None: nothing is there."""
+    """The instance whose manifest is compared; None if nothing is indexed."""
     if request.kind is Kind.RESUME and request.unfinished:
         return request.unfinished.part(setup.ref).part.instance
     return request.checkpoint.instance if request.kind is Kind.REFRESH and request.checkpoint else None
 
 
 def counts_of(changes: Difference) -> dict[str, int]:
-    """What becomes of documents, for people."""
+    """Number of documents by outcome, for display."""
     actions = Counter(change.action for change in changes.changes)
     return {
         "new": actions[Action.INSERT],
@@ -131,7 +131,7 @@ def _would_fail_again(
 
 
 def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, request: PlanRequest) -> Refusal | None:
-    """Nothing is no answer: a volume that is not mounted looks just like that."""
+    """Refuse an empty listing: a volume that is not mounted looks the same."""
     options = request.options
     before = _lost_before(setup, changes, request.ledger, request.generation)
     if not setup.guard.refuses(changes.lost, changes.recorded, before):
@@ -157,15 +157,15 @@ def _blocked(setup: DocumentSetup, changes: Difference, found: Listing, request:
 
 
 def _lost_before(setup: DocumentSetup, changes: Difference, ledger: Ledger, generation: str) -> int:
-    """Documents that were lost lately: only asked where something is lost now."""
+    """Documents lost recently: queried only if some are lost now."""
     return ledger.lost_lately(setup.ref, generation, window=setup.guard.window).units if changes.lost else 0
 
 
 def _left_out(
     setup: DocumentSetup, checkpoint: Checkpoint, found: Listing, request: PlanRequest
 ) -> tuple[Refusal | None, int]:
-    """The same guard for a rebuild: what is not listed would be left out, so that it would be served no more. And how
-    many documents that are.
+    """The delete guard of a rebuild: documents that are not listed would be left out and no longer be served. Returns
+    the refusal, and the number of such documents.
     """
     options = request.options
     manifest = request.ledger.manifest(checkpoint.instance)

@@ -1,4 +1,4 @@
-"""What has changed in the source since an instance was built, or since another look: as slices."""
+"""Changes of the source since an instance was built, or since the last look, as slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
-    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, which asks before it makes them."""
+    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
     indexed = ledger.manifest(part.instance)
     found = setup.source.list(None).seen_from(indexed)
     changes = difference(

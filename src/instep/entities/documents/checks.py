@@ -1,4 +1,4 @@
-"""What a doctor looks at of a document entity."""
+"""Checks of `instep doctor` for a document entity."""
 
 from __future__ import annotations
 

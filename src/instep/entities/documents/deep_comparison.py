@@ -1,4 +1,4 @@
-"""Rows of a target against what the source now gives: it is read, cut and, for vectors, embedded again, all through
+"""Compare rows of a target with the source: documents are read, chunked and, for vectors, embedded again, all through
 the cache. Nothing is written.
 """
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from instep.pipeline.documents.pipeline import DocumentProgram
     from instep.pipeline.documents.row_comparison import RowDifference
 
-#: Documents that are asked for at once.
+#: Documents per query.
 _PORTION = 500
-#: Rows that are compared at once.
+#: Rows compared at a time.
 _ROWS = 1_000
 
 
 class Looked(NamedTuple):
-    """What a deep look has found: documents by id, and how many could not be read."""
+    """Result of a deep comparison: documents by id, and how many could not be read."""
 
     unlike: Mapping[str, RowDifference]
     unread: int
 
 
 def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram | None:
-    """What a run would do with the documents of what is built; None if it would do it on Spark, or otherwise than it
-    was built.
+    """The program that a run would use for these documents; None if it would run on Spark, or if the index was built by
+    another one.
     """
     from instep.pipeline.documents.pipeline import DocumentProgram
     from instep.pipeline.documents.row_program import RowProgram
@@ -50,7 +50,7 @@ def program_of(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> 
 
 
 def demanded(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> DocumentProgram:
-    """Raises `UserError` if it cannot be had."""
+    """The same program. Raises `UserError` if there is none."""
     program = program_of(setup, ledger, checkpoint)
     if program is None:
         raise UserError(
@@ -62,7 +62,7 @@ def demanded(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> Do
 
 
 def as_indexed(truth: Truth, pending: Iterable[DocumentChange]) -> list[ManifestEntry]:
-    """Recorded documents that are in the source as they were indexed."""
+    """Recorded documents whose source is unchanged since they were indexed."""
     changing = {each.uri for each in pending}
     return [
         each
@@ -74,9 +74,7 @@ def as_indexed(truth: Truth, pending: Iterable[DocumentChange]) -> list[Manifest
 def wrong_chunks(
     program: DocumentProgram | None, stale: Sequence[ManifestEntry], truth: Truth, held: Mapping[str, Collection[int]]
 ) -> dict[str, int]:
-    """How many chunks of these documents are not what they should be: of those whose source still says what they were
-    made of.
-    """
+    """Number of wrong chunks by document, of those whose source is unchanged."""
     from instep.pipeline.documents.row_comparison import numbers
     from instep.pipeline.documents.source_rows import given
 
@@ -100,7 +98,7 @@ def wrong_chunks(
 def look(
     program: DocumentProgram, setup: DocumentSetup, physical: str, entries: Sequence[ManifestEntry], truth: Truth
 ) -> Looked:
-    """Compare the rows of these documents with those that their source gives."""
+    """Compare the rows of these documents with new ones made from their source."""
     from instep.pipeline.documents.row_comparison import RowDifference, unlike
     from instep.pipeline.documents.source_rows import given
 
@@ -138,6 +136,6 @@ def _portions(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEnt
 
 
 def _signed(number: int) -> int:
-    """A sum as the ledger keeps it: 64 bits, with a sign."""
+    """A sum in the ledger's form: 64 bits, signed."""
     number &= (1 << 64) - 1
     return number - (1 << 64) if number >> 63 else number

@@ -1,4 +1,4 @@
-"""What a target holds against what the source and the ledger say. Nothing is written."""
+"""Compare a target with the source and the ledger. Nothing is written."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Of one generation of a partition. `found` are the documents whose rows differ from what is recorded; `pending` is
-    what the next run would do, because the source has changed. `rows` are all in the target. `served` says whether
-    those who ask for no generation read them, if they should.
+    """Differences of one generation of a partition. `found` are the documents whose rows differ from the record;
+    `pending` are changes of the source that the next run indexes. `rows` counts all rows in the target. `served` says
+    whether readers that name no generation read them, if they should.
     """
 
     ref: PartitionRef
@@ -48,18 +48,18 @@ class Differences:
 
     @property
     def mendable(self) -> bool:
-        """Whether a repair finds something to do."""
+        """Whether a repair has something to do."""
         return not self.served or any(each.kind is not Discrepancy.ALTERED for each in self.found)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many documents differ in which way."""
+        """Number of documents by kind of difference."""
         counted = Counter(each.kind for each in self.found)
         return {str(kind): counted[kind] for kind in self.kinds}
 
     @property
     def kinds(self) -> Sequence[Discrepancy]:
-        """Those that were looked for."""
+        """The kinds that were looked for."""
         return [each for each in Discrepancy if self.looked is not None or each is not Discrepancy.ALTERED]
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Differences:
         }
 
     def _altered(self, document: Differing) -> dict[str, int]:
-        """In what the rows of a document are others, as far as anybody looked."""
+        """The parts in which the rows of a document differ, as far as they were compared."""
         if self.looked is None or document.kind is not Discrepancy.ALTERED:
             return {}
         seen = self.looked.unlike[document.document_id]
@@ -107,10 +107,10 @@ def compare(
     listing: Callable[[int], None] | None = None,
     deep: bool = False,
 ) -> Differences:
-    """Raises `UserError` when nothing is built, and `Away` when a job changes it meanwhile. `deep`: texts, titles and
-    vectors are compared with what the source now gives.
+    """Raises `UserError` when nothing is built, and `Away` when a job changes the index during the comparison. `deep`:
+    texts, titles and vectors are compared with new ones made from the source.
     """
-    from instep.pipeline.documents import target_comparison  # Brings Arrow.
+    from instep.pipeline.documents import target_comparison  # Imports Arrow.
 
     checkpoint = built(ledger, setup.ref, generation)
     _demand_rest(setup, ledger, checkpoint)
@@ -161,12 +161,12 @@ def compare(
 
 
 def _contents(setup: DocumentSetup, physical: str) -> Iterator[pa.RecordBatch]:
-    """Nothing is in an index that is gone."""
+    """The rows of an index; none if it is gone."""
     return setup.target.contents(physical) if setup.target.exists(physical) else iter(())
 
 
 def _demand_rest(setup: DocumentSetup, ledger: Ledger, checkpoint: Checkpoint) -> None:
-    """A job's rows are in the target before they are in the ledger."""
+    """Raises if a job is in work: its rows are in the target before they are in the ledger."""
     job = ledger.unfinished_job(setup.ref, checkpoint.generation)
     part = job.part(setup.ref).part if job else None
     if job and part and part.physical == checkpoint.physical:

@@ -1,4 +1,4 @@
-"""What an index that this ledger knows nothing of holds, against the source and what the project declares."""
+"""Inspect an index that is unknown to this ledger, against the source and the declaration."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from instep.entities.documents.setup import DocumentSetup
     from instep.pipeline.engine.engine import WaveProgram
 
-#: A document as it is listed, and as the index has it.
+#: A listed document, and its entry in the index.
 _Pair: TypeAlias = tuple[SourceDocument, ManifestEntry]
 
-#: Documents that are read, cut and embedded again, to see whether the index was made in the same way.
+#: Number of documents that are read, chunked and embedded again, to see whether the index was made in the same way.
 SAMPLES: Final = 8
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """`entries` by document id: what a manifest would say. Of these so many are the `same` in the source, by id and
-    version; `changed` have another version there, `gone` are not listed, `new` are listed only. `damaged` lack chunks,
-    or have some twice: they are written anew. `sampled` were read, cut and embedded again. `slices` are those of a job
-    that records it; if that dies, they are what a build would do.
+    """Result of an inspection. `entries` is the manifest by document id. Counts: `same` have the same id and version in
+    the source; `changed` another version; `gone` are not listed; `new` are only listed. `damaged` lack chunks or have
+    some twice: they are written again. `sampled` were read, chunked and embedded again. `slices` are those of a job
+    that records the index; if that dies, they are a build's slices.
     """
 
     rows: int
@@ -47,7 +47,7 @@ class Inspection:
 
     @property
     def words(self) -> str:
-        """What was compared, for people."""
+        """Summary of the comparison, as text."""
         others = (("changed", self.changed), ("gone", self.gone), ("new", self.new), ("damaged", self.damaged))
         rest = "".join(f", {number:,} {name}" for name, number in others if number)
         sampled = (
@@ -72,7 +72,7 @@ class Inspection:
 
 
 def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str | None]:
-    """What the index holds, and why it cannot go on being used, if it cannot."""
+    """The content of an index, and why it cannot stay in use (None if it can)."""
     listed = {document_id(canonical_uri(each.uri)): each for each in setup.source.list().documents}
     held = _held(setup, physical)
     names = renamed((uri for uri, *_ in held.values()), (each.uri for each in listed.values()))
@@ -86,7 +86,7 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
         there = listed.get(id)
         as_listed = there is not None and there.version == version
         size = there.size if there is not None and as_listed else 0
-        # What is damaged, or called otherwise by now, is written anew whatever its content is.
+        # A damaged or renamed document is written again, whatever its content.
         sound = whole and (there is None or there.uri == uri)
         entries[id] = ManifestEntry(
             id,
@@ -112,7 +112,7 @@ def inspect(setup: DocumentSetup, physical: str) -> tuple[Inspection | None, str
         )
     new = sum(id not in held for id in listed)
     rows = sum(each.chunks for each in entries.values())
-    # A copy of the source has other times and the same content: reading tells.
+    # A copy of the source has other modification times and the same content: reading shows it.
     sampled = [*_spread(same), *_spread(changed)][:SAMPLES]
     slices = cut_documents(list(map(_insertion, entries.values())), setup.sizing, priority=setup.priority)
     inspection = Inspection(rows, entries, len(same), len(changed), gone, new, damaged, len(sampled), slices)
@@ -130,7 +130,7 @@ def _insertion(entry: ManifestEntry, locator: str = "") -> DocumentChange:
 
 
 def _held(setup: DocumentSetup, physical: str) -> dict[str, tuple[str, str, str, int, bool]]:
-    """By id: uri, version, hash, rows, and whether these are each of its chunks once."""
+    """By id: URI, version, hash, number of rows, and whether each chunk is there exactly once."""
     firsts: dict[str, tuple[str, str, str]] = {}
     places: dict[str, list[int]] = {}
     for batch in setup.target.contents(physical):
@@ -169,7 +169,7 @@ def _otherwise_made(
     program: WaveProgram,
     sampled: Sequence[_Pair],
 ) -> str | None:
-    """How documents that are read, cut and embedded again differ from what the index has of them, or None."""
+    """How documents that are read, chunked and embedded again differ from the index, or None."""
     from instep.pipeline.documents.rows import change_batch
 
     changes = tuple(_insertion(entry, each.locator) for each, entry in sampled)
@@ -198,7 +198,7 @@ def _otherwise_made(
 
 
 def _otherwise_embedded(setup: DocumentSetup, physical: str, rows: Sequence[dict[str, Any]]) -> str | None:
-    """The nearest to the vector of a text that is in the index is that text, if the embedder is the same."""
+    """Check the embedder: the nearest neighbour of a text's vector is the text itself, if the embedder is the same."""
     vectors = setup.embedder().embed([row["text"] for row in rows])
     missed = 0
     for row, vector in zip(rows, vectors.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Limits of an entity's documents: what is declared, and what is said of those with too many chunks, or with none."""
+"""Limits of an entity's documents, and notes about documents with too many chunks or with none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.limits import Limits, Oversize
 from instep.project import DocumentEntity
 
-#: No document has so many bytes.
+#: Larger than any document, in bytes.
 ANY_SIZE = 2**62
-#: Documents that a warning names.
+#: Number of documents that a warning names.
 _NAMED = 5
 
 
@@ -22,7 +22,7 @@ def limits_of(entity: DocumentEntity) -> Limits:
 
 
 def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
-    """A warning, if documents over a limit are indexed because that is what is to become of them."""
+    """A warning about documents over a limit that are indexed because the declaration says so."""
     if limits.on_oversize is not Oversize.WARN:
         return []
     most = limits.max_document_bytes
@@ -36,7 +36,7 @@ def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
 
 
 def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
-    """After a build: how many documents there are of which nothing is found, since they have no chunks."""
+    """After a build: the number of documents without chunks, which no search can find."""
     if not part.fresh:
         return []
     documents, _, _ = ledger.totals(part.instance)

@@ -1,4 +1,4 @@
-"""May what was built of documents be served? By the one counting function, and by what would be lost by it."""
+"""Promotion checks of documents: row counts, and how much would be lost."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
 def _replaces(
     setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, job: Job, *, allowed: bool
 ) -> str | None:
-    """Why a build with something in it does not replace what is served. What it may lose counts with what comes after
-    it.
-    """
+    """Why a build that is not empty must not replace the served index. Its allowed loss counts with later ones."""
     status = job.part(part.ref)
     verdict = _judged(setup, part, checkpoint, ledger, status)
     if not verdict.enough:
@@ -74,8 +72,8 @@ def _replaces(
 def _vanished(
     setup: DocumentSetup, part: JobPart, checkpoint: Checkpoint, ledger: Ledger, status: PartStatus
 ) -> str | None:
-    """The guard of deletes once more: documents that were listed, and were not there any more when they were read, are
-    skipped, and the build is without them. A volume that goes away meanwhile takes nearly all of them.
+    """The delete guard for documents that were listed but gone when they were read: the build skips them. A volume that
+    is unmounted during the build loses nearly all of them.
     """
     documents, _, _ = ledger.totals(checkpoint.instance)
     if not setup.guard.refuses(status.counts.skipped, documents):
@@ -90,9 +88,9 @@ def _vanished(
 def _emptied(
     setup: DocumentSetup, ledger: Ledger, instance: str, served: Checkpoint, before: Loss = NO_LOSS
 ) -> str | Loss:
-    """The guard of deletes for documents that are still there, and have nothing in them by now, or less: their files
-    were emptied, or cut off. What is made otherwise has other chunks: of that only documents without any tell. If that
-    is not too much (with what was lost `before`, lately), so much is lost, without what its plan has counted.
+    """The delete guard for documents that still exist but are empty or shorter now: files were emptied or cut off.
+    A different transform makes other chunks: then only documents without any count. Returns the loss, without the
+    plan's own, if it is not too much together with the recent losses `before`.
     """
     documents, rows, _ = ledger.totals(served.instance)
     built, built_rows, _ = ledger.totals(instance)
@@ -117,7 +115,7 @@ def _emptied(
 
 
 def _left_out(setup: DocumentSetup, ledger: Ledger, generation: str, instance: str, served: Checkpoint) -> str | None:
-    """The guard of deletes for documents that are served, and that another generation has not at all."""
+    """The delete guard for served documents that another generation lacks."""
     before = ledger.versions(served.instance)
     has = ledger.versions(instance).keys() | ledger.failed_versions(setup.ref, generation).keys()
     lost = len(before.keys() - has)

@@ -1,4 +1,4 @@
-"""Where a chunk comes from: the epoch that it names leads to the job that wrote it."""
+"""Provenance of a chunk: its epoch identifies the job that wrote it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from instep.targets.document_target import StoredRow
 if TYPE_CHECKING:
     from instep.entities.documents.setup import DocumentSetup
 
-#: What a row is asked for by.
+#: The ids that a row can be asked for by.
 ROW_HINT = "Give a chunk_id, a document_id or a source URI, as `instep search --json` shows them, or a file's path."
 
 _EVENTS = 1_000
@@ -32,7 +32,7 @@ _NEVER = 2**63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentProvenance(Provenance):
-    """`document` is what is recorded of its document now."""
+    """Provenance of a chunk. `document` is the current record of its document."""
 
     row: StoredRow
     document: ManifestEntry | None
@@ -67,7 +67,7 @@ def trace(setup: DocumentSetup, ledger: Ledger, physical: str, text: str) -> Doc
 
 
 def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
-    """The document_id for a URI; else the text itself, or what a file there would be."""
+    """The document_id for a URI; else the text itself, or the id of a file with that path."""
     if "://" not in text:
         yield text
     else:
@@ -76,13 +76,13 @@ def _row_ids(setup: DocumentSetup, text: str) -> Iterator[str]:
         except IdentityError as error:
             raise UserError(str(error), hint="Give it as `instep search --json` shows it.") from None
     for name in setup.source.names(text) if isinstance(setup.source, FilesSource) else ():
-        with suppress(IdentityError):  # The root of all files is none.
+        with suppress(IdentityError):  # The root of all files has no id.
             yield document_id(canonical_uri(name))
 
 
 def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | None, JobPart | None]:
     found = ledger.part_of_epoch(ref, row.version)
-    # The next part of another instance: the one that wrote the row is not in the ledger any more.
+    # The next part belongs to another instance: the one that wrote the row is no longer in the ledger.
     if found is None or found[1].instance != row.instance:
         return None, None
     job_id, part = found
@@ -93,7 +93,7 @@ def _job_of(ledger: Ledger, ref: PartitionRef, row: StoredRow) -> tuple[Job | No
 def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
     if job.id == (instance.refreshed_by or instance.job) and instance.target is not None:
         return Window(instance.floor, instance.target)
-    # The instance tells of its last refresh only; the one before is told by the log.
+    # The instance has its last refresh only; earlier ones are in the event log.
     for event in _events_during(ledger, job):
         match event:
             case events.InstanceBuilding() | events.InstanceRefreshing():
@@ -103,7 +103,7 @@ def _window(ledger: Ledger, job: Job, instance: Instance) -> Window | None:
 
 
 def _events_during(ledger: Ledger, job: Job) -> Iterator[events.Event | events.Unreadable]:
-    """What was appended while a job ran: the times of events never go back, so that the first is found quickly."""
+    """Events appended while a job ran. Their times never decrease, so the first one is found by bisection."""
     after = _events_before(ledger, job.created_at)
     while rows := ledger.events(after=after, limit=_EVENTS):
         for each in events.read(rows):
@@ -114,7 +114,7 @@ def _events_during(ledger: Ledger, job: Job) -> Iterator[events.Event | events.U
 
 
 def _events_before(ledger: Ledger, time: int) -> int:
-    """How many events are older."""
+    """Number of events older than `time`."""
 
     def at(sequence: int) -> int:
         found = ledger.events(after=sequence - 1, limit=1)

@@ -1,4 +1,4 @@
-"""What a repair does: the documents whose rows differ are read, and compared with what is stored, as a whole."""
+"""Plan a repair: read the documents whose rows differ, and compare each as a whole with the stored rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def find_repairs(setup: DocumentSetup, request: PlanRequest) -> Found:
-    """The same as `EntitySetup.find`, for a job of nothing but repairs. Its watermark is that of what is served: what
-    has changed in the source is left to the next run.
+    """As `EntitySetup.find`, for a job that only repairs. Its watermark is that of the served instance: changes of the
+    source are left to the next run.
     """
     if request.kind is Kind.REBUILD:
         raise UserError(
@@ -49,7 +49,7 @@ def find_repairs(setup: DocumentSetup, request: PlanRequest) -> Found:
 
 
 def _left(seen: Differences, changes: Sequence[DocumentChange]) -> list[str]:
-    """What is not mended."""
+    """Notes about differences that are not repaired."""
     mended = {each.document_id for each in changes}
     left = {each.document_id: each.uri for each in seen.found if each.document_id not in mended}
     if not left:
@@ -62,7 +62,7 @@ def _recorded(seen: Differences, changes: Sequence[DocumentChange]) -> int:
 
 
 def _blocked(setup: DocumentSetup, seen: Differences, changes: Sequence[DocumentChange]) -> Refusal | None:
-    """A ledger that was replaced knows of nothing that is there: that is no reason to delete it all."""
+    """Refuse to repair with a replaced ledger, which knows none of the rows: else all would be deleted."""
     removed = sum(each.action is Action.DELETE for each in changes)
     documents = len(seen.truth.recorded) + len(changes) - _recorded(seen, changes)
     if not setup.guard.refuses(removed, documents):

@@ -1,5 +1,5 @@
-"""Some documents of a new index, or all of a small one, read back before it is served: each has all of its chunks, and
-no others.
+"""Read back some documents of a new index, or all of a small one, before it is served: each must have all of its
+chunks, and no others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from instep.entities.documents.setup import DocumentSetup
 
-#: Documents that are read back.
+#: Number of documents that are read back.
 SAMPLES: Final = 20
 
 
 def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str, epoch: int) -> str | None:
-    """Which of some documents is in the target in another way than the ledger says, or None. `epoch` is that of the
-    partition's lease.
+    """A sampled document that differs between target and ledger, as text, or None. `epoch` is that of the partition's
+    lease.
     """
     entries = _entries(setup.samples, instance, ledger)
     if not entries:
@@ -46,10 +46,10 @@ def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physica
 
 
 def _entries(samples: int, instance: str, ledger: Ledger) -> list[ManifestEntry]:
-    """Others for each instance, and the same however often they are asked for."""
+    """Sampled documents: different ones for each instance, and always the same for one."""
     documents, _, _ = ledger.totals(instance)
     if documents <= samples:
         return [*ledger.manifest(instance).values()]
-    # Ids are hashes: any text of the same form leads to one that is as likely as others.
+    # Ids are hashes, so the id next to any text of that form is a random sample.
     ends = [f"doc_{content_hash(f'{instance} {number}'.encode())}" for number in range(samples)]
     return ledger.sampled(instance, ends)

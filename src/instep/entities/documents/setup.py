@@ -1,4 +1,4 @@
-"""What the use cases need to know of a document entity."""
+"""A document entity with its adapters: the `EntitySetup` of documents."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from instep.targets.document_target import DocumentTarget
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSetup(EntitySetup):
-    """`programs` builds what a wave of a part runs, reading a target as of a base version. `rehearsal` tries the
-    transform, if there is one, and says what it does. `samples` of its documents are read back before they are served.
-    `trial` asks an embedder that is a service for one vector.
+    """`programs` makes the program of a wave of a part, which reads a target as of a base version. `rehearsal` tries
+    the transform, if there is one, and describes the result. `samples` is the number of documents read back before an
+    index is served. `trial` asks an embedding service for one vector.
     """
 
     target: DocumentTarget
@@ -114,7 +114,7 @@ class DocumentSetup(EntitySetup):
         return Size(*ledger.totals(checkpoint.instance))
 
     def rehearse(self, found: Found) -> None:
-        """One text is embedded before all of them are, where that costs something."""
+        """Embed one text before all of them, if embedding costs something."""
         if self.rehearsal is not None:
             self.rehearsal()
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
@@ -127,7 +127,7 @@ class DocumentSetup(EntitySetup):
         return [*oversized_notes(self.limits, part, ledger), *empty_notes(part, ledger)]
 
     def remove_replaced(self, part: JobPart) -> None:
-        """Nothing: a new instance has an index of its own."""
+        """Does nothing: a new instance has its own index."""
 
     @property
     def row_hint(self) -> str:

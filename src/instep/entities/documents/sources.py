@@ -1,4 +1,4 @@
-"""Where the documents of an entity come from: what is declared, as an object."""
+"""Build the document source of an entity from its declaration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
         paths = project.document_paths(name)
         return files.FilesSource(paths, declared.include, declared.exclude, declared.storage(), str(project.root))
     if isinstance(declared, FeedSource):
-        most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read cannot say whose it is.
+        most = limits_of(entity).max_document_bytes * MOST_TIMES  # A line that is not read has no known document.
         return feed_source(
             own_name(name),
             project.document_paths(name),
@@ -38,15 +38,15 @@ def document_source(project: Project, name: str, spark: Sessions) -> DocumentSou
 
 
 def source_text(entity: DocumentEntity, source: DocumentSource) -> str:
-    """Where they are, for people: as it is declared."""
+    """The location as it is declared, for display."""
     if isinstance(source, RowDocuments):
         return source.text
     return ", ".join(getattr(entity.source, "path", None) or ())
 
 
 def source_fingerprint(entity: DocumentEntity) -> dict[str, str]:
-    """Of what decides what a document says, beside its version: of a row it is which columns are read. Of files it is
-    what they are called, if that is not an absolute name.
+    """Fingerprint of everything besides the version that decides a document's content: the columns read of a row; for
+    files, how they are named if not by absolute path.
     """
     if isinstance(entity.source, FilesSource):
         return {NAMES: IN_PROJECT} if any(map(is_relative, entity.source.path)) else {}
@@ -62,7 +62,7 @@ def _columns(declared: RowDocument) -> DocumentColumns:
 def _tables(
     declared: SparkSource | ClickHouseSource, columns: DocumentColumns, spark: Sessions
 ) -> tuple[RowTable, TableSource]:
-    """A table as this process reads it, and as Spark does."""
+    """A table as read by this process, and as read by Spark."""
     if isinstance(declared, ClickHouseSource):
         from instep.sources.tables.clickhouse import ClickHouseTable
         from instep.sources.tables.clickhouse_rows import ClickHouseRows

@@ -1,4 +1,4 @@
-"""Wiring of a document entity: what is declared becomes source, chunker, embedder, program."""
+"""Wire a document entity: its declaration becomes source, chunker, embedder and program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from instep.targets.document_target import DocumentTarget
 
 
 def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
-    """The entity's setup. Imports no heavy library; raises `UserError` for a transform that is not there."""
+    """The entity's setup. Imports no heavy library; raises `UserError` for a transform that does not exist."""
     entity = project.entities[name]
     assert isinstance(entity, DocumentEntity), "asked for documents"
     source = document_source(project, name, spark)
@@ -103,20 +103,20 @@ def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
 
 
 def _try(declared: OpenAIEmbed, cache: str) -> None:
-    """Raises `UserError` for an embedder that is of no use to any text."""
+    """Raises `UserError` for an embedder that cannot embed any text."""
     from instep.pipeline.documents.cache import EmbeddingCache
     from instep.pipeline.documents.embed.http import HttpEmbedder
 
     made = embedder_of(declared)
     assert isinstance(made, HttpEmbedder), "of that kind"
-    # One that has worked is looked at when it is asked for more: all vectors may be known.
+    # An embedder that has worked before is not tried here: all vectors may be cached.
     if not EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
-        with suppress(Transient):  # An outage is waited for by those who need vectors.
+        with suppress(Transient):  # An outage is retried when vectors are needed.
             probe(replace(made, attempts=1))
 
 
 def embedder_of(declared: Embed) -> Embedder:
-    """The embedder that is declared, as an object."""
+    """Make the declared embedder."""
     if isinstance(declared, HashingEmbed):
         from instep.pipeline.documents.embed.hashing import HashingEmbedder
 

@@ -1,4 +1,4 @@
-"""What the tables of a project look like: columns are asked of the sources, once each, when they are needed."""
+"""Catalog of a project's tables: columns are read from the sources, once each, when needed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from instep.project.graph import edges_of, node_of, row_columns
 from instep.project.tables import TableEntity
 from instep.sources.tables.table_source import Sessions, TableSource
 
-#: What a flag may be stored as.
+#: Types that a flag may be stored as.
 _FLAGS = (TypeName.BOOL, TypeName.INT32, TypeName.INT64)
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Of the table entities that are declared, by name, with their sources."""
+    """The declared table entities, by name, with their sources."""
 
     entities: Mapping[str, TableEntity]
     sources: Mapping[str, TableSource]
@@ -27,9 +27,7 @@ class Catalog:
     _known: dict[str, tuple[Column, ...]] = field(default_factory=dict)
 
     def columns(self, name: str) -> tuple[Column, ...]:
-        """Those of an entity's source. Raises `UserError` when a column that is declared is not there, or is not what
-        it has to be.
-        """
+        """Columns of an entity's source. Raises `UserError` when a declared column is missing or has the wrong type."""
         if name not in self._known:
             found = self.sources[name].columns(self.spark)
             _demand_columns(name, self.entities[name], found, self.sources[name].text)
@@ -37,7 +35,9 @@ class Catalog:
         return self._known[name]
 
     def tables(self, name: str) -> tuple[GraphTable, ...]:
-        """The tables that an entity becomes. Sources of entities that its edges lead to are asked for their keys."""
+        """The tables that an entity is written to. Sources of entities at the ends of its edges are asked for their
+        keys.
+        """
         entity = self.entities[name]
         labels = {end.label for edge in entity.edges for end in (edge.start, edge.end)}
         named = [other for other in self.entities if other == name or self._label(other) in labels]

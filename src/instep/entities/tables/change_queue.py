@@ -1,8 +1,8 @@
-"""The pending queue that an entity takes its changes from: keys are leased for a job, by its id, and acknowledged when
-their rows are durable.
+"""The pending queue of an entity's changes: a job leases keys under its id, and acknowledges them when their rows are
+durable.
 
-What is to be acknowledged is read from the ledger each time: which slices are complete, what failed, what the job has
-leased. So it matters neither who settles a job nor how often, and a crash in between is made good by whoever is next.
+The keys to acknowledge are read from the ledger each time: complete slices, failures, and the job's leases. So any
+worker may settle a job, any number of times, and the next one repairs a crash in between.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.opening import demand_readable
 from instep.queues.states import recall
 
-#: The most keys of one job: so many can be asked for key by key.
+#: The most keys of one job: the source can be queried for this many, key by key.
 MOST_KEYS = 30_000
 
-#: How long a key is a job's when nothing is heard of the job.
+#: How long a key stays leased to a job that sends nothing.
 LEASE = timedelta(minutes=15)
 _MILLISECOND = timedelta(milliseconds=1)
 _LEASE = LEASE // _MILLISECOND
 
 
 class Pending(NamedTuple):
-    """What a job would take now. `left`: about how many more are offered. `until`: what happened later (ms) is perhaps
-    not offered yet.
+    """The keys that a job would take now. `left`: roughly how many more are offered. `until`: later changes (ms) may
+    not be offered yet.
     """
 
     keys: Sequence[int]
@@ -46,13 +46,13 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityQueue:
-    """The queue of one entity."""
+    """The pending queue of one entity."""
 
     name: str
     open: Callable[[], PendingStore]
 
     def pending(self, ledger: Ledger) -> Pending:
-        """What is pending, and nobody's. Takes nothing."""
+        """Pending keys without a lease. Takes nothing."""
         with self._opened() as store:
             until = ledger.now() - store.spec.settle // _MILLISECOND
             found = next_keys(store, ledger, Wanted(MOST_KEYS + 1), draw=0)
@@ -61,14 +61,14 @@ class EntityQueue:
         return Pending(sorted(each.key for each in taken), sum(each.attempts > 0 for each in taken), left, until)
 
     def take(self, ledger: Ledger, job_id: str) -> list[int]:
-        """Keys that are the job's from now on."""
+        """Lease keys for the job."""
         with self._opened() as store:
             given = next_keys(store, ledger, Wanted(MOST_KEYS, job_id, LEASE), draw=0)
         return sorted(each.key for each in given)
 
     @contextmanager
     def _opened(self) -> Iterator[PendingStore]:
-        """To read from it."""
+        """Open the queue to read from it."""
         with closing(self.open()) as store:
             demand_readable(store)
             if not recall(store).switched:
@@ -79,7 +79,7 @@ class EntityQueue:
             yield store
 
     def keep(self, ledger: Ledger, keys: Collection[int], job_id: str) -> list[int]:
-        """Of keys that were leased for the job those that are still its own, or are again."""
+        """Those of the job's keys that are still leased to it, or are again."""
         ledger.extend_held_by(self.name, job_id, lasting=_LEASE)
         held = ledger.keys_held_by(self.name, job_id).keys() & set(keys)
         if len(held) < len(keys):
@@ -96,12 +96,12 @@ class EntityQueue:
         return pending
 
     def release(self, ledger: Ledger, job_id: str) -> None:
-        """The job does not come about."""
+        """Give back the keys of a job that is not stored."""
         ledger.release_held_by(self.name, job_id)
 
     def settle(self, ledger: Ledger, part: JobPart, job_id: str) -> None:
-        """What is durable is acknowledged, and what failed goes back with its error; when nobody works on the job any
-        more, so does the rest. A new index counts when it is served.
+        """Acknowledge durable keys, and return failed ones with their error; when no worker is in the job any more,
+        return the rest too. Keys of a new index count when it is served.
         """
         held = ledger.keys_held_by(self.name, job_id)
         if not held:
@@ -131,15 +131,15 @@ def _end(job: Job | None, part: JobPart) -> tuple[bool, bool]:
 
 
 def _complete(ledger: Ledger, part: JobPart, job_id: str) -> Iterator[int]:
-    """Keys of slices that are done."""
+    """Keys of complete slices."""
     for each in ledger.slices(job_id, part.ref, limit=MAX_SLICES_PER_ENTITY):
         rows = decode_row_slice(each.payload) if each.state is SliceState.COMPLETED else None
         yield from rows.keys if rows else ()
 
 
 def _failures(ledger: Ledger, part: JobPart, job_id: str) -> dict[str, str]:
-    """Why rows failed in this job, by their ids. They are the newest, and may be of one moment with those of the job
-    before.
+    """Errors of the rows that failed in this job, by id. They are the newest, and may have the same time as those of
+    the job before.
     """
     found = ledger.failures(part.ref, limit=2 * MOST_KEYS)
     return {each.document_id: each.reason for each in found if each.job_id == job_id}

@@ -1,4 +1,4 @@
-"""What needs work among the rows of a table: a window of watermarks, or all of it; and how that is cut."""
+"""Find rows of a table that need work: a window of watermarks, or all rows; and cut them into slices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Watermarks of rows are in microseconds, those of the ledger in milliseconds.
 MICROS = 1_000
 
-#: So many places in the order of the keys are looked at, for each slice.
+#: Key quantiles probed per slice.
 _BINS_PER_SLICE = 40
 _BINS_AT_LEAST, _BINS_AT_MOST = 4_000, 200_000
 
@@ -46,7 +46,7 @@ def find_rows(setup: TableSetup, request: PlanRequest) -> Found:
     if kind is Kind.RESUME:
         return Found(kind, request.why, "row")
     asked = request.options.watermark or request.ledger.now()
-    # What is built anew is never older than what it replaces, whatever is asked for.
+    # A rebuild is never older than what it replaces, whatever watermark is requested.
     anew = max(asked, checkpoint.watermark + setup.lag) if checkpoint else asked
     if setup.queue and kind is Kind.FIRST_BUILD and not request.options.full_refresh:
         return find_pending(setup, setup.queue, request)
@@ -66,7 +66,7 @@ def _queued(setup: TableSetup, queue: EntityQueue, request: PlanRequest, checkpo
 
 
 def _why_whole(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> str | None:
-    """Why all rows are read again though the entity is declared as it was, if they are."""
+    """Why all rows are read again though the declaration is the same, or None."""
     if (
         setup.queue is None
         and (request.options.retry_failures or request.settings().retry_failures)
@@ -108,8 +108,8 @@ def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, aske
 
 
 def _unseen(setup: TableSetup, floor: int) -> list[str]:
-    """What is to be said of rows that a refresh does not see. Of a namespace nothing: files do not tell whose they
-    are.
+    """Warnings about rows that a refresh does not see. None for a namespace: files do not say which one a row belongs
+    to.
     """
     if not setup.ref.scope.is_global:
         return []
@@ -131,7 +131,7 @@ def _unseen(setup: TableSetup, floor: int) -> list[str]:
 
 
 def _left_behind(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint) -> bool:
-    """Whether the partition is the reason that another index, which it would be built into, is not served."""
+    """Whether this partition keeps another index, which it would be built into, from being served."""
     if not setup.in_place or request.indexes(setup.ref.entity) <= {checkpoint.physical}:
         return False
     built = {each.physical for each in request.ledger.entity_checkpoints(setup.ref.entity)}
@@ -144,14 +144,14 @@ def _unchanged(setup: TableSetup, request: PlanRequest, target: int) -> Found:
 
 
 def drift_of(setup: TableSetup, physical: str) -> list[str]:
-    """How what is stored differs from what would be written now."""
+    """Differences between the stored tables and those that would be written now."""
     return [str(each) for each in drift(setup.target.tables.specs(physical), setup.specs)]
 
 
 def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[str], asked: int) -> Found:
     """All rows, cut into slices."""
-    setup.tables()  # What is wrong with the declaration is said before anything is read.
-    # Of rows that a queue says none may be left to a later window: there is none.
+    setup.tables()  # Errors of the declaration are raised before anything is read.
+    # Rows named by a queue must not be left to a later window: there is none.
     windows = setup.rows.watermark and setup.queue is None
     window = window_of(None, asked * MICROS, lag=setup.lag * MICROS) if windows else None
     selection = Selection(setup.ref.scope, window)
@@ -182,11 +182,11 @@ def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[st
 
 
 def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> SlicePlan:
-    """`rows` is 0 for a slice whose rows were not counted; its work is taken to be that of a usual one."""
+    """`rows` is 0 for a slice whose rows were not counted; its work is taken as that of an average one."""
     return SlicePlan(
         index=part.index,
         bucket=0,
-        # Where it begins and ends is in the payload: bounds can be long, and nobody looks for slices by them.
+        # The bounds are in the payload: they can be long, and no query looks for slices by them.
         lower="",
         upper="",
         units=rows,
@@ -199,7 +199,7 @@ def _slice_plan(setup: TableSetup, part: RowSlice, *, rows: int, work: int) -> S
 def _cut(
     setup: TableSetup, selection: Selection, slicing: Slicing
 ) -> tuple[tuple[str, ...], list[KeySlice], list[str]]:
-    """The columns that are cut by, the slices, and what is to be said of them."""
+    """The key columns, the slices, and warnings."""
     rows = setup.rows
     if slicing.slices == 1:
         return (), [KeySlice(KeyRange(), slicing.slice_rows)], []
@@ -224,12 +224,12 @@ def _cut(
 
 
 def _by_last_column(bins: Sequence[Bin]) -> list[Bin]:
-    """The same rows in the order of what follows the scope: no tenant has so many that it would have to be cut."""
+    """The same rows in the order of the columns after the scope: no tenant is so large that it has to be cut."""
     ordered = sorted((each.key.suffix(1), each.rows) for each in bins)
     return [Bin(key, sum(rows for _, rows in group)) for key, group in groupby(ordered, key=lambda each: each[0])]
 
 
 def _scaled(slices: Sequence[KeySlice], rows: int) -> list[KeySlice]:
-    """Estimates that add up to all rows, those with nulls too."""
+    """Estimates scaled so that they add up to all rows, including those with nulls."""
     known = sum(each.rows for each in slices)
     return [KeySlice(each.range, round(each.rows * rows / known)) for each in slices] if known else list(slices)

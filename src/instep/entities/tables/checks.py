@@ -1,4 +1,4 @@
-"""What a doctor looks at of a table entity."""
+"""Checks of `instep doctor` for a table entity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def source(setup: TableSetup) -> str:
 
 
 def tables(setup: TableSetup) -> str:
-    """What is served against what is declared."""
+    """Compare the served tables with the declaration."""
     declared = setup.specs
     shown = ", ".join(each.table(setup.alias) for each in declared)
     served = setup.target.served(setup.alias)

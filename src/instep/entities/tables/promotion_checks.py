@@ -1,4 +1,4 @@
-"""May what was built of a table be served? Not if rows are missing that were read, or too many are gone at once."""
+"""Promotion checks of a table: no row that was read may be missing, and not too many may be gone at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problem(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str |
 
 
 def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | None:
-    """Of all rows, before it replaces anything."""
+    """Check a build of all rows before it replaces the served ones."""
     status = job.part(part.ref)
     counts = status.counts
     if counts.read and counts.failed == counts.read:
@@ -53,9 +53,7 @@ def _built(setup: TableSetup, part: JobPart, ledger: Ledger, job: Job) -> str | 
 def _staged(
     setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
-    """What is in the target against what was written: what is wrong, or the rows that are served, and those that would
-    be.
-    """
+    """Compare the target's rows with those written. Returns the problem, or the number of rows served now and then."""
     stored = setup.target.rows(part.physical)
     if stored > written:
         return f"the target holds {stored:,} rows where {written:,} were written: something else writes to it"
@@ -67,8 +65,8 @@ def _staged(
 def _in_place(
     setup: TableSetup, part: JobPart, written: int, checkpoint: Checkpoint | None
 ) -> str | tuple[int, int] | None:
-    """The same: what the build wrote against what it would sweep, before it does. Whoever finishes it after a crash
-    finds nothing that speaks against it any more.
+    """The same in place: compare the rows written with those to be swept, before the sweep. After a crash in
+    between, the next finisher finds no difference.
     """
     path = setup.ref.scope.path
     mine, others = setup.target.tables.held(part.physical, part.instance, prefix=path)
@@ -98,7 +96,7 @@ def _served(setup: TableSetup, checkpoint: Checkpoint) -> int:
 
 
 def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: bool, empty: bool) -> str | None:
-    """`before`: rows that were lost lately."""
+    """Why so many rows must not be lost, or None. `before`: rows lost recently."""
     lost = served - stored
     if served and not stored:
         return None if empty else EMPTY
@@ -112,7 +110,7 @@ def _lost(setup: TableSetup, served: int, stored: int, before: int, *, allowed: 
 
 
 def too_much(setup: TableSetup, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
-    """See `EntitySetup.too_much`. A move out is a loss: so it is for a rebuild, which only sees what is gone."""
+    """See `EntitySetup.too_much`. A row that moves out is a loss: a rebuild sees only that it is gone."""
     if not lost:
         return None
     served = sum(setup.target.tables.held(part.physical, part.instance, prefix=setup.ref.scope.path))

@@ -1,4 +1,4 @@
-"""Where a row of a table comes from: its watermark leads to the job of its instance whose window it was in."""
+"""Provenance of a row of a table: its watermark identifies the job by its window."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from instep.entities.tables.changes import MICROS
 from instep.ledger.ledger import Ledger
 from instep.targets.table_target import INSTANCE, OWN, REF, VERSION, TableSpec, spec_of
 
-#: Among how many jobs of the ledger, the newest, the one that wrote a row is looked up.
+#: Number of the newest jobs in the ledger that are searched for the one that wrote a row.
 _JOBS = 200
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowProvenance(Provenance):
-    """`key` has the row's key columns, `ref` and `uuid` are the partition and the instance that it names. `watermark`
-    (µs) is its own, None where the entity has none. `slice` is the one of the job's that it was in.
+    """Provenance of a row. `key` has its key columns, `ref` and `uuid` are the partition and the instance that it
+    names. `watermark` (µs) is its own, None if the entity has none. `slice` is the job's slice that contained it.
     """
 
     key: Mapping[str, KeyValue]
@@ -68,7 +68,7 @@ def _bound(bound: Key | None) -> list[Any] | None:
 
 
 def _plain(value: KeyValue) -> int | str:
-    """As JSON has it."""
+    """The value in JSON."""
     match value:
         case bytes():
             return value.hex()
@@ -120,7 +120,7 @@ def _provenance(
 def _job_of(
     ledger: Ledger, ref: PartitionRef, uuid: str, watermark: int | None
 ) -> tuple[Job, JobPart] | tuple[None, None]:
-    """Without a watermark all rows of an instance were written by the job that built it."""
+    """The job that wrote a row. Without a watermark, all rows of an instance were written by the job that built it."""
     if watermark is not None:
         found = ledger.part_reaching(ref, uuid, -(-watermark // MICROS))
         job_id = found[0] if found else None
@@ -134,7 +134,7 @@ def _job_of(
 def _job_with(
     ledger: Ledger, ref: PartitionRef, uuid: str, values: Mapping[str, Any]
 ) -> tuple[Job, JobPart, list[RowSlice]] | tuple[None, None, list[RowSlice]]:
-    """Keys come from a queue in any order: the last job that had this one wrote the row. Of old jobs nobody knows."""
+    """The last job with this key in a slice. Keys come from a queue in any order; slices of old jobs are not kept."""
     for job in ledger.jobs(limit=_JOBS):
         part = next((each.part for each in job.parts if (each.part.ref, each.part.instance) == (ref, uuid)), None)
         slices = _slices(ledger, job, part) if part else []
@@ -150,7 +150,7 @@ def _slices(ledger: Ledger, job: Job, part: JobPart) -> list[RowSlice]:
 
 
 def _by_source(setup: TableSetup, spec: TableSpec, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the row has in columns of the source, as far as the source need not be asked for their names."""
+    """The row by columns of the source, as far as these are known without asking it."""
     found = {source: row[name] for source, name in zip(setup.rows.key, spec.key, strict=True)}
     return found | ({setup.rows.scope: row[spec.scope]} if setup.rows.scope and spec.scope else {})
 

@@ -1,4 +1,4 @@
-"""What needs work where a pending queue says it: keys, cut into slices; and which rows a wave of them reads."""
+"""Changes from a pending queue: cut its keys into slices, and select the rows that a wave of them reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHOLE_NUMBERS = (TypeName.INT32, TypeName.INT64)
 
 
 def find_pending(setup: TableSetup, queue: EntityQueue, request: PlanRequest) -> Found:
-    """Up to as many keys as one job takes."""
+    """The pending keys, at most as many as one job takes."""
     if request.generation:
         raise UserError(
             f"the queue {queue.name} gives each key once, so there are no generations of what is made of it",
@@ -43,7 +43,7 @@ def find_pending(setup: TableSetup, queue: EntityQueue, request: PlanRequest) ->
     if not keys and checkpoint is not None:
         why = wanted_as_of_now(request, setup.ref, now=pending.until)
         return Found(Kind.REFRESH if why else Kind.NOTHING, why, "row", target=pending.until)
-    setup.tables()  # What is wrong with the declaration is said before anything is leased.
+    setup.tables()  # Errors of the declaration are raised before anything is leased.
     more = ", and more" if pending.left else ""
     return Found(
         kind=request.kind,
@@ -52,14 +52,14 @@ def find_pending(setup: TableSetup, queue: EntityQueue, request: PlanRequest) ->
         slices=cut_keys(setup, keys),
         counts={"new": len(keys) - pending.retries, "retried": pending.retries},
         state=[hashlib.sha256(repr(keys).encode()).hexdigest()],
-        # As long as there is more, it is complete up to no other moment than it was.
+        # While keys are left, the index stays complete up to the old watermark only.
         target=(checkpoint.watermark if checkpoint else 0) if pending.left else pending.until,
         left=pending.left,
     )
 
 
 def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
-    """Keys without rows: they are no failures, and somebody may want to know of them."""
+    """Notes about keys without rows, which are no failures."""
     job = ledger.latest_job(part.ref)
     if job is None or not has_keys(ledger.slices(job.id, part.ref, limit=1)):
         return []
@@ -71,7 +71,7 @@ def notes(queue: EntityQueue, part: JobPart, ledger: Ledger) -> list[str]:
 
 
 def cut_keys(setup: TableSetup, keys: Sequence[int]) -> list[SlicePlan]:
-    """Batches in the order of the keys, the first and the last without an end."""
+    """Batches in key order, the first and the last open-ended."""
     if not keys:
         return []
     factor, key = setup.slicing.work_factor, _maker(setup)
@@ -101,7 +101,7 @@ def has_keys(slices: Sequence[SlicePlan] | Sequence[SliceStatus]) -> bool:
 
 
 def selection(setup: TableSetup, keys: Sequence[int]) -> Selection:
-    """These rows, by key and by the ranges that the keys lie in: a source may be able to use only one of the two."""
+    """These rows, by key and by key range: a source may be able to use only one of the two."""
     key = _maker(setup)
     ranges = (
         KeyRange(key(first), key(last + 1) if last < INT64_MAX else None) for first, last in stretches(keys, MAX_RANGES)
@@ -110,7 +110,7 @@ def selection(setup: TableSetup, keys: Sequence[int]) -> Selection:
 
 
 def _maker(setup: TableSetup) -> Callable[[int], Key]:
-    """What makes a key of the source's own type."""
+    """A function that converts a key to the source's own type."""
     (name,) = setup.rows.key
     kind = next(each.type for each in setup.columns() if each.name == name)
     if kind.name in _WHOLE_NUMBERS:

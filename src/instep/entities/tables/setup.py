@@ -1,4 +1,4 @@
-"""What the use cases need to know of a table entity in one scope."""
+"""A table entity in one scope with its adapters: the `EntitySetup` of rows."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from instep.sources.tables.table_source import Sessions, TableSource
 from instep.targets.partition import PartitionTarget
 from instep.targets.table_target import TableSpec
 
-#: The part of a fingerprint that says which rows a table without a watermark had.
+#: Part of a fingerprint: the rows of a table without a watermark.
 ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Slicing:
-    """How rows become slices. `slices` is None for as many as the rows need. `asked`: rows of a slice, whatever else is
-    said of them.
+    """How rows are cut into slices. `slices` is None for as many as the rows need. `asked`: rows per slice, given by
+    the user.
     """
 
     slices: int | None
@@ -49,7 +49,7 @@ class Slicing:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSetup(EntitySetup):
-    """`columns` and `tables` ask the sources what they look like, once. `lag` is the safety lag in milliseconds.
+    """`columns` and `tables` read the sources' schema, once. `lag` is the safety lag in milliseconds.
     `queue` says what needs work, if there is one. `declared` are the namespaces of the project.
     """
 
@@ -76,7 +76,7 @@ class TableSetup(EntitySetup):
 
     @property
     def most_claims(self) -> int:
-        """All slices of a wave are one scan, and have no entries in a commit but their counts."""
+        """All slices of a wave are one scan, and have only their counts in a commit."""
         return MAX_SLICES_PER_ENTITY
 
     @property
@@ -93,7 +93,7 @@ class TableSetup(EntitySetup):
     def physical(self, instance: str, generation: str) -> str:
         if not self.in_place:
             return index_name(self.alias, self.owner.id, instance)
-        # All partitions that are made in the same way share it, and no others.
+        # All partitions with the same fingerprint share it, and no others.
         made = {part: text for part, text in self.fingerprint.items() if part != ROWS}
         text = repr((sorted(made.items()), self.tables(), generation))
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -105,7 +105,7 @@ class TableSetup(EntitySetup):
         return f"the table has changed: {'; '.join(differences)}" if differences else None
 
     def reads_all(self, part: JobPart) -> bool:
-        """Nobody knows any more whether a queue has led to a new instance, or all rows."""
+        """True: whether a queue or all rows led to a new instance is not recorded."""
         return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
@@ -168,7 +168,7 @@ class TableSetup(EntitySetup):
             slices=tuple(WaveRows(slice_id, rows.range) for slice_id, rows in slices),
             cut_by=first.cut_by,
             target=self.target.tables,
-            # Made here: a task that looked into ClickHouse in a process would have to wait until this one is out of it.
+            # Made here: a task that opened ClickHouse in its process would have to wait until this one has closed it.
             into=self.target.tables.writer(part.physical, wave.base),
             base=wave.base,
             ref=str(part.ref),

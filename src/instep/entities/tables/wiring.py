@@ -1,4 +1,4 @@
-"""Wiring of table entities: what is declared becomes sources, targets and setups."""
+"""Wire table entities: declarations become sources, targets and setups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableEntities:
-    """The table entities of a project, wired up when they are asked for. `target` gives a target by its name."""
+    """The table entities of a project, wired on demand. `target` returns a target by its name."""
 
     project: Project
     spark: Sessions
@@ -43,7 +43,7 @@ class TableEntities:
         return Catalog(entities, {name: table_source(self.project, name) for name in entities}, self.spark)
 
     def setup(self, name: str, scope: Scope, catalog: Catalog) -> TableSetup:
-        """One entity in one scope. Asks no source for anything."""
+        """One entity in one scope. Makes no query to a source."""
         entity, source = catalog.entities[name], catalog.sources[name]
         return TableSetup(
             ref=PartitionRef(name, scope),
@@ -107,7 +107,7 @@ def table_source(project: Project, name: str) -> TableSource:
 
 
 def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
-    """Of all that decides what is written of a row, but for its columns: these are asked only if there is work."""
+    """Fingerprint of everything that decides a row's content, but its columns: these are read only if there is work."""
     declared = entity.model_dump(mode="json")
     parts = {
         "source": [entity.source.type, *_place(entity.source, source), entity.source.sql],
@@ -125,7 +125,7 @@ def _fingerprint(entity: TableEntity, source: TableSource) -> Mapping[str, str]:
 
 
 def _place(declared: SparkSource | ClickHouseSource, source: TableSource) -> list[object]:
-    """Where it is, as it is declared: a project may be moved. Without secrets: a database as it is shown."""
+    """The declared location, so that a project may be moved. Without secrets: a database as it is displayed."""
     if isinstance(declared, ClickHouseSource):
         return [source.text if is_url(declared.uri) else declared.uri, declared.table]
     return [declared.format, declared.path or source.text]

@@ -11,7 +11,7 @@ from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceExpi
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
 from instep.domain.timing import TIMING
-from instep.entities.plan_request import PlanOptions
+from instep.entities.plan_request import Kind, PlanOptions
 from instep.errors import UserError
 from tests.jobs.quiet import REF, Quiet, built
 from tests.simulator.scheduler import Process
@@ -54,6 +54,21 @@ def test_a_rebuild_that_was_planned_is_made_when_what_it_replaces_is_left(call: 
     world.before(world.ledger, call, leave_what_is_live)
     assert world.run_once().promoted
     assert world.served == world.current.uuid
+    world.sound()
+
+
+def test_what_was_cut_short_is_gone_on_with_unless_all_is_asked_for_anew() -> None:
+    world = built()
+    world.edit(1)
+    world.before(world.ledger, "complete", world.kill)
+    world.crashes()
+    resumed = world.run_once()
+    assert (resumed.plan.kind, resumed.job_id) == (Kind.RESUME, world.ledger.jobs(1)[0].id)
+    assert len(world.parts()) == 2
+    world.edit(2)
+    world.before(world.ledger, "complete", world.kill)
+    world.crashes()
+    assert world.run_once(PlanOptions(full_refresh=True)).plan.kind is Kind.REBUILD
     world.sound()
 
 
@@ -122,6 +137,24 @@ def test_a_full_refresh_joins_nobody() -> None:
     assert world.served != before, "it has built a new one"
     assert result[0].counts.read == 12, "and has taken no part in the refresh"
     world.sound()
+
+
+def test_a_run_of_another_generation_joins_nobody() -> None:
+    world = built()
+    world.edit(1)
+    others: list[Process] = []
+    options = PlanOptions(generation="v2")
+    world.after(
+        world.ledger,
+        "plan_job",
+        lambda: others.append(world.start_run([REF.entity], wait=3_600.0, options=options, exact=True)),
+    )
+    assert world.run_once().promoted
+    (other,) = others
+    world.to_the_end(other)
+    result: Any = other.result
+    assert result[0].counts.read == 12, "it has built its own, and has taken no part in the refresh"
+    assert world.ledger.checkpoint(REF, "v2") is not None
 
 
 def test_what_was_begun_under_another_declaration_is_left_alone_for_the_orphan_time() -> None:

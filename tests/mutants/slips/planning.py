@@ -100,7 +100,7 @@ MUTANTS = [
         "entities/documents/promotion_checks.py",
         "return None if empty and not status.counts.failed else EMPTY",
         "return None",
-        (_REBUILDS, f"{_SERVICE}/test_first_builds.py"),
+        (_REBUILDS, f"{_SERVICE}/test_first_builds.py", f"{_SERVICE}/test_losses.py"),
     ),
     Mutant(
         "an index with other rows than were recorded is served",

@@ -101,6 +101,20 @@ def test_files_that_lose_their_content_are_asked_for(tmp_path: Path, content: st
     assert status.rows == (6 if content == "x\n" else 0)
 
 
+def test_a_build_of_nothing_but_blank_files_replaces_nothing_unless_that_is_right(tmp_path: Path) -> None:
+    world = home(tmp_path, 6)
+    (before,) = world.open().status()
+    for number in range(6):
+        world.path(number).write_text("\n")
+    (result,) = world.open().run(full_refresh=True, allow_deletes=True)
+    assert not result.promoted
+    assert any("the rebuild is empty" in note for note in result.notes)
+    (status,) = world.open().status()
+    assert status.rows == before.rows
+    (result,) = world.open().run(full_refresh=True, allow_empty=True)
+    assert result.promoted
+
+
 @pytest.mark.parametrize("content", ["\n", "x\n"], ids=["blank", "cut off"])
 def test_a_build_of_files_that_lost_their_content_replaces_nothing(tmp_path: Path, content: str) -> None:
     world = home(tmp_path, 6)

@@ -21,8 +21,8 @@ MUTANTS = [
     Mutant(
         "a rebuild is served without the documents that vanished while it was read",
         "entities/documents/promotion_checks.py",
-        "    return _vanished(setup, part, checkpoint, ledger, status) or _emptied(",
-        "    return _emptied(",
+        "    found = _vanished(setup, part, checkpoint, ledger, status) or _emptied(",
+        "    found = _emptied(",
         (f"{_SERVICE}/test_live_refresh.py",),
     ),
     Mutant(

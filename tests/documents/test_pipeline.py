@@ -417,6 +417,18 @@ class TestTransforms:
         assert row["text"] == paragraphs(1).upper()
         assert row["chunk_hash"] == content_hash(f"{row['title']}\0{row['text']}".encode())
 
+    def test_texts_that_were_one_and_were_changed_apart_have_vectors_of_their_own(self, project: Project) -> None:
+        for name in ("a.txt", "b.txt"):
+            project.put(name, paragraphs(1))
+        project.program = dataclasses.replace(project.program, embedder=Picky())
+
+        def name_them(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [{**row, "text": row["text"] and f"{row['source_uri'][-5:]} {row['text']}"} for row in rows]
+
+        assert self.outcome(project, name_them).counts.written == 2
+        for row in project.target.stored("p"):
+            assert np.allclose(row["vector"], HashingEmbedder(16).embed([row["text"]])[0])
+
     def test_rows_that_are_no_use_fail_their_document_only(self, project: Project) -> None:
         project.put("a.txt", paragraphs(1))
         project.put("b.txt", paragraphs(2, 3))

@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows which adapter stands behind which port."""
+"""Container: the composition root, the only place that knows which adapter implements which port."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Container:
         self._owner: Owner | None = None
         self._bus: Bus | None = None
         self._no_spark: InstepError | None = None
-        #: Handlers are threads, and share one workshop.
+        #: Handlers are threads, and share one container.
         self._opening = threading.RLock()
 
     def ledger(self, *, read_only: bool = False) -> Ledger:
@@ -107,7 +107,7 @@ class Container:
         return self._owner
 
     def bus(self, ledger: Ledger) -> Bus:
-        """What carries requests and status; closed with the workshop. Raises `UserError` when it is out of reach."""
+        """The bus for requests and status; closed with the container. Raises `UserError` when it is out of reach."""
         from instep.bus.open import open_bus
 
         with self._opening:
@@ -199,7 +199,7 @@ class Container:
         return self.setups_of(all_upstream_refs(self.project, asked))
 
     def indexer(self, context: Context, *, wait_seconds: float) -> PartitionIndexer:
-        """What handlers have their requests done by."""
+        """The indexer that handlers use."""
         from instep.requests.indexing import PartitionIndexer
 
         return PartitionIndexer(

@@ -1,8 +1,8 @@
-"""What an error says about who should act: the one place that decides it, for the driver and for Spark's tasks.
+"""Classify errors by who should act, for the driver and for Spark's tasks, and carry them through Spark.
 
-A document's own faults are kept where it is read, embedded and written, and never come here. What ends a whole wave is
-either an `InstepError`, or becomes one here if it is known to be an outage or something that a person has to mend:
-then nobody's attempts are spent on it, and no document is named. What is left over may be the fault of a slice.
+A document's own faults are kept where it is read, embedded and written, and never come here. An error that ends a whole
+wave is either an `InstepError`, or becomes one here if it is known to be an outage or something that a user has to
+mend: then no attempts are spent on it, and no document is named. The rest may be the fault of a slice.
 
 Spark wraps what a Python task raises in a Java stack trace, as text. So a task writes its error into that text in a
 form that the driver can find again, whatever Spark (or Connect) adds around it.
@@ -94,7 +94,7 @@ _JAVAS = [
 
 
 class TaskFailed(RuntimeError):
-    """A task died of an error that says nothing about who should act; the message is the error's own."""
+    """A task failed with an error that does not say who should act; the message is the error's own."""
 
 
 class TaskError(Exception):

@@ -4,7 +4,7 @@
   there.
 * `Transient`: try again later; does not say anything about the data.
 * `Fenced`: the work was taken over; drop it and never write again under this claim.
-* `Conflict`: somebody else changed the same thing; read again and retry.
+* `Conflict`: another process changed the same thing; read again and retry.
 * `Unknown`: it is not known whether the effect happened; look it up before going on.
 """
 
@@ -55,7 +55,7 @@ class Fenced(InstepError):
 
 
 class Conflict(InstepError):
-    """Somebody else changed what this write was based on: read again, then retry."""
+    """Another process changed the data that this write was based on: read again, then retry."""
 
 
 class Unknown(InstepError):

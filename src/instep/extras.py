@@ -1,4 +1,4 @@
-"""Which extra of Instep brings a library that is not installed, so that it can be said wherever one is missed."""
+"""Extras of Instep by library, for the hint when a library is not installed."""
 
 from __future__ import annotations
 

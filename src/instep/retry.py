@@ -1,4 +1,4 @@
-"""The same call again, some times: what servers and endpoints are asked with. It prints nothing by itself."""
+"""Retries of calls to servers and endpoints. Prints nothing by itself."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def tries(
 
 @cache
 def _silence() -> None:
-    """Stamina logs each retry in its own words, to the terminal if nobody has configured logging. What is away for
-    longer than these tries is said in a sentence by who waits for it.
-    """
+    """Stamina logs each retry, to the terminal by default. The caller reports a longer outage itself."""
     import stamina
 
     stamina.instrumentation.set_on_retry_hooks(())

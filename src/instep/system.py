@@ -49,8 +49,8 @@ def _warn(name: str, what: str) -> None:
 
 
 class Threads:
-    """Implements `domain.clock.Background`: a daemon thread each. Errors that nobody thought of end none of them: they
-    are reported, under the thread's name, and the next call comes when it would have come.
+    """Implements `domain.clock.Background`: a daemon thread each. Unexpected errors end none of them: they are
+    reported, under the thread's name, and the next call comes on time.
     """
 
     def __init__(self, report: Callable[[str, str], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Amounts of things, for people."""
+"""Amounts of things as text, for display."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How long what ended badly is left alone, before somebody who was not asked to tries it again.
+"""Pauses after a failed job, before a worker tries it again by itself.
 
-A person who asks is never kept waiting: this is for who looks again and again by itself, such as a worker that watches.
+A user's own request never waits: the pauses are for programs that poll, such as a worker that watches its sources.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from instep.domain.timing import Timing
 
 
 def rest(times: int, timing: Timing) -> int:
-    """Milliseconds of rest after so many bad ends in a row (from 1)."""
+    """Milliseconds to pause after so many failures in a row (from 1)."""
     return min(timing.rest << min(times - 1, 30), timing.longest_rest)
 
 
 def ended_badly(job: Job, part: PartStatus) -> str | None:
-    """Why what was to be done to a partition is still to be done though nobody is at it; None if it is not so.
+    """The error of a job after which a partition's work is still undone and in no job; None if it is not so.
 
-    What a refresh wrote stays written, also if the target holds more or less than that: there is nothing to repeat. Of
-    a build nothing is served, and slices that failed are read again by the next job.
+    The writes of a refresh stay, even if the target holds more or fewer rows: there is nothing to repeat. A failed
+    build serves nothing, and the next job reads failed slices again.
     """
     if job.state is JobState.STOPPED:
         return job.error or "it was stopped"

@@ -1,4 +1,4 @@
-"""When to try again: pauses between tries that grow, and a breaker that waits out an outage."""
+"""Retry rules: pauses that grow, and a circuit breaker that waits out an outage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PROBE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A circuit breaker as a value: what it has seen decides how long to wait. Times are monotonic seconds.
+    """A circuit breaker as a value. Times are monotonic seconds.
 
-    Closed, it lets every try through; `FAILURES` of them within `WINDOW_SECONDS` open it. Open, it asks
-    to wait until a probe is due; the probe's success closes it, its failure opens it for as long again.
+    Closed, it lets every try through; `FAILURES` of them within `WINDOW_SECONDS` open it. Open, it asks to wait until a
+    probe is due; the probe's success closes it, its failure opens it for as long again.
     """
 
     failures: tuple[float, ...] = ()
@@ -25,7 +25,7 @@ class Breaker:
 
     def failed(self, now: float) -> Breaker:
         if self.probe_at is not None:
-            # Before the probe is due it is a try that began while the breaker was closed: nothing new.
+            # Before the probe is due, this try began while the breaker was closed: nothing new.
             return self if now < self.probe_at else replace(self, probe_at=now + PROBE_SECONDS)
         recent = (*(each for each in self.failures if now - each <= WINDOW_SECONDS), now)
         if len(recent) < FAILURES:
@@ -55,7 +55,7 @@ class Backoff:
     jitter: Literal["full", "equal"] = "equal"
 
     def pause(self, tried: int) -> float:
-        """How long to wait after `tried` tries that failed (from 1)."""
+        """Seconds to wait after `tried` failures (from 1)."""
         # Far beyond any maximum, and still a float.
         doublings = min(tried - 1, 60)
         longest = min(self.maximum, self.base * 2.0**doublings)

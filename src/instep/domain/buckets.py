@@ -1,4 +1,4 @@
-"""Buckets: what each holds and how it keeps up, and which of them holds too much."""
+"""Buckets: size and latency of each, and the skewed ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Final, NamedTuple
 
 from instep.domain.planning import SLICE_ROWS_MIN
 
-#: A bucket is skewed when it holds more than so many times what the mean bucket does, and enough to matter: less than
-#: the smallest slice holds nobody up.
+#: A bucket is skewed when it holds more than so many times the mean, and more than the smallest slice.
 SKEW: Final = 3
 SKEW_ROWS: Final = SLICE_ROWS_MIN
 
 
 class BucketLoad(NamedTuple):
-    """Documents of a bucket that are indexed, their rows and bytes; and of changes, in milliseconds, how long they took
-    from when they were planned until they were durable (the mean of `slices`, and the longest), and how long of that
-    somebody worked on them. `pending` are changes that are planned and not durable yet, the oldest since
-    `pending_since`.
+    """Load of one bucket: indexed documents, their rows and bytes. For changes, in milliseconds: time from plan to
+    durable (`latency` is the mean of `slices`, and `longest`), and the time in work. `pending` are planned changes that
+    are not durable yet, the oldest since `pending_since`.
     """
 
     bucket: int
@@ -33,6 +31,6 @@ class BucketLoad(NamedTuple):
 
 
 def skewed(loads: Sequence[BucketLoad], buckets: int) -> list[BucketLoad]:
-    """The largest first."""
+    """Skewed buckets, the largest first."""
     most = max(SKEW_ROWS, SKEW * sum(each.rows for each in loads) / buckets)
     return sorted((each for each in loads if each.rows > most), key=lambda each: -each.rows)

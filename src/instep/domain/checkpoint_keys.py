@@ -18,7 +18,7 @@ from instep.domain.refs import PartitionRef
 
 
 class CheckpointKeyError(ValueError):
-    """A key that there cannot be."""
+    """An invalid checkpoint key."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,4 +1,4 @@
-"""Time and identity come in as arguments, so that a simulator can bring its own."""
+"""Ports for time, ids and background work; a simulator brings its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Ids(Protocol):
 
 
 class Background(Protocol):
-    """Runs something beside the caller, again and again: a thread, or a simulator's turn."""
+    """Runs a task repeatedly beside the caller: in a thread, or in a simulator's turn."""
 
     def every(self, seconds: float, task: Callable[[], bool], name: str) -> Callable[[], None]:
-        """Call `task` each time so many seconds have passed, until it returns False; the answer stops it
-        and waits for a call under way to end. An error that a call raises does not end it.
+        """Call `task` every `seconds` until it returns False. The returned function stops it and waits for a call in
+        progress. An error in a call does not end it.
         """

@@ -1,4 +1,4 @@
-"""The one way Instep counts: effects on source units, never attempts."""
+"""Counts: effects on source units, never attempts. All of Instep counts this way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the units read (documents of a document entity, rows of a table).
+    """Outcomes of the units read (documents of a document entity, rows of a table).
 
-    `read = written + skipped + deleted + failed` holds for slices, entities and jobs. The
-    remaining fields count what happened underneath: rows are what the target stores (chunks).
+    `read = written + skipped + deleted + failed` holds for slices, entities and jobs. The remaining fields count rows
+    in the target (chunks).
     """
 
     read: int = 0

@@ -1,16 +1,16 @@
-"""Cutting the rows of a table into slices: ranges of its key, half-open, the first and the last without an end.
+"""Cut the rows of a table into slices: half-open ranges of its key, the first and the last open-ended.
 
-What is known is a histogram: keys in order, and how many rows there are at each of them and before the next. It may
-be exact (one bin for each key) or a sample. `balanced_cuts` cuts it so that the largest slice is as small as it can
-be, and makes as many slices as are wanted, or one for each bin when there are fewer bins. The largest has fewer rows
-than an even share and the largest bin together. No slice is empty by the histogram.
+The input is a histogram: keys in order, and the number of rows from each key to the next. It may be exact (one bin for
+each key) or a sample. `balanced_cuts` makes the largest slice as small as possible, with as many slices as are wanted,
+or one for each bin when there are fewer bins. The largest has fewer rows than an even share and the largest bin
+together. No slice is empty by the histogram.
 
-The bounds are stored when they are planned, and a retry uses those: other bounds, computed anew beside slices that are
-finished, would leave the rows between the old and the new ones to nobody.
+The bounds are stored when they are planned, and a retry uses them: other bounds beside finished slices would leave the
+rows between the old and the new bounds in no slice.
 
-Keys of cuts are the first columns of a row's key, in the source's order, after the scope columns: they are the same in
+Keys of cuts are the first columns of a row's key, in the source's order, after the scope columns: these are the same in
 all rows of a scope. When one tenant holds more rows than a slice should, the scope columns come first (`cut_columns`):
-then the tenant is cut by what follows them, and a slice reads one stretch of the source's order.
+then the tenant is cut by the columns after them, and a slice reads one contiguous range of the source's order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CutError(ValueError):
-    """A histogram or a wish that no cuts can be made of."""
+    """A histogram or a request that allows no cuts."""
 
 
 class Bin(NamedTuple):
@@ -71,7 +71,7 @@ class KeySlice(NamedTuple):
     rows: int
 
     def work(self, factor: float) -> int:
-        """What it counts for in the order of claims; never nothing, since even an empty slice has to be run."""
+        """The slice's weight in the order of claims; at least 1, since even an empty slice has to be run."""
         return max(1, round(self.rows * factor))
 
 

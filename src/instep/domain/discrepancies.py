@@ -1,4 +1,4 @@
-"""What a target holds against what is recorded of it: rows that were lost, altered, doubled, or put in by others."""
+"""Discrepancies between a target and its record: rows that are lost, altered, doubled or foreign."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instep.domain.manifest import Action, DocumentChange, ManifestEntry, Source
 
 
 class Discrepancy(StrEnum):
-    """How the rows of a document differ."""
+    """Kinds of difference in the rows of a document."""
 
     #: Fewer chunks are there than were indexed.
     MISSING = "missing"
@@ -22,12 +22,12 @@ class Discrepancy(StrEnum):
     ORPHAN = "orphan"
     #: A chunk is there more than once.
     DUPLICATE = "duplicate"
-    #: Behind the right ids and hashes are other texts, titles or vectors: only a deep look finds that.
+    #: Ids and hashes are right, but texts, titles or vectors differ: only a deep comparison finds that.
     ALTERED = "altered"
 
 
 class Held(NamedTuple):
-    """What a target holds of one document: rows, how many chunks these are, and the digest of the chunks."""
+    """A document's rows in a target: number of rows, number of chunks, and the digest of the chunks."""
 
     rows: int = 0
     chunks: int = 0
@@ -35,9 +35,7 @@ class Held(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """A document whose rows differ. Of a stale one whose source cannot be asked it is not known which `rows`: all of
-    them are counted.
-    """
+    """A document whose rows differ. For a stale one without a readable source, `rows` counts all of its rows."""
 
     document_id: str
     uri: str
@@ -65,9 +63,8 @@ def discrepancies(
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What is known of documents beside what the target holds: those that are `recorded` (by id), those that are
-    `listed` (by URI), those that have `failed`, and those that the source says are `gone`. `exhaustive`: so is what is
-    not listed.
+    """The record and the source of documents: those that are `recorded` (by id), `listed` (by URI), `failed`, and
+    `gone` from the source. `exhaustive`: documents that are not listed are gone too.
     """
 
     recorded: Mapping[str, ManifestEntry]
@@ -81,8 +78,8 @@ class Truth:
 
 
 def repairs(found: Iterable[Differing], truth: Truth, buckets: int) -> list[DocumentChange]:
-    """What makes a target hold what it should: documents are read and compared as a whole, whatever is recorded. There
-    is nothing to be done about one that is not listed and may not be gone: nobody knows how to read it.
+    """The changes that repair a target: documents are read and compared as a whole, whatever is recorded. A document
+    that is not listed and may not be gone cannot be repaired, because it cannot be read.
     """
     kinds: dict[str, list[str]] = {}
     uris: dict[str, str] = {}
@@ -109,7 +106,7 @@ def _repair(identity: str, uri: str, why: str, truth: Truth, buckets: int) -> Do
 
 
 def _is_of(uri: str, identity: str) -> bool:
-    """Whether rows that say so really come from there."""
+    """Whether rows with this URI really belong to this document."""
     try:
         return document_id(canonical_uri(uri)) == identity
     except IdentityError:

@@ -1,9 +1,9 @@
-"""Drift: how tables that are stored differ from those that are declared.
+"""Drift: differences between stored tables and the declared ones.
 
-Any difference needs a rebuild. What is stored has no value for a column that is new (that the source has one does not
-move a row's watermark, so no incremental run would ever fetch it), and a changed type, key or scope would mix two kinds
-of rows in one table. What is dropped or widened could be altered in place, in each store by other means and not under
-its readers; a rebuild serves them all alike.
+Any difference needs a rebuild. A new column has no stored values (its appearance does not change a row's watermark, so
+no incremental run would fetch them), and a changed type, key or scope would mix two kinds of rows in one table. Dropped
+or widened columns could be altered in place, differently in each store and under its readers; a rebuild handles them
+all in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Durations as people write them: `30s`, `15min`, `1h`, `1h30m`, `30d`, `2w`."""
+"""Durations as text: `30s`, `15min`, `1h`, `1h30m`, `30d`, `2w`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WHOLE = re.compile(rf"{_PART}(?: ?{_PART})*\Z")
 
 #: For JSON Schema: what `parse_duration` takes.
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w)( ?[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w))*$"
-#: A hundred years: whoever means more means for ever, and says so by leaving it out.
+#: A hundred years: for a longer time, leave the setting out.
 LONGEST = 36_525 * _UNITS["d"]
 
 

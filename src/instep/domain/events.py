@@ -141,7 +141,7 @@ class InstanceTainted(Event, frozen=True, kw_only=True):
 
 
 class InstanceExpired(Event, frozen=True, kw_only=True):
-    """Its time to live (in ms; 0: somebody said so) is over."""
+    """Its time to live (in ms; 0: a user expired it) is over."""
 
     KIND: ClassVar[str] = "instance.expired"
 
@@ -151,7 +151,7 @@ class InstanceExpired(Event, frozen=True, kw_only=True):
 
 
 class InstanceServed(Event, frozen=True, kw_only=True):
-    """Who reads its generation gets this instance now."""
+    """Readers of its generation get this instance now."""
 
     KIND: ClassVar[str] = "instance.served"
 
@@ -160,8 +160,8 @@ class InstanceServed(Event, frozen=True, kw_only=True):
 
 
 class GenerationPromoted(Event, frozen=True, kw_only=True):
-    """Who reads the partition, and asks for no generation, gets what is served of this one now. (Of the first
-    generation that is served of a partition nobody has to say so.)
+    """Readers of the partition that name no generation get this one now. (The first generation that is served of a
+    partition needs no such event.)
     """
 
     KIND: ClassVar[str] = "generation.promoted"
@@ -172,9 +172,7 @@ class GenerationPromoted(Event, frozen=True, kw_only=True):
 
 
 class PartitionDropped(Event, frozen=True, kw_only=True):
-    """Nothing of the partition is indexed any more, in any of its `generations`: as if it had never been. What was
-    there is history.
-    """
+    """The partition is no longer indexed, in any of its `generations`. Its instances become history."""
 
     KIND: ClassVar[str] = "partition.dropped"
 
@@ -193,9 +191,9 @@ class Collected(Event, frozen=True, kw_only=True):
 
 
 class WantCreated(Event, frozen=True, kw_only=True):
-    """Somebody wants partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all.
+    """A want was made for partitions as of a watermark, or not older than `fresh_within` (in ms) now, or at all.
 
-    `traceparent` says in which trace it was asked for, if in one; `settings` what is said of the job that brings it.
+    `traceparent` is the trace of the request, if there is one; `settings` are those of the job that serves it.
     """
 
     KIND: ClassVar[str] = "want.created"

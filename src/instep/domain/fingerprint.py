@@ -1,4 +1,4 @@
-"""Fingerprints: the parts of a transform whose change makes what is indexed out of date."""
+"""Fingerprints: the parts of a transform; when one changes, the index is out of date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def changed_parts(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
 
 
 def change_text(part: str, now: Mapping[str, str]) -> str:
-    """What a part that differs means, for people."""
+    """The meaning of a changed part, as text."""
     if part != NAMES:
         return f"{part} changed"
     by = "their path in the project" if part in now else "absolute paths"

@@ -1,12 +1,12 @@
-"""Tables of a graph: what is declared of an entity's node and edges, as the tables that a target needs.
+"""Tables of a graph: the declared node and edges of an entity, as the tables that a target needs.
 
-One table holds the entity's nodes, and one for each kind its edges. All are keyed by the key of the source's row, and
-the ends of an edge are values in it. So nothing has to be looked up to take an edge back: when a foreign key changes,
-the row replaces its edge, and when one becomes null, the edge is deleted; when a row goes, so does what has its key.
+One table holds the entity's nodes, and one per kind its edges. All are keyed by the key of the source's row, and the
+ends of an edge are values in it. So removing an edge needs no lookup: when a foreign key changes, the row replaces its
+edge; when one becomes null, the edge is deleted; when a row is deleted, so is everything with its key.
 
 An edge by foreign key has the row itself for one end, and the node that its columns name for the other. An edge by join
-table has both ends in columns; the table that it comes from is an entity of its own, keyed by the join row's key. It
-needs no node: its own table then holds which rows there are, and nothing more about them.
+table has both ends in columns; its table is an entity of its own, keyed by the join row's key. It needs no node: its
+own table then holds only the keys of its rows.
 
 End columns are named after the key of the node they lead to: `from_id`, `to_id`. They have its type, or that of the
 column they come from if that is wider, so that the two can be compared.

@@ -1,4 +1,4 @@
-"""Jobs and slices: their states, which moves are allowed, and how a job ends."""
+"""Jobs and slices: their states, the allowed transitions, and how a job ends."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, Lately
 
-#: How the reason of a stop begins that a person asked for.
+#: Prefix of the reason of a stop by a user.
 STOPPED_BY = "stopped by "
 
 
 def by_people(reason: str | None) -> bool:
-    """Whether a person asked for a stop: then it is for a person to go on."""
+    """Whether a user asked for the stop: then only a user resumes the job."""
     return (reason or "").startswith(STOPPED_BY)
 
 
@@ -95,12 +95,11 @@ def half_ids(slice_id: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
-    """A slice as planned: what the ledger stores and no retry ever recomputes.
+    """A slice as planned: stored in the ledger and never computed again by a retry.
 
-    `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning
-    open-ended; `payload` holds the document changes (see `manifest.encode_changes`), or says which rows are
-    in it, with their bounds (see `rows.encode_row_slice`; `lower` and `upper` are '' then). `units` is 0 where nobody
-    has counted them before they are read.
+    `bucket` is the route; `lower` and `upper` bound the document ids in it, half-open, '' meaning open-ended; `payload`
+    holds the document changes (see `manifest.encode_changes`), or the bounds of rows (see `rows.encode_row_slice`;
+    `lower` and `upper` are '' then). `units` is 0 if they were not counted before reading.
     """
 
     index: int
@@ -115,7 +114,7 @@ class SlicePlan:
 
 @dataclass(frozen=True, slots=True)
 class SliceStatus:
-    """A slice and what has become of it. `attempts` counts the tries that ended badly, `error` is that of the last."""
+    """A slice and its outcome. `attempts` counts the failed tries, `error` is that of the last."""
 
     index: int
     state: SliceState
@@ -129,9 +128,8 @@ class SliceStatus:
 class Claim:
     """A slice held by one worker. Every later write about it must show `fence`.
 
-    `attempts` counts the tries that ended badly before this one; `fence` > 1 means that somebody
-    may have worked on the slice before, or on one that it was split from.
-    `rank` is its place in the order of claims.
+    `attempts` counts the failed tries before this one; `fence` > 1 means that another worker may have worked on the
+    slice before, or on one that it was split from. `rank` is its place in the order of claims.
     """
 
     slice_id: str
@@ -154,13 +152,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """What a job builds of one partition; fixed when it is planned.
+    """A job's work on one partition; fixed when it is planned.
 
-    `epoch` is the fence of the partition's lease; `base` the target's version when the part began.
-    `fresh` says that the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that
-    of version control, if there is one, and `inputs` are the UUIDs of the instances that it is made from.
-    `generation` is that of the instance. `target` is up to when the instance is complete once the part is done; None:
-    up to when the job was made.
+    `epoch` is the fence of the partition's lease; `base` the target's version when the part began. `fresh` says that
+    the instance is new (a first build or a rebuild), to be promoted at the end. `revision` is that of version control,
+    if there is one, and `inputs` are the UUIDs of the upstream instances. `generation` is that of the instance.
+    `target` is the watermark that the part reaches; None: the time when the job was made.
     """
 
     ref: PartitionRef
@@ -194,7 +191,7 @@ class PartStatus:
 
     @property
     def expected(self) -> int | None:
-        """How many units it has to do; None if nobody has counted them."""
+        """The number of units to do; None if they were not counted."""
         return self.units if self.units or not self.slices else None
 
     @property
@@ -244,10 +241,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """A part that is still to be worked on, as a worker that looks for work sees it.
+    """A part that is still open, as seen by a worker that looks for work.
 
-    `head` is the work of the slice that would be claimed next, 0 when none is PENDING; `held` says
-    whether the partition's lease is the job's and somebody keeps it; `workers` take part in the job.
+    `head` is the work of the slice that would be claimed next, 0 when none is PENDING; `held` says whether the job
+    holds the partition's lease through a live worker; `workers` take part in the job.
     """
 
     job_id: str

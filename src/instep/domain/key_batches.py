@@ -1,4 +1,4 @@
-"""Keys of a pending queue, in order, as batches and as the stretches they lie in."""
+"""Batches and contiguous ranges of the ordered keys of a pending queue."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from heapq import nlargest
 
 
 def batches(keys: Sequence[int], size: int) -> list[Sequence[int]]:
-    """As few as hold so many at most, of about the same size."""
+    """The fewest batches of at most `size` keys, all of about the same size."""
     count = -(-len(keys) // size)
     return [keys[len(keys) * at // count : len(keys) * (at + 1) // count] for at in range(count)]
 
 
 def stretches(keys: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """The first and the last key of at most so many stretches, which leave out the widest gaps."""
+    """First and last key of at most `most` ranges, which leave out the widest gaps."""
     if not keys:
         return []
     gaps = ((after - keys[at], at + 1) for at, after in enumerate(keys[1:]) if after - keys[at] > 1)

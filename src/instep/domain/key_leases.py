@@ -1,8 +1,8 @@
-"""What becomes of a key of a pending queue between its reading and its acknowledgement.
+"""Leases of keys of a pending queue: the transitions between reading and acknowledgement.
 
-A key that nobody has and that never failed has no `KeyLease`. One that is leased, that waits for its next try, or that
-is parked has one, and changes it by these rules only. Times are milliseconds of the ledger's own clock. Fences are of
-the queue: they grow with every batch that is leased, so that no two leases of a key ever have the same.
+A key without a lease that never failed has no `KeyLease`. One that is leased, that waits for its next try, or that is
+parked has one, and changes it by these rules only. Times are milliseconds of the ledger's own clock. Fences are of the
+queue: they grow with every batch that is leased, so that no two leases of a key ever have the same.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ LONGEST_PAUSE: Final = 24 * 60 * 60_000
 #: One key in so many of a batch may be one that failed before.
 _RETRIES_ONE_IN: Final = 10
 
-#: What came into its state so much later than now did so before the clock was set back. How long ago nobody knows: it
-#: is due.
+#: A state this far in the future dates from before the clock was set back: its age is unknown, so the key is due.
 AHEAD: Final = 60_000
 
 MAX_ERROR: Final = 2_000
@@ -51,7 +50,7 @@ HOLD_MOVES: Final[dict[KeyLeaseState | None, frozenset[KeyLeaseState | None]]] =
 class Refusal(StrEnum):
     """Why nothing was changed about a key."""
 
-    LEASED = "somebody else has leased it"
+    LEASED = "another consumer has leased it"
     OVERTAKEN = "its lease ran out, and it was given to others since"
     COUNTED = "it has failed already, and is not due"
     UNKNOWN = "it is not leased: it was acknowledged, or never given out"
@@ -116,14 +115,14 @@ def lease(hold: KeyLease | None, terms: Terms, *, retries: bool) -> KeyLease | N
 
 
 def extend(hold: KeyLease | None, fence: int, until: int) -> KeyLease | Refusal:
-    """Its holder may do that even if the lease ran out, while nobody else was given the key. It never gets shorter."""
+    """Extend a lease, never shorten it. Allowed after its end too, unless the key was given to another consumer."""
     if hold is None or hold.holder is None or hold.fence != fence:
         return _refusal(hold, fence)
     return replace(hold, due=max(until, hold.due or 0))
 
 
 def fail(hold: KeyLease | None, fence: int | None, error: str, now: int) -> KeyLease | Refusal:
-    """`fence` is None for a consumer that reads without leases: its word counts where nobody has the key."""
+    """`fence` is None for a consumer without leases: its report counts for keys that are not leased."""
     if fence is not None and (hold is None or hold.holder is None or hold.fence != fence):
         return _refusal(hold, fence)
     if hold is None:

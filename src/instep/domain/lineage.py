@@ -1,4 +1,4 @@
-"""Lineage: where an instance comes from, what was made from it, and which old ones may be forgotten."""
+"""Lineage: the inputs of an instance, the instances made from it, and the old ones that may be forgotten."""
 
 from __future__ import annotations
 

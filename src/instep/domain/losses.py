@@ -1,8 +1,8 @@
-"""What an index loses without anybody having said so: each loss may be small, and all of a few hours are not.
+"""Losses of an index that no user has allowed: each may be small, but a few hours of them are not.
 
-A run alone cannot see that. Where a source goes away bit by bit (a share that is unmounted, `rm -r` beside a worker
-that watches) each look finds a few documents less. So what jobs have lost lately counts with what the next one would
-lose. A person who says that it is right (`--allow-deletes`) has counting begin anew.
+A single run cannot see that. When a source disappears gradually (a share that is unmounted, `rm -r` beside a worker
+that watches), each look finds a few documents less. So recent losses count together with those of the next job. A
+user's permission (`--allow-deletes`) resets the count.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-#: So long what was lost counts, in milliseconds, unless the project says otherwise.
+#: How long a loss counts, in milliseconds, unless the project says otherwise.
 LOSS_WINDOW: Final = 6 * 60 * 60 * 1000
 
 

@@ -1,4 +1,4 @@
-"""The manifest difference: what a listing says against what was indexed."""
+"""Manifest difference: compare a listing of the source with the documents indexed."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class DocumentChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Changes in listing order (deletes last) and how many documents need nothing. `gone` counts those that are
-    deleted because they are not listed, not because the source says so. `lost` counts what is indexed, and would be no
-    more, without anybody having said so: documents that are gone, or have no content any more.
+    """Changes in listing order (deletes last) and the number of unchanged documents. `gone` counts deletes of documents
+    that are not listed, unlike those that the source reports. `lost` counts indexed documents that would be lost
+    without a user's permission: they are gone, or have no content any more.
     """
 
     changes: Sequence[DocumentChange]
@@ -97,7 +97,7 @@ class Difference:
 
 
 def lost_by(changes: Iterable[DocumentChange]) -> int:
-    """How many documents go without anybody having said so, or lose all their content."""
+    """The number of documents that would be lost, or lose all their content, without a user's permission."""
     return sum(
         each.reason == _GONE if each.action is Action.DELETE else bool(each.previous_hash) and not each.size
         for each in changes
@@ -208,8 +208,8 @@ def _change(
 
 
 class DeleteGuard(NamedTuple):
-    """Refuses a run that would delete suspiciously much (share of what is recorded) that nobody asked for. Less than
-    `floor` is not suspicious, unless it is all that there is. What was lost in the `window` (ms) before counts as well.
+    """Refuses a run that would delete suspiciously much (share of what is recorded) without a user's permission. Less
+    than `floor` is not suspicious, unless it is everything. Losses in the `window` (ms) before count as well.
     """
 
     share: float = 0.2

@@ -1,4 +1,4 @@
-"""Values as compressed JSON: how the work of slices and their outcomes are stored, thousands of small ones."""
+"""Compressed JSON: the stored form of slices' work and outcomes, of which there are thousands."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a pending queue is: a key is pending when the source holds it and nothing covers it.
+"""Rules of a pending queue: a key is pending when the source holds it and no cover does.
 
 Events reach a queue in any order and more than once. So that every order gives the same answer, a key's state is made
 of parts that are merged by maximum alone: whether the source was seen, and for each cover the register of its latest
-event, `version * 2 + covered`. A later row of the source therefore never reopens a key that is covered, while an event
-that takes a cover back does.
+event, `version * 2 + covered`. So a later row of the source never reopens a covered key, while an event that takes a
+cover back does.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,9 @@
-"""Whether a build may be served in place of what is served now: live data stays unless what replaces it holds what
-could be had.
+"""Promotion rules: whether a build may replace the served one, which stays unless the build is good enough.
 
-What counts is what would be lost: documents that are served now, and that the source still has. Best of all tell
-those that are *as served*: what is served holds them at the version that the source has now. They went in before, so
-that they have to go in again; of the others, which have changed since or have failed at this version already, that is
-not known, and what is served of them is of a version that is gone. (The list of failures does not tell: a build that is
-refused fills it.)
+The measure is the loss: documents that are served now and that the source still has. The best evidence are those *as
+served*: served at the version that the source has now. They were indexed before, so they have to be indexed again. For
+others, which have changed since or have failed at this version already, that is not known, and their served version is
+gone from the source. (The list of failures is no evidence: a build that is refused fills it.)
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ from instep.domain.amounts import amount
 #: At least this share of the documents has to go in, unless the project says otherwise.
 NEEDED = 0.95
 
-#: Why a build of which nothing is left is not served in place of something.
+#: Why an empty build does not replace a served one.
 EMPTY = "the rebuild is empty; what was served stays. If its source is rightly empty: --allow-empty"
 
 
 def nothing_written(units: int, read: int, written: int, what: str) -> str | None:
-    """Why a first build is not served: it wrote nothing though there was something. `units` were planned, 0 if nobody
-    counted them; `read` are those that came, what was deleted since aside. None if it may be served.
+    """Why a first build is not served: it wrote nothing though the source was not empty. `units` were planned, 0 if not
+    counted; `read` are those that came, without later deletes. None if it may be served.
     """
     if written or not (units or read):
         return None
@@ -38,7 +36,7 @@ def nothing_written(units: int, read: int, written: int, what: str) -> str | Non
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """By which documents a build is judged, how many they are and have failed, and which share has to go in."""
+    """The documents by which a build is judged: how many, how many failed, and the share that must succeed."""
 
     documents: int
     failed: int

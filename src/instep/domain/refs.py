@@ -1,4 +1,4 @@
-"""Names of what is indexed: entity, scope, partition."""
+"""References: names of entities, scopes and partitions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class PartitionRef:
 
     @property
     def label(self) -> str:
-        """For people: `Document` for `Document@global`, since nobody who has no namespaces needs to read of them."""
+        """For display: `Document` for `Document@global`, as projects without namespaces need no scope."""
         return self.entity if self.scope.is_global else str(self)
 
     def __hash__(self) -> int:
@@ -104,12 +104,12 @@ def is_entity_name(name: str) -> bool:
 
 
 def entity_in(name: str, target: str) -> str:
-    """What an entity with several targets is called in one of them: `Document__pg`."""
+    """The name of an entity with several targets in one of them: `Document__pg`."""
     return f"{name}__{target}"
 
 
 def own_name(entity: str) -> str:
-    """What it was declared as: `Document` for `Document__pg`."""
+    """The declared name: `Document` for `Document__pg`."""
     return entity.partition("__")[0]
 
 
@@ -124,8 +124,8 @@ def is_normal(ref: str) -> bool:
 
 
 def is_generation_name(name: str) -> bool:
-    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters, and no two dots in
-    a row: it becomes part of names of files. The generation that nobody named has the empty name.
+    """Letters, digits, '.', '_' and '-', starting with a letter or a digit, at most 64 characters, and no two dots in a
+    row: it becomes part of names of files. The unnamed generation has the empty name.
     """
     return not name or bool(_GENERATION.match(name))
 

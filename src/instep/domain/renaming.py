@@ -1,6 +1,6 @@
-"""Documents that are called otherwise than they were: by their path in the project, and no longer by an absolute one.
+"""Renamed documents: by their path in the project now, by an absolute path before.
 
-What is served is compared with what is listed to see what would be lost. One that only changed its name is not.
+The served documents are compared with the listed ones to find losses. A document that was only renamed is none.
 """
 
 from __future__ import annotations

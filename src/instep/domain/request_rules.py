@@ -1,7 +1,7 @@
-"""What becomes of the requests of one handler in one scope: a value, and the moves that it can make.
+"""States and transitions of the requests of one handler in one scope.
 
-Every bus keeps one `Slot` for each of these, and changes it by these functions only. How it is kept (a row, a key
-whose revision is compared) is all in which buses differ. Times are milliseconds by the bus's own clock.
+Every bus keeps one `Slot` for each of these, and changes it by these functions only. Buses differ only in how they
+store it (a row, or a key whose revision is compared). Times are milliseconds by the bus's own clock.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from instep.errors import Conflict, Fenced
 MAX_REASON: Final = 2_000
 _HOUR: Final = 3_600_000
 
-#: Why a delivery is dead whose worker never said what became of it.
+#: Error of a dead delivery whose worker never reported.
 EXHAUSTED: Final = "its worker did not answer for the last of {attempts} attempts"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How often a request is tried, and when again. A worker that says nothing for `ack_wait` is taken for dead.
+    """Retry policy of requests. A worker that is silent for `ack_wait` is taken for dead.
 
-    After the n-th attempt the n-th pause of `backoff` is made, then always the last one. Of all deliveries of
-    consumers in one `group`, whichever servers they are on, at most `limit` are in work at once.
+    After the n-th attempt the n-th pause of `backoff` is made, then always the last one. At most `limit` deliveries of
+    all consumers in one `group`, on all servers, are in work at once.
     """
 
     max_attempts: int = 5
@@ -65,10 +65,10 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`seen`: newest watermark that was asked for. `done`: newest that was acknowledged. `waiting`, `working`: the
-    watermarks that wait and are in work, None for none. `due`: when the one in work is given up, else when the
-    waiting one may be taken. `last`: the attempt in work is the last one. `fence` grows with every attempt. `trace` is
-    that of who asked last, as `telemetry.context` has it: what is taken is always the newest.
+    """`seen`: newest requested watermark. `done`: newest acknowledged one. `waiting`, `working`: the watermarks that
+    wait and are in work, None for none. `due`: when the one in work is given up, else when the waiting one may be
+    taken. `last`: the attempt in work is the last one. `fence` grows with every attempt. `trace` is that of the last
+    request, as `telemetry.context` has it: the newest is always taken.
     """
 
     seen: int = -1
@@ -88,7 +88,7 @@ class Slot:
 
 
 def request(slot: Slot, watermark: int, now: int, trace: str = "") -> Slot:
-    """What waits is replaced by what is newer, and keeps its pause and its attempts: it is the scope that failed."""
+    """Add a request. It replaces an older waiting one, and keeps its pause and attempts: these belong to the scope."""
     if watermark <= slot.seen:
         return slot
     if slot.idle:
@@ -126,7 +126,7 @@ def extend(slot: Slot, fence: int, policy: Policy, now: int) -> Slot:
 
 
 def acknowledge(slot: Slot, fence: int, watermark: int, now: int) -> Slot:
-    """Again it changes nothing."""
+    """Acknowledge a delivery. Idempotent."""
     if slot.fence == fence and slot.working is None and slot.done >= watermark:
         return slot
     _demand(slot, fence)
@@ -143,7 +143,7 @@ def acknowledge(slot: Slot, fence: int, watermark: int, now: int) -> Slot:
 
 
 def retry(slot: Slot, fence: int, delay: int, reason: str, now: int) -> Slot:
-    """To be tried again after `delay`; buried after the last attempt. Again it changes nothing."""
+    """Try again after `delay`; bury after the last attempt. Idempotent."""
     if slot.fence == fence and slot.working is None and (slot.waiting is not None or slot.buried is not None):
         return slot
     _demand(slot, fence)
@@ -154,7 +154,7 @@ def retry(slot: Slot, fence: int, delay: int, reason: str, now: int) -> Slot:
 
 
 def postpone(slot: Slot, fence: int, delay: int, now: int) -> Slot:
-    """It was not tried after all: to be taken after `delay`; the attempt does not count. Again it changes nothing."""
+    """Postpone a delivery without counting the attempt: to be taken after `delay`. Idempotent."""
     if slot.fence == fence and slot.working is None and slot.waiting is not None:
         return slot
     _demand(slot, fence)
@@ -163,7 +163,7 @@ def postpone(slot: Slot, fence: int, delay: int, now: int) -> Slot:
 
 
 def bury(slot: Slot, fence: int, watermark: int, reason: str, now: int) -> Slot:
-    """Again it changes nothing."""
+    """Give a request up as a dead letter. Idempotent."""
     if slot.fence == fence and slot.working is None and slot.buried and slot.buried.watermark == watermark:
         return slot
     _demand(slot, fence)
@@ -171,7 +171,7 @@ def bury(slot: Slot, fence: int, watermark: int, reason: str, now: int) -> Slot:
 
 
 def refuse(slot: Slot, reason: str, now: int) -> Slot:
-    """Something came that is no request: a dead letter that asks for nothing, unless there is another one."""
+    """Record a malformed message as a dead letter without a request, unless there is another one."""
     return slot if slot.buried is not None else replace(slot, buried=Buried(0, 0, storable(reason[:MAX_REASON]), now))
 
 
@@ -184,8 +184,8 @@ def requeue(slot: Slot, now: int, trace: str = "") -> Slot:
 
 
 def forget(slot: Slot, watermark: int = -1) -> Slot:
-    """As if nothing that was asked so far (up to this watermark, too) were to be done: whoever is at it is overtaken,
-    and the letter is gone. Again it changes nothing.
+    """Forget all requests up to this watermark, and the dead letter; a handler that works on one is overtaken.
+    Idempotent.
     """
     forgotten = Slot(
         seen=max(slot.seen, watermark), done=slot.done, fence=slot.fence + (slot.working is not None), due=slot.due
@@ -199,7 +199,7 @@ def drop(slot: Slot) -> Slot:
 
 
 def _bury(slot: Slot, reason: str, now: int) -> Slot:
-    """What waits comes next, as if nothing had been before it."""
+    """Afterwards the waiting request is next, with new attempts."""
     assert slot.working is not None
     letter = Buried(slot.working, slot.attempts, storable(reason[:MAX_REASON]), now)
     return replace(slot, working=None, attempts=0, last=False, due=now, buried=letter)

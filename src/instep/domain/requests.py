@@ -1,4 +1,4 @@
-"""Requests: that everything in a scope be fresh as of a watermark. There are these two kinds, and no others."""
+"""Requests: make everything in a scope fresh as of a watermark. There are two kinds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Documents that are rows of a table: which columns make one, and what names it.
+"""Documents made of table rows: their columns and their URIs.
 
-The URI of a row is `table://<entity>/<key>`, each column of the key behind a slash of its own: `table://Ticket/4711`,
-`table://Page/42/a%20b`. So a document stays the same one when its table moves to another place. Numbers are written in
-digits, moments in UTC with microseconds, bytes in hexadecimal; text is percent-encoded. A null has brackets, which no
-encoded text has: such a row cannot be told from others, and fails under this name.
+The URI of a row is `table://<entity>/<key>`, with a slash before each key column: `table://Ticket/4711`,
+`table://Page/42/a%20b`. So a document keeps its identity when its table moves. Numbers are written in digits, moments
+in UTC with microseconds, bytes in hexadecimal; text is percent-encoded. A null is written in brackets, which encoded
+text never has: such a row has no unique key, and fails under this name.
 """
 
 from __future__ import annotations

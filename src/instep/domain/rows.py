@@ -1,4 +1,4 @@
-"""Which columns of a table say what a row is, and which rows a wave reads."""
+"""Rows of a table: the columns that identify them, and the selection that a wave reads."""
 
 from __future__ import annotations
 

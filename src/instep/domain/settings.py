@@ -1,6 +1,4 @@
-"""What somebody who asks for partitions says about the job that brings them: it travels with the want to whoever plans,
-and with the job to whoever runs it.
-"""
+"""Settings that a request gives to its job: stored with the want for planning, and with the job for its workers."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ NO_SETTINGS = JobSettings()
 
 
 def together(settings: Iterable[JobSettings | None]) -> JobSettings:
-    """Of several who share a job, the first first: of each setting what the first says that says any."""
+    """Combine the settings of several requests for one job: the first one that sets a value wins."""
     found = [each for each in settings if each is not None]
 
     def first(name: str) -> int | None:

@@ -1,7 +1,7 @@
-"""How fast work goes now, and how long the rest takes: one rule, for jobs as for bars.
+"""Speed of work and remaining time: one rule, for jobs and progress bars.
 
-What was done in the last five minutes counts, over these; or since the work under way began, if that is later. So what
-was done before a pause, and time before anything could be done, count for nothing after that.
+The work of the last five minutes counts, divided by these; or since the current work began, if that is later. So
+neither work before a pause nor time before the first possible work counts after that.
 """
 
 from __future__ import annotations

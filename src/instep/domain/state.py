@@ -1,4 +1,4 @@
-"""The state of instances and wants that the ledger's events have led to, and what an event changes in it."""
+"""State of instances and wants, as folded from the ledger's events, and the changes of one event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Served(Struct, frozen=True, gc=False):
 
 
 class Promoted(Struct, frozen=True, gc=False):
-    """A change: which generation of a partition those read who ask for none."""
+    """A change: the generation of a partition that is read by default."""
 
     ref: str
     generation: str

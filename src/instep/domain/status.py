@@ -1,12 +1,12 @@
-"""How far partitions are: states, their keys, and what many of them amount to (ADR 014 of the seed on entity-level
+"""Index status of partitions: states, their keys, and the summary of many (ADR 014 of the seed on entity-level
 indexing).
 
-Every handler writes one key of its own, `status.42.9970.MergeRequest`, whose value says `{"state": "Indexed", …}`; the
-scope `global` is `status.global.User`. Before, there was one key for a whole namespace, `status.42.9970`: it stands for
-its entities that have no key of their own, and is said to, until it is deleted.
+Every handler writes one key of its own, `status.42.9970.MergeRequest`, with the value `{"state": "Indexed", …}`; the
+scope `global` is `status.global.User`. The old format had one key for a whole namespace, `status.42.9970`: until it is
+deleted, it counts for entities without a key of their own, with a note.
 
-What is together is as far as its worst part. A missing key is `NotIndexed`. What cannot be read is `Unknown`, which is
-worse than all, and is said with the reason: it is not success, and not nothing.
+A group has the state of its worst part. A missing key is `NotIndexed`. An unreadable one is `Unknown`, which is worse
+than all, and is reported with the reason: it is not success, and not nothing.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class StatusRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The state of each entity in each scope. `rows` has them by scope, in the order of `entities`; `notes` say what
-    was not as it should be.
+    """The state of each entity in each scope. `rows` has them by scope, in the order of `entities`; `notes` list
+    problems.
     """
 
     entities: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Names and values of the keys under which handlers say how far they are: `status.42.9970.MergeRequest`."""
+"""Status keys that handlers write, and their values: `status.42.9970.MergeRequest`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def encode(value: Mapping[str, Any]) -> str:
 
 
 def decode(data: str | bytes) -> Mapping[str, Any]:
-    """Raises `StatusKeyError` for what is not the JSON of an object: whoever wrote it was not one of us."""
+    """Raises `StatusKeyError` unless it is a JSON object, which every handler writes."""
     if len(data) > MAX_VALUE:
         raise StatusKeyError(f"more than {MAX_VALUE} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Texts as every ledger can keep them: no database takes half a character, and PostgreSQL no NUL."""
+"""Texts that every ledger can store: no database takes lone surrogates, and PostgreSQL no NUL."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def is_storable(text: str) -> bool:
 
 
 def storable(text: str) -> str:
-    """What people read: whatever cannot be kept shows that something was there."""
+    """For display: each character that cannot be stored becomes a replacement character."""
     return text if is_storable(text) else _UNKEPT.sub(_INSTEAD, text)
 
 
 def storable_key(text: str, longest: int) -> str:
-    """What is compared: texts that differ stay different. One that is too long, or cannot be kept as it is, is its
+    """For comparison: different texts stay different. One that is too long, or cannot be stored as it is, becomes its
     beginning and a digest.
     """
     if len(text) <= longest and is_storable(text):
@@ -35,5 +35,5 @@ def storable_key(text: str, longest: int) -> str:
 
 
 def storable_version(text: str) -> str:
-    """For sources: what a ledger keeps is compared with what the next listing says."""
+    """For sources: the stored version is compared with that of the next listing."""
     return storable_key(text, LONGEST_VERSION)

@@ -1,7 +1,7 @@
-"""How long things may take before somebody else steps in. All are milliseconds.
+"""Timeouts and intervals of leases, heartbeats and recovery. All are milliseconds.
 
-The seed's constants (distributed reindexing, "Timeouts and Limits"). They come in as a value, so
-that tests with real processes can live faster; nothing but a test has a reason to change them.
+The seed's constants (distributed reindexing, "Timeouts and Limits"). They are passed as a value, so that tests with
+real processes can be faster; only tests have a reason to change them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`lease`: how long a lease holds unless renewed. `renew`, `heartbeat`: how often a worker says that
-    it lives. `stale`: silence after which its slices go to others. `margin`: how long before its
-    lease or heartbeat could run out a worker stops writing. `sweep`: how often every worker looks for
-    the remains of others. `grace`: how long a stopping job waits for the slices in work. `orphan`:
-    how long a job that nobody works on waits for a worker that can resume it, before it may be failed.
-    `stagger`: over which time the second half of a new job's slices becomes claimable, if others work
-    on the ledger too. `poll`: how often an idle worker looks for work. `rest`, `longest_rest`: how long what ended
-    badly is left alone by who was not asked for it, after the first time and at most.
+    """`lease`: how long a lease holds unless renewed. `renew`, `heartbeat`: interval of renewals and heartbeats.
+    `stale`: silence after which a worker's slices go to others. `margin`: how long before its lease or heartbeat ends a
+    worker stops writing. `sweep`: interval of recovery by every worker. `grace`: how long a stopping job waits for the
+    slices in work. `orphan`: how long a job without workers waits for one that can resume it, before it may be failed.
+    `stagger`: the time over which the second half of a new job's slices becomes claimable, if others use the ledger
+    too. `poll`: how often an idle worker looks for work. `rest`, `longest_rest`: the first and the longest pause before
+    a worker tries a failed job again by itself.
     """
 
     lease: int = 5 * 60_000

@@ -1,4 +1,4 @@
-"""Wants: standing wishes that partitions be fresh, and how their states follow from instances."""
+"""Wants: standing requests that partitions be fresh, and how their states follow from instances."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Want(Struct, frozen=True, gc=False, array_like=True):
     settings: JobSettings | None = None
 
     def can_begin(self, now: int) -> bool:
-        """Whether a job is to be made for it: nobody works on it, and a look at the source now (ms) would do."""
+        """Whether a job should be made for it: it is in no job, and a look at the source now (ms) can satisfy it."""
         return self.state is _IDLE and (self.needed is None or self.needed <= now)
 
     def satisfied_by(self, instance: Instance | None) -> bool:

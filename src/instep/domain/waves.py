@@ -1,4 +1,4 @@
-"""Waves: slices run together, and what comes back from them."""
+"""Waves: slices that run together, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_
 
 @dataclass(frozen=True, slots=True)
 class WaveSlice:
-    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows, of which about so
-    many are `expected` (0: nobody knows).
+    """One claimed slice in a wave, with its work decoded: changes of documents, or a range of rows with an estimate of
+    `expected` rows (0: unknown).
     """
 
     slice_id: str
@@ -89,7 +89,7 @@ class SliceOutcome:
     lost: int = 0
 
     def storable(self) -> SliceOutcome:
-        """As ledgers keep it: one odd text in it must not keep all the rest from being recorded."""
+        """The outcome in a form that ledgers can store: one bad text must not prevent the record."""
         return replace(
             self,
             entries=[each.storable() for each in self.entries],

@@ -1,12 +1,12 @@
-"""Windows of watermarks: which rows a run reads.
+"""Windows of watermarks: the rows that a run reads.
 
 A window is (floor, target], in microseconds since 1970. Which one a run has:
 
-| what was done before | window |
+| before | window |
 | --- | --- |
 | nothing | (nothing, target]: everything that is not deleted |
 | a run that is complete up to a watermark | (watermark, target]; nothing to do when target ≤ watermark |
-| a run that has not ended | the window that was begun, whatever is asked for now: its slices have it |
+| a run that has not ended | its own window, whatever is requested now: its slices have it |
 
 The target is the watermark of the request less a safety lag, for rows that get their watermark before they can be seen
 (a transaction that commits late). The floor moves when every slice is durable.

@@ -1,4 +1,4 @@
-"""Addresses of stores, as far as they can be told to be wrong without asking there. They may hold passwords."""
+"""Checks of stores' addresses that need no connection. Addresses may hold passwords."""
 
 from __future__ import annotations
 

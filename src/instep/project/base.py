@@ -1,4 +1,4 @@
-"""What all settings have in common."""
+"""Base classes of all settings."""
 
 from __future__ import annotations
 

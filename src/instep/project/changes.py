@@ -1,4 +1,4 @@
-"""Entities whose changes a pending queue says: that queue is declared, and is about the same rows."""
+"""Check entities that take their changes from a pending queue: it is declared, and has the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What entities say of each other (`depends_on`): names that exist, and never a circle.
+"""Check `depends_on` between entities: the names exist, and there is no circle.
 
 A partition waits for the same namespace of an entity that is indexed by namespaces, and for the one partition of a
 global entity. A global entity cannot wait for namespaces.
@@ -23,7 +23,7 @@ def check_dependencies(entities: Mapping[str, Entity]) -> None:
             if each not in entities:
                 raise problem("no_entity", "no such entity", path=(name, "depends_on", index), allowed=list(entities))
             if entities[each].namespaced and not entity.namespaced:
-                message = "a global entity cannot wait for one that is indexed by namespaces: nobody knows all of these"
+                message = "a global entity cannot wait for one that is indexed by namespaces: these are not all known"
                 raise problem("scopes", message, path=(name, "depends_on", index))
     circle = _circle(entities)
     if circle is not None:

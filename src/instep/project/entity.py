@@ -1,4 +1,4 @@
-"""What entities of documents and of tables have in common."""
+"""Settings that entities of documents and of tables share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is declared of a table, as the domain's values."""
+"""Convert a declared table and handler into values of the domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests to handlers are tried, as a project declares it."""
+"""Retry and group settings of request handlers."""
 
 from __future__ import annotations
 

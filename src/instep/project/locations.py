@@ -1,7 +1,6 @@
-"""Where a target is, however it was spelled: two declarations of one place would serve, replace and sweep up each
-other's indexes.
+"""Locations of targets in one canonical form: two targets in one place would overwrite and sweep each other's indexes.
 
-Nobody is asked over the network: two names of one server are two places, unless it is this machine under its own.
+Without network queries: two names of one server count as two places, except for the names of this machine.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ Location: TypeAlias = tuple[Any, ...]
 _LOCAL: Final = "localhost"
 #: Where servers of PostgreSQL put their sockets if they are told nothing.
 _SOCKETS: Final = ("/run/postgresql", "/var/run/postgresql", "/tmp")  # noqa: S108 (nothing is written there)
-#: The ports that clients take where an address names none, for http and https. Those of ClickHouse are two doors of one
-#: server.
+#: Default ports of clients, for http and https. Those of ClickHouse are two ports of one server.
 _PORTS: Final[Mapping[str, tuple[int, int]]] = {
     "clickhouse": (8123, 8443),
     "qdrant": (6333, 6333),
@@ -88,7 +86,7 @@ def _server(kind: str, address: SplitResult) -> Location:
 
 
 def _postgres(uri: str) -> Location:
-    """As libpq understands it: options count before what stands in front of them."""
+    """As libpq understands it: options override the parts before them."""
     address = server_address(uri)
     said = address.options
     hosts = said.get("hostaddr") or said.get("host") or address.host
@@ -99,7 +97,7 @@ def _postgres(uri: str) -> Location:
 
 
 def _doors(hosts: str, ports: str) -> Iterator[tuple[str, str]]:
-    """Several hosts have a port each, or all the same one."""
+    """Pairs of host and port: several hosts have a port each, or all the same one."""
     each_port = ports.split(",")
     for index, host in enumerate(hosts.split(",")):
         yield _host(host), each_port[index] if len(each_port) > 1 and index < len(each_port) else each_port[0]

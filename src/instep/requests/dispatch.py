@@ -1,4 +1,4 @@
-"""Dispatching: requests are published, and handlers, wherever they are, take them."""
+"""Dispatch: publish requests, which handlers anywhere take."""
 
 from __future__ import annotations
 

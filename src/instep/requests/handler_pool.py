@@ -1,4 +1,4 @@
-"""All handlers of one process, and what keeps them going."""
+"""Handler pool: all handlers of one process, each in a thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from instep.requests.idleness import Idleness
 
 
 class HandlerPool:
-    """All handlers of this process. Use it as a context: on leaving, whatever is in hand goes back at once.
+    """All handlers of this process. Use it as a context manager: on exit, deliveries in work go back at once.
 
-    Set `stopping` to have them stop; who indexes may look at it too.
+    Set `stopping` to have them stop; an indexer may look at it too.
     """
 
     def __init__(

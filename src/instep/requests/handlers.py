@@ -1,14 +1,14 @@
 """Handlers: each entity has one, with a durable consumer and a thread of its own, so none waits for another.
 
-A handler takes the requests of its entity, one at a time, has the partition indexed, and answers for it:
+A handler takes the requests of its entity, one at a time, has the partition indexed, and answers:
 
 * Indexed: acknowledged.
-* Others are at it, something that it needs is away, or a person has stopped its job: postponed by the policy's pause;
-  no attempt is spent.
-* Anything else that went wrong: tried again after the pause, until the attempts are spent; then a dead letter.
-* Taken over by another handler meanwhile: let go, whatever came of it.
+* Others work on the partition, a service is down, or a user has stopped its job: postponed by the policy's pause; no
+  attempt is spent.
+* Any other error: tried again after the pause, until the attempts are spent; then a dead letter.
+* Taken over by another handler: dropped, whatever the result.
 
-A handler that dies says nothing: after the ack wait its request is delivered again.
+A handler that dies sends nothing: after the ack wait its request is delivered again.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ class Indexed:
 
 class Indexer(Protocol):
     def index(self, ref: PartitionRef, watermark: int, demand: Callable[[], None]) -> Indexed:
-        """Bring a partition up to a watermark (µs), by a job of its own or by joining or awaiting one that does so.
-        Called from many threads, for different partitions. Raises kinds of `InstepError`. `demand` raises one when the
-        request is not in work any more: to be called when nobody else can make a job on the partition, and before one
-        is made.
+        """Bring a partition up to a watermark (µs), by a job of its own or by joining or awaiting another. Called from
+        many threads, for different partitions. Raises subclasses of `InstepError`. `demand` raises one when the request
+        is no longer in work: call it when no other process can start a job on the partition, and before one is made.
         """
 
 
@@ -65,7 +64,7 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to become of a delivery. `ends`: it is done; `counts`: an attempt was spent on it."""
+    """The result of a delivery. `ends`: it is done; `counts`: an attempt was spent on it."""
 
     reason: str
     ends: bool = False
@@ -112,7 +111,7 @@ class Loop:
             except InstepError:
                 raise
             except Exception as error:
-                # Nobody thought of it, and it says nothing of what comes next.
+                # An unexpected error, which does not tell whether the next try fails too.
                 tried += 1
                 self._recover(error, tried)
 
@@ -220,7 +219,7 @@ class Loop:
                     tried += 1
                     self._wait_for_bus(error, tried)
                     continue
-                self._say(delivery, f"nobody could be told ({error}); it is delivered again")
+                self._say(delivery, f"the bus could not be told ({error}); it is delivered again")
             return
 
     def _answered(self, consumer: Consumer, delivery: Delivery, verdict: Verdict) -> str:

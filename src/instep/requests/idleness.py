@@ -1,4 +1,4 @@
-"""When several that work beside each other are all idle."""
+"""Detect that several concurrent handlers are all idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers have done for a request: a run of its partition, up to the request's watermark."""
+"""Index a partition for a handler: run it up to the request's watermark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PartitionIndexer:
         return _indexed(next(each for each in results if each.plan.ref == ref))
 
     def _demand_not_stopped(self, ref: PartitionRef) -> None:
-        """What a person has stopped is for a person to go on with. Raises `Stopped`."""
+        """Raises `Stopped` if a user has stopped the partition's job: only a user resumes it."""
         ledger = self.context.ledger
         left = ledger.unfinished_job(ref, generation_of(ledger, ref, None))
         if left is not None and left.state is JobState.STOPPED and left.stopped_by_people:

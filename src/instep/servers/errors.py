@@ -1,4 +1,4 @@
-"""What an error of a database server means to who called it, by what the server and its driver say."""
+"""Classify errors of database servers by their code and message, for the caller."""
 
 from __future__ import annotations
 

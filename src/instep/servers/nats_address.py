@@ -1,4 +1,4 @@
-"""Where a NATS server is: the parts of its URL, and which of them may be shown."""
+"""Address of a NATS server: the parts of its URL, and a label without secrets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run tells of itself while it works: traces, structured logs and counters."""
+"""Telemetry: traces, structured logs and counters of the work."""

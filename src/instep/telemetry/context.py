@@ -1,8 +1,8 @@
-"""Where a piece of work belongs: in which trace, and what it is about.
+"""Context of the current work: its trace, and fields for log lines and spans.
 
-Both go with the thread that works. Between processes the trace goes through the ledger and the bus, with wants, jobs
-and requests, as W3C has it: the `traceparent`, and after a space the `tracestate` if there is one. It is passed on by
-processes that trace nothing themselves.
+Both belong to the thread that works. Between processes the trace goes through the ledger and the bus, with wants, jobs
+and requests, in the W3C format: the `traceparent`, and after a space the `tracestate` if there is one. Processes that
+export no traces pass it on too.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Final
 Fact = str | int
 
 _PARENT = r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
-#: So long are tracestates that have to be passed on; with a longer one the trace goes on without.
+#: The longest tracestate that has to be passed on; a longer one is dropped.
 _STATE = r"[!-~](?:[ -~]{0,510}[!-~])?"
 _TRACEPARENT = re.compile(rf"{_PARENT}((?: {_STATE})?)")
-#: So long is the longest of them.
+#: The longest text of both together.
 LONGEST: Final = 55 + 1 + 512
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`traceparent` has the tracestate with it. `facts` are what log lines and spans say besides: the job, the
-    instance, the wave.
+    """`traceparent` includes the tracestate. `facts` are further fields of log lines and spans: the job, the instance,
+    the wave.
     """
 
     traceparent: str = ""
@@ -49,7 +49,7 @@ def here() -> Place:
 
 @contextmanager
 def at(place: Place) -> Iterator[None]:
-    """Work there: for threads that work on behalf of another."""
+    """Work in this context: for threads that work on behalf of another."""
     token = _PLACE.set(place)
     try:
         yield
@@ -58,13 +58,13 @@ def at(place: Place) -> Iterator[None]:
 
 
 def about(**facts: Fact) -> AbstractContextManager[None]:
-    """What is done inside is about these too."""
+    """Add fields to the context of the work inside."""
     place = here()
     return at(replace(place, facts={**place.facts, **facts}))
 
 
 def within(traceparent: str) -> AbstractContextManager[None]:
-    """What is done inside belongs to this trace, if it is one; else to none."""
+    """Put the work inside into this trace, if it is valid; else into none."""
     return at(replace(here(), traceparent=traceparent if is_traceparent(traceparent) else ""))
 
 
@@ -74,8 +74,8 @@ def is_traceparent(text: str) -> bool:
 
 
 def received(headers: Mapping[str, str]) -> str:
-    """The trace that headers with names in lower case say, for `within`. Empty when they say none, or nonsense: nothing
-    that is asked for fails for that.
+    """The trace in headers with names in lower case, for `within`. Empty without a valid one: no request fails for
+    that.
     """
     parent, state = (headers.get(name, "").strip() for name in ("traceparent", "tracestate"))
     if not is_traceparent(parent) or " " in parent:
@@ -91,9 +91,9 @@ def sent() -> dict[str, str]:
 
 
 def job_traceparent(job_id: str, made_in: str) -> str:
-    """The span of a job, as all processes that work on it name it: `made_in` is where it was asked for, if in a trace.
+    """The span of a job, the same in all processes that work on it: `made_in` is the trace of the request, if any.
 
-    It follows from the job's id, so that nobody has to be alive from its beginning to its end.
+    It follows from the job's id, so that no process has to live from its beginning to its end.
     """
     digest = hashlib.sha256(job_id.encode()).hexdigest()
     known = _TRACEPARENT.fullmatch(made_in)

@@ -1,4 +1,4 @@
-"""What a process counts of its own work. Who watches it brings an implementation (`exposition`)."""
+"""Counters of a process's own work: the port. `exposition` implements it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Counters(Protocol):
 
 
 class Uncounted:
-    """Implements `Counters` by forgetting."""
+    """Implements `Counters` by doing nothing."""
 
     def done(self, entity: str, slices: int, counts: Counts) -> None: ...
 

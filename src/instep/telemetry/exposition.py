@@ -17,7 +17,7 @@ from instep.telemetry.counters import Counters, Uncounted
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-#: Nobody may be silent for longer in the middle of a request.
+#: The longest silence in the middle of a request.
 REQUEST_SECONDS: Final = 10.0
 
 #: Waves aim at about ten seconds.
@@ -81,7 +81,7 @@ class PrometheusCounters:
         for change in ("written", "kept", "deleted"):
             self._rows.labels(entity, change).inc(getattr(counts, f"rows_{change}"))
         self._bytes.labels(entity).inc(counts.bytes_read)
-        # So that the first refusal, and the first retry, is an increase and not a beginning.
+        # So that the first refusal, and the first retry, is an increase and not a new series.
         self._refused.labels(entity)
         self._retries.labels(entity)
 
@@ -112,7 +112,7 @@ def counted(address: str | None, say: Callable[[str], None]) -> Iterator[Counter
 
     try:
         server, thread = start_http_server(port, host, registry)
-        # Each connection has a thread: nobody may hold them all by saying nothing.
+        # Each connection has a thread: silent ones must not hold them all.
         server.RequestHandlerClass.timeout = REQUEST_SECONDS  # type: ignore[attr-defined]  # of every StreamRequestHandler
     except OSError as error:
         raise UserError(

@@ -26,7 +26,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, Sta
 from instep.domain.reasons import cleaned
 from instep.telemetry.context import Fact, at, here
 
-#: Seconds that sending may take unless the variables say more; and at the end of a process, whatever they say.
+#: Seconds that an export may take unless the variables say more; and at the end of a process in any case.
 _PATIENCE: Final = 3.0
 _TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 
@@ -64,7 +64,7 @@ class _Told:
 
 
 class _FirstOnly(logging.Handler):
-    """Says once that there is trouble: a collector that is away is so for every batch."""
+    """Logs the first export error only: an unreachable collector causes one per batch."""
 
     _said = False
 
@@ -79,7 +79,7 @@ class Sender:
 
     def __init__(self) -> None:
         log = logging.getLogger("opentelemetry")
-        if not log.hasHandlers():  # Else somebody has said what is to become of such messages.
+        if not log.hasHandlers():  # Else the user has configured logging.
             log.addHandler(_FirstOnly(logging.WARNING))
             log.propagate = False
         given = any(map(os.environ.get, _TIMEOUTS))
@@ -90,7 +90,7 @@ class Sender:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        """A collector that is away must not keep a process that is done."""
+        """An unreachable collector must not delay the end of a process."""
         enough = threading.Timer(_PATIENCE, self._exporter.shutdown)
         enough.daemon = True
         enough.start()

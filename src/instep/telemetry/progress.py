@@ -1,4 +1,4 @@
-"""What a long use case tells whoever watches it."""
+"""Progress of a long use case: the port for those who display it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Called from several threads. `entity` is the label of a partition; a `unit` is a document, or a row. `total`
-    is None when nobody has counted them. What was advanced is taken back, by less than nothing, when its attempt fails.
+    """Called from several threads. `entity` is the label of a partition; a `unit` is a document, or a row. `total` is
+    None if the units were not counted. When an attempt fails, its progress is taken back by a negative advance.
     """
 
     def listing(self, entity: str, found: int) -> None: ...

@@ -72,7 +72,7 @@ def span(name: str, **facts: Fact) -> Iterator[Told]:
 def record(
     name: str, *, traceparent: str, parent: str, began: int, ended: int, error: str | None, **facts: Fact
 ) -> None:
-    """A span that is over, under a name that others have used for it meanwhile (`job_traceparent`). Times are in ms."""
+    """Export a finished span under an id already in use by other processes (`job_traceparent`). Times are in ms."""
     if enabled():
         _sender().record(
             name, traceparent=traceparent, parent=parent, began=began, ended=ended, error=error, facts=facts

@@ -76,7 +76,7 @@ def follow(state: State, recorded: e.Recorded, told: Told | None = None) -> tupl
 def replay(log: Iterable[e.Recorded], state: State | None = None) -> State:
     """The state after these events: from the beginning, or on top of a state (which is changed)."""
     state = State() if state is None else state
-    # Nobody asks for the changes.
+    # No caller needs the changes.
     step = Step(state, deque(maxlen=0))
     for recorded in log:
         try:

@@ -1,4 +1,4 @@
-"""What the collection of old instances and wants does: they are forgotten."""
+"""Rules for the collection of old instances and wants: forget them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a missed dependency does: a derivative want is made, and instances wait for it."""
+"""Rules for a missed dependency: make a derivative want, and let instances wait for it."""
 
 from __future__ import annotations
 

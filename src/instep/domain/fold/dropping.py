@@ -1,4 +1,4 @@
-"""What it does that a partition is dropped: what is canonical of it is left, and nothing takes its place."""
+"""Rules for a dropped partition: its canonical instances are left, without a successor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from instep.domain.instances import Instance, InstanceState
 from instep.domain.state import Dropped, Key
 from instep.domain.wants import WantState
 
-#: What was in work does not become anything any more.
+#: Final states of instances that were in work.
 _LEFT_AS: Mapping[InstanceState, InstanceState] = {
     InstanceState.BUILDING: InstanceState.FAILED,
     InstanceState.REFRESHING: InstanceState.LIVE,
@@ -23,7 +23,7 @@ def _dropped(step: Step, event: e.PartitionDropped) -> None:
     keys = [(event.ref, generation) for generation in dict.fromkeys(event.generations)]
     found = [step.named(*key) for key in keys]
     if not any(found) and not any(key in step.open for key in keys):
-        raise Refused("not-allowed", f"nothing is indexed of {event.ref}, and nobody wants it")
+        raise Refused("not-allowed", f"nothing is indexed of {event.ref}, and no want names it")
     why = f"dropped by {event.by}" if event.by else "dropped"
     for key in keys:
         _cancel(step, key, f"canceled: {event.ref} was {why}")
@@ -37,7 +37,7 @@ def _dropped(step: Step, event: e.PartitionDropped) -> None:
 
 
 def _cancel(step: Step, key: Key, why: str) -> None:
-    """What is open on it, before that is left: nobody waits for a partition that will not be there."""
+    """Cancel open wants of the partition first: it will not exist."""
     for want in step.state.open_wants(*key):
         step.end(replace(want, state=WantState.CANCELED, ended_at=step.at, error=why, upstream=()))
 

@@ -1,4 +1,4 @@
-"""What events about instances do to these."""
+"""Rules for events about instances."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _promote(step: Step, ref: str, generation: str) -> None:
 
 
 def _in_work(step: Step, uuid: str, state: InstanceState, job: str) -> Instance:
-    """The instance that this job builds or refreshes: no other says what becomes of it."""
+    """The instance that this job builds or refreshes; refused for any other job."""
     instance = step.current(uuid, state)
     if job != (instance.job if state is _BUILDING else instance.refreshed_by):
         raise others(instance, job)

@@ -1,4 +1,4 @@
-"""One event being applied: the checks that rules share, the changes, and what follows from these."""
+"""One step of the fold: the checks that rules share, the changes, and their consequences."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Step:
         self.wants[want.id] = want
         self.changes.append(want)
 
-    # What follows.
+    # Consequences.
 
     def settle(self) -> None:
         """Wants follow what was touched, and what waits for wants that ended follows these, until all is quiet. It

@@ -1,4 +1,4 @@
-"""What events about wants do to these."""
+"""Rules for events about wants."""
 
 from __future__ import annotations
 

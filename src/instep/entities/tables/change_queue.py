@@ -73,7 +73,7 @@ class EntityQueue:
             demand_readable(store)
             if not recall(store).switched:
                 raise UserError(
-                    f"the queue {self.name} is not read from yet: nobody knows whether it has all that is pending",
+                    f"the queue {self.name} is not read from yet: it may not have all that is pending",
                     hint=f"Compare it with its anti-join: instep queue verify {self.name}, then instep queue switch",
                 )
             yield store

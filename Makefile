@@ -9,7 +9,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick check soak mutants bench lock clean java
+.PHONY: help install demo test quick proof check soak mutants bench lock clean java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(STAMP) ## Run the tests
 	@# These start and end Spark themselves: processes of their own, in which no other test has left one.
 	@$(BIN)/pytest $(GROUPED) -m "not long" tests/engine
 
+proof: $(STAMP) ## Run the simulator's dearest tests; when all pass, note with which files: commit tests/simulator/proved.txt
+	@$(BIN)/python -m tests.simulator.proof $(GROUPED)
+
 QUICK := $(addprefix tests/,domain project documents tables doubles ledger queues)
 
 quick: $(STAMP) ## Run the tests of rules, declarations and the ledger in under a minute: no JVM, no servers
@@ -43,7 +46,7 @@ SOAK_SECONDS ?= 600
 SCHEDULES ?= 1000000
 
 soak: $(STAMP) ## The long tests; kill and stop real servers for SOAK_SECONDS on each ledger; simulate SCHEDULES of faults
-	@$(BIN)/pytest $(GROUPED) -m long
+	@$(BIN)/pytest $(GROUPED) --prove -m "long or proof"
 	@$(BIN)/pytest $(GROUPED) -m "hypothesis and not long" --hypothesis-profile=thorough
 	@$(BIN)/python -m tests.soak --ledger all --seconds $(SOAK_SECONDS) --documents 20000
 	@$(BIN)/python -m tests.simulator --schedules $(SCHEDULES) --ledger model

@@ -7,6 +7,7 @@ import pytest
 from .exhaustive import Scope, explore
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("scope", "states"),
     [

@@ -29,6 +29,7 @@ NOTICED = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.name)
 def test_a_seeded_bug_is_caught(bug: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.apply(monkeypatch)

@@ -78,6 +78,7 @@ def test_schedules_on_sqlite(first: int) -> None:
     assert counters["refused by ledger"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "seeds"),
     [

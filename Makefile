@@ -30,7 +30,7 @@ test: $(STAMP) ## Run the tests
 proof: $(STAMP) ## Run the simulator's dearest tests; when all pass, note with which files: commit tests/simulator/proved.txt
 	@$(BIN)/python -m tests.simulator.proof $(GROUPED)
 
-QUICK := $(addprefix tests/,domain project documents tables doubles ledger queues)
+QUICK := $(addprefix tests/,domain project tables doubles ledger/test_sqlite.py ledger/test_log.py)
 
 quick: $(STAMP) ## Run the tests of rules, declarations and the ledger in under a minute: no JVM, no servers
 	@$(BIN)/pytest -q $(GROUPED) -m "not (long or slow or spark or server)" $(QUICK)

@@ -15,6 +15,7 @@ from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected
 from instep.pipeline.documents.embed.http import HttpEmbedder, close_connections
 from tests.documents.endpoint import Answer, Endpoint, good, serving, vector
+from tests.doubles.dripping_server import dripping
 
 KEY = "sk-verysecretverysecret"
 
@@ -113,6 +114,13 @@ def test_a_slow_answer_is_an_outage(endpoint: Endpoint) -> None:
     assert embedder(endpoint, timeout=0.1, attempts=12).embed(["a"]).tolist() == [vector("a")]
     over.set()
     assert len(endpoint.asked) > 1
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_an_answer_that_drips_for_ever_is_an_outage(head: bool) -> None:
+    with dripping(head=head) as url, pytest.raises(Transient, match="no whole answer within"):
+        HttpEmbedder(url, "model", dimensions=3, timeout=0.3, attempts=2, first_wait=0.01).embed(["a"])
+    close_connections()
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

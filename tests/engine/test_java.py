@@ -47,6 +47,27 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pyte
     assert f"{java} is Java 11" in problem
 
 
+def test_a_java_that_hangs_when_it_is_asked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.pipeline.engine.java.VERSION_SECONDS", 0.2)
+    java = fake_java(tmp_path, "17")
+    java.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert f"{java} does not say its version" in (java_problem() or "")
+
+
+def test_a_java_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark waits for ever for one that hangs."""
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr("instep.pipeline.engine.session._active", lambda: None)
+    monkeypatch.setattr("instep.pipeline.engine.sparkapi.LAUNCH_SECONDS", 1.0)
+    java = fake_java(tmp_path, "17")
+    java.write_text("#!/bin/sh\nexec sleep 5\n")
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.15"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=f"Spark did not start: {java} does not come up within 1 s"):
+        LazySpark(SparkSettings(master="local[1]", log=tmp_path / "spark.log")).get()
+
+
 def test_a_start_in_the_background_tells_its_error_when_the_session_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

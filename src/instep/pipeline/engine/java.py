@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 
 JAVA_NEEDED = 17
+#: How long it may take to say its version.
+VERSION_SECONDS = 10.0
 
 
 def java_problem() -> str | None:
@@ -43,7 +45,9 @@ def java_version(java: Path) -> int | None:
         text = found[1] if found else ""
     if not text:
         try:
-            said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 -- the user's own Java
+            said = subprocess.run(  # noqa: S603 -- the user's own Java
+                [str(java), "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         found = re.search(r'version "([^"]+)"', said.stderr + said.stdout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -19,7 +18,8 @@ from instep.error_transport import explained, out_of_memory
 from instep.errors import Away, Conflict, Fenced, Transient, Unknown, UserError
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.class_cache import spark_home
-from instep.pipeline.engine.java import java_problem
+from instep.pipeline.engine.java import find_java, java_problem
+from instep.pipeline.engine.master import TRY_LATER, demand_master
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 #: What PySpark asks for before it talks Connect.
 _CONNECT_NEEDS = ("pandas", "grpc", "grpc_status")
 
-#: How long a Connect server may take for the first answers, a standalone master's port to be opened, the master to take
-#: us in, and another cluster, where that may be a queue.
+#: How long a Connect server may take for the first answers, a standalone master to take us in, and another cluster,
+#: where that may be a queue.
 ANSWER_SECONDS = 10.0
-_KNOCK_SECONDS = 3.0
 _REGISTER_SECONDS = 10.0
 _ADMIT_SECONDS = 300.0
-_TRY_LATER = "Is it running, and is the address right? Run again when it is there."
 
 #: What a JVM of Spark ends with when it has no memory left.
 _OUT_OF_MEMORY = 52
@@ -351,11 +349,11 @@ def _connect(address: str, settings: SparkSettings) -> SparkSession:
         return session
     sparkapi.stop(session, unheard=True)
     if not failed:
-        raise Away(f"Spark Connect does not answer within {ANSWER_SECONDS:.0f} s", where=where, hint=_TRY_LATER)
+        raise Away(f"Spark Connect does not answer within {ANSWER_SECONDS:.0f} s", where=where, hint=TRY_LATER)
     found = explained(failed[0])
     if isinstance(found, Transient):
         why = str(found).removeprefix("Spark is out of reach: ")
-        raise Away(f"Spark Connect does not answer: {why[:300]}", where=where, hint=_TRY_LATER) from failed[0]
+        raise Away(f"Spark Connect does not answer: {why[:300]}", where=where, hint=TRY_LATER) from failed[0]
     raise UserError(f"Spark Connect refuses: {_first_line(found)}", where=where) from failed[0]
 
 
@@ -381,29 +379,12 @@ def _cluster(settings: SparkSettings) -> SparkSession:
             submitted = submitted.config(key, value)
         session: SparkSession = submitted.getOrCreate()
         return session
-    _demand_master(settings.master)
+    if settings.master.startswith("spark://"):
+        demand_master(settings.master)
     conf = SparkConf(loadDefaults=False).setAppName("instep").setMaster(settings.master)
     for key, value in settings.config.items():
         conf.set(key, value)
     return _launched(conf, settings, {})
-
-
-def _demand_master(master: str) -> None:
-    """Raises `Away` if a standalone master is not there: Spark itself would look for it for a minute."""
-    if not master.startswith("spark://"):
-        return
-    why = "it names no host and port"
-    for each in master.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
-        if not host or not port.isdigit():
-            raise UserError(f"{master!r} is no master: {each!r} has no host and port", hint="Write spark://HOST:PORT.")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-        else:
-            return
-    raise Away(f"the Spark master does not answer: {why}", where=master, hint=_TRY_LATER)
 
 
 def _local(settings: SparkSettings, archive_to: Path | None) -> SparkSession:
@@ -431,6 +412,9 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
             # import nothing from the folder that this process happens to stand in.
             with _environment(**environment, PYTHONSAFEPATH="1"):
                 sparkapi.launch_jvm(conf, stream)
+        except TimeoutError as error:
+            why = f"{find_java()} does not come up within {sparkapi.LAUNCH_SECONDS:.0f} s"
+            raise UserError(f"Spark did not start: {why}", hint=hint) from error
         except Exception as error:
             sparkapi.end_jvm()
             raise UserError(f"Spark did not start: {_last_words(log)}", hint=hint) from error
@@ -451,7 +435,7 @@ def _launched(conf: SparkConf, settings: SparkSettings, environment: Mapping[str
         sparkapi.end_jvm()
         if late.is_set() or isinstance(found, Transient):
             raise Away(
-                "the Spark master does not let it in", where=settings.master, hint=f"{_TRY_LATER} {hint}"
+                "the Spark master does not let it in", where=settings.master, hint=f"{TRY_LATER} {hint}"
             ) from error
         raise UserError(f"Spark did not start: {_first_line(found)}", hint=hint) from error
     finally:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from instep.deadline import within
+
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: How long a JVM may take to be there: two seconds, where nothing else has to be done.
+LAUNCH_SECONDS = 45.0
 #: How long a JVM may take to end; writing its class archive takes 10 to 20 s.
 STOP_SECONDS = 120
 #: How long Spark may take to hear that it is not needed any more; then it is left alone.
@@ -42,13 +46,15 @@ class _Spawned(dict[str, Any]):
 
 
 def launch_jvm(conf: SparkConf, log: BinaryIO) -> None:
-    """Start the JVM of this process with its words going to `log`, unless there is one already."""
+    """Start the JVM of this process with its words going to `log`, unless there is one already. Raises `TimeoutError`
+    when it does not come up: PySpark would wait for ever for one that hangs, or ends well.
+    """
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
         how = _Spawned(stdout=log, stderr=log, process_group=0)
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, how))
+        SparkContext._ensure_initialized(gateway=within(LAUNCH_SECONDS, partial(launch_gateway, conf, how)))
 
 
 def in_time(seconds: float, call: Callable[[], object]) -> bool:

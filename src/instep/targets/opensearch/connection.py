@@ -7,10 +7,11 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from instep.deadline import within
 from instep.errors import InstepError, Transient, UserError
 from instep.targets.server_retry import tries
 
@@ -82,7 +83,8 @@ class Connection:
         """One try, which raises `Unavailable` when another one may do."""
         client = _client(self.url, self.user, self.password, self.api_key, os.getpid())
         with self._understood():
-            answer = client.transport.perform_request(method, path, params=dict(params or {}), body=body)
+            ask = partial(client.transport.perform_request, method, path, params=dict(params or {}), body=body)
+            answer = within(2 * TIMEOUT, ask)
         if not isinstance(answer, dict):
             raise Unavailable(f"it answered something else than expected: {str(answer)[:100]!r}")
         return answer
@@ -99,6 +101,8 @@ class Connection:
 
         try:
             yield
+        except TimeoutError as error:
+            raise Unavailable(str(error)) from None
         except ConnectionError as error:
             raise Unavailable(f"it cannot be reached: {self._hushed(error.error)}") from None
         except SerializationError:

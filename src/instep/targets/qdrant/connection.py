@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from instep.deadline import within
 from instep.errors import Transient, UserError
 from instep.targets.qdrant.collections import Missing, TooLarge
 from instep.targets.server_retry import tries
@@ -60,7 +61,7 @@ class Connection:
         try:
             for attempt in tries(_Unavailable):
                 with attempt, self._understood():
-                    return ask(self.open())
+                    return within(2 * _TIMEOUT, lambda: ask(self.open()))
         except _Unavailable as error:
             raise Transient(f"{self.shown}: {error}") from None
         raise AssertionError("a retry ends with an answer or an error")
@@ -72,6 +73,8 @@ class Connection:
 
         try:
             yield
+        except TimeoutError as error:
+            raise _Unavailable(str(error)) from None
         except ResourceExhaustedResponse as error:
             raise _Unavailable(f"it is overloaded: {self._hushed(error)}") from None
         except ResponseHandlingException as error:

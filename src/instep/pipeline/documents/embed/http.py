@@ -8,8 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from instep.deadline import within
 from instep.domain.fingerprint import digest
 from instep.domain.reasons import cleaned
 from instep.errors import Transient, UserError
@@ -89,12 +91,12 @@ class HttpEmbedder:
         client, turns = _connection(self)
         import httpx
 
+        body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         turns.wait()
         try:
-            response = client.post(
-                f"{self.url.rstrip('/')}/embeddings",
-                json={"model": self.model, "input": list(texts), "encoding_format": "float"},
-            )
+            response = within(self.timeout, partial(client.post, f"{self.url.rstrip('/')}/embeddings", json=body))
+        except TimeoutError as error:
+            raise _Unavailable(str(error)) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             raise _no_request() from None
         except httpx.RequestError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +59,13 @@ def test_a_java_that_hangs_when_it_is_asked_is_named(tmp_path: Path, monkeypatch
 
 def test_a_java_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark waits for ever for one that hangs."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def recorded(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr("pyspark.java_gateway.Popen", recorded)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setattr("instep.pipeline.engine.session._active", lambda: None)
     monkeypatch.setattr("instep.pipeline.engine.sparkapi.LAUNCH_SECONDS", 1.0)
@@ -66,6 +75,11 @@ def test_a_java_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UserError, match=f"Spark did not start: {java} does not come up within 1 s"):
         LazySpark(SparkSettings(master="local[1]", log=tmp_path / "spark.log")).get()
+    (hung,) = started  # PySpark keeps it to itself, and its thread ends with it.
+    hung.kill()
+    hung.wait()
+    if hung.stdin is not None:
+        hung.stdin.close()
 
 
 def test_a_start_in_the_background_tells_its_error_when_the_session_is_asked_for(

@@ -12,7 +12,7 @@ from instep.app import Instep
 from instep.container import Container
 from instep.domain.settings import JobSettings, settings_in, together
 from instep.pipeline.engine.inline import InlineEngine
-from instep.planning.job_settings import as_job_says
+from instep.planning.plan import as_job_says
 from instep.targets.opensearch.target import OpenSearchTarget
 from tests.api.conftest import write
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.domain.cuts import KeyRange
-from instep.domain.key_batches import batches, stretches
-from instep.domain.pending_queue import LARGEST_KEY
+from instep.domain.pending_queue import LARGEST_KEY, batches, stretches
 from instep.domain.rows import RowSlice, decode_row_slice, encode_row_slice
 
 KEYS = st.sets(st.integers(-(2**63), LARGEST_KEY) | st.integers(-20, 20), max_size=60).map(sorted)

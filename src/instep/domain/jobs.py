@@ -11,6 +11,7 @@ from typing import Any
 from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, Lately
+from instep.domain.timing import Timing
 
 #: Prefix of the reason of a stop by a user.
 STOPPED_BY = "stopped by "
@@ -287,3 +288,22 @@ def end_of_job(parts: Iterable[JobState | None]) -> JobState | None:
     if ends <= {JobState.COMPLETED}:
         return JobState.COMPLETED
     return JobState.FAILED if ends == {JobState.FAILED} else JobState.COMPLETED_WITH_ERRORS
+
+
+def rest(times: int, timing: Timing) -> int:
+    """Milliseconds to pause after so many failures in a row (from 1)."""
+    return min(timing.rest << min(times - 1, 30), timing.longest_rest)
+
+
+def ended_badly(job: Job, part: PartStatus) -> str | None:
+    """The error of a job after which a partition's work is still undone and in no job; None if it is not so.
+
+    The writes of a refresh stay, even if the target holds more or fewer rows: there is nothing to repeat. A failed
+    build serves nothing, and the next job reads failed slices again.
+    """
+    if job.state is JobState.STOPPED:
+        return job.error or "it was stopped"
+    if part.error is None:
+        return None
+    undone = part.slices.get(SliceState.FAILED, 0) + part.slices.get(SliceState.CANCELLED, 0)
+    return part.error if part.part.fresh or undone or part.state is JobState.FAILED else None

@@ -1,4 +1,4 @@
-"""Rules of a pending queue: a key is pending when the source holds it and no cover does.
+"""Rules of a pending queue, and batches of its keys: a key is pending when the source holds it and no cover does.
 
 Events reach a queue in any order and more than once. So that every order gives the same answer, a key's state is made
 of parts that are merged by maximum alone: whether the source was seen, and for each cover the register of its latest
@@ -9,6 +9,7 @@ cover back does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from heapq import nlargest
 from typing import Final
 
 LARGEST_KEY: Final = 2**63 - 1
@@ -68,3 +69,18 @@ def covers(merged: int) -> bool:
 def pending(*, seen: bool, registers: Sequence[int]) -> bool:
     """The invariant of a queue."""
     return seen and not any(map(covers, registers))
+
+
+def batches(keys: Sequence[int], size: int) -> list[Sequence[int]]:
+    """The fewest batches of at most `size` keys, all of about the same size."""
+    count = -(-len(keys) // size)
+    return [keys[len(keys) * at // count : len(keys) * (at + 1) // count] for at in range(count)]
+
+
+def stretches(keys: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """First and last key of at most `most` ranges, which leave out the widest gaps."""
+    if not keys:
+        return []
+    gaps = ((after - keys[at], at + 1) for at, after in enumerate(keys[1:]) if after - keys[at] > 1)
+    starts = [0, *sorted(at for _, at in nlargest(most - 1, gaps))]
+    return [(keys[first], keys[after - 1]) for first, after in zip(starts, [*starts[1:], len(keys)], strict=True)]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import takewhile
 
-from instep.domain.backoff import ended_badly, rest
 from instep.domain.instances import InstanceState
-from instep.domain.jobs import Job, PartStatus
+from instep.domain.jobs import Job, PartStatus, ended_badly, rest
 from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.entities.setup import EntitySetup

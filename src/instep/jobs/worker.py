@@ -30,7 +30,7 @@ from instep.jobs.wave import Outage, WaveRunner
 from instep.ledger.ledger import Holder, Lease
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
-from instep.planning.job_settings import as_job_says
+from instep.planning.plan import as_job_says
 from instep.planning.planner import Planner
 from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
 from instep.telemetry import traces

@@ -13,7 +13,7 @@ from instep.domain.instances import Instance, Reason, first_reason
 from instep.domain.jobs import Job, SlicePlan
 from instep.domain.planning import check_limits
 from instep.domain.refs import PartitionRef
-from instep.domain.settings import NO_SETTINGS, JobSettings
+from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, together
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
 from instep.entities.ownership import demand_ours
@@ -22,7 +22,6 @@ from instep.entities.setup import EntitySetup
 from instep.errors import UserError
 from instep.ledger.ledger import Checkpoint, Ledger
 from instep.pipeline.engine.choice import EngineChoice
-from instep.planning.job_settings import wanted_settings
 from instep.planning.upstream import missing_upstream
 
 
@@ -278,3 +277,16 @@ def _digest(setup: EntitySetup, generation: str, checkpoint: Checkpoint | None, 
     for each in found.state:
         state.update(each.encode())
     return state.hexdigest()[:32]
+
+
+def wanted_settings(ledger: Ledger, ref: PartitionRef, generation: str) -> JobSettings:
+    """The settings of the wants that a job on this partition serves; the oldest want first."""
+    now = ledger.now()
+    waiting = [each for each in waiting_wants(ledger, ref, generation) if each.can_begin(now)]
+    return together(each.settings for each in sorted(waiting, key=lambda each: each.created_at))
+
+
+def as_job_says(setup: EntitySetup, ledger: Ledger, job_id: str) -> EntitySetup:
+    """The setup with a job's settings. Only a target with limits needs the query."""
+    job = ledger.job(job_id) if setup.bounds_requests else None
+    return setup if job is None else setup.bounded(settings_in(job.configuration, str(setup.ref)))

@@ -6,9 +6,8 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from instep.project.base import Model, Variant
 from instep.project.entity import EntityBase
-from instep.project.fields import Bytes, Columns, Text, Whole, problem, typed
+from instep.project.fields import Bytes, Columns, Model, Text, Variant, Whole, problem, typed
 from instep.project.sources import ClickHouseSource, DeclaredDocuments, SparkSource
 
 MAX_BUCKETS = 1024

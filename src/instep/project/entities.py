@@ -1,4 +1,4 @@
-"""Entities of a project together: of which kind each is, and what they must not have in common."""
+"""Entities of a project together: the kind of each, and checks of names, labels, `depends_on` and queues."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from instep.domain.refs import is_entity_name, is_own_name
 from instep.project.documents import DocumentEntity
 from instep.project.expansion import named_targets
 from instep.project.fields import problem
+from instep.project.queues import Queue
 from instep.project.tables import TableEntity
 from instep.project.targets import DOCUMENT_TARGETS, TABLE_TARGETS, Target, in_process
 
@@ -145,3 +146,74 @@ def _takers(entity: Entity) -> str:
     tables = isinstance(entity, TableEntity)
     *most, last = TABLE_TARGETS if tables else DOCUMENT_TARGETS
     return f"{'tables' if tables else 'documents'} need a target of the type {', '.join(most)} or {last}"
+
+
+def check_dependencies(entities: Mapping[str, Entity]) -> None:
+    """Raises a validation error for a name that is not declared or cannot be waited for, or for the first circle in
+    the order of the file.
+
+    A partition waits for the same namespace of an entity that is indexed by namespaces, and for the one partition of a
+    global entity. A global entity cannot wait for namespaces.
+    """
+    for name, entity in entities.items():
+        for index, each in enumerate(entity.depends_on):
+            if each not in entities:
+                raise problem("no_entity", "no such entity", path=(name, "depends_on", index), allowed=list(entities))
+            if entities[each].namespaced and not entity.namespaced:
+                message = "a global entity cannot wait for one that is indexed by namespaces: these are not all known"
+                raise problem("scopes", message, path=(name, "depends_on", index))
+    circle = _circle(entities)
+    if circle is not None:
+        first, second = circle[:2]
+        path = (first, "depends_on", entities[first].depends_on.index(second))
+        raise problem("circle", f"entities cannot wait for each other: {' → '.join(circle)}", path=path)
+
+
+def _circle(entities: Mapping[str, Entity]) -> list[str] | None:
+    """Names that lead back to the first of them, which is also the last; None if there are none such."""
+    done: set[str] = set()
+    for start in entities:
+        # Without recursion: a long chain is no reason to fail.
+        path, branches = [start], [iter(entities[start].depends_on)]
+        while path:
+            following = next(branches[-1], None)
+            if following is None:
+                done.add(path.pop())
+                branches.pop()
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            elif following not in done:
+                path.append(following)
+                branches.append(iter(entities[following].depends_on))
+    return None
+
+
+def check_changes(entities: Mapping[str, Entity], queues: Mapping[str, Queue]) -> None:
+    taken: dict[str, str] = {}
+    for name, entity in entities.items():
+        if not isinstance(entity, TableEntity) or entity.changes is None:
+            continue
+        wanted, path = entity.changes.queue, (name, "changes", "queue")
+        if wanted not in queues:
+            raise problem("queue", "no such queue", path=path, allowed=list(queues))
+        if wanted in taken:
+            message = f"{taken[wanted]} takes from this queue already, and a key is given once: declare another"
+            raise problem("queue", message, path=path)
+        taken[wanted] = name
+        _check_rows(name, entity, wanted, queues[wanted])
+
+
+def _check_rows(name: str, entity: TableEntity, wanted: str, queue: Queue) -> None:
+    if entity.key != (queue.key,):
+        message = f"the queue {wanted} is about the column {queue.key}: that has to be the key, and alone"
+        raise problem("key", message, path=(name, "key"))
+    table = entity.source.table
+    # The place may be another one, such as a replica.
+    if table and _own(table) != _own(queue.source.table):
+        message = f"the queue {wanted} is about the table {queue.source.table}: read that, or declare another queue"
+        raise problem("table", message, path=(name, "source", "table"))
+
+
+def _own(table: str) -> str:
+    """Without database and schema, which one of the two may say and the other not."""
+    return table.rpartition(".")[2].strip('`"').lower()

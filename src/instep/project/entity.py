@@ -8,8 +8,7 @@ from pydantic import Field, field_validator
 
 from instep.domain.losses import LOSS_WINDOW
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
-from instep.project.base import Model
-from instep.project.fields import Duration, Real, Whole, problem
+from instep.project.fields import Duration, Model, Real, Whole, problem
 from instep.project.sources import Source
 
 _TRANSFORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have: sizes, numbers, texts, lists. And how a wrong one is refused.
+"""Base classes of settings, and their kinds of values: sizes, numbers, texts, lists; and the errors of wrong ones.
 
 Messages never repeat a value: it may be a secret. Who reports an error shows what was found, if it
 may be shown.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from instep.domain.durations import DURATION_PATTERN, parse_duration
@@ -170,3 +170,19 @@ def typed(*kinds: str) -> BeforeValidator:
         return value
 
     return BeforeValidator(has_type)
+
+
+class Model(BaseModel):
+    """Frozen, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _type_required(schema: dict[str, Any]) -> None:
+    schema["required"] = ["type", *schema.get("required", [])]
+
+
+class Variant(Model):
+    """One of several kinds, told apart by `type`."""
+
+    model_config = ConfigDict(json_schema_extra=_type_required)

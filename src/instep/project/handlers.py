@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 from instep.domain.durations import duration_text
 from instep.domain.refs import is_entity_name
 from instep.domain.request_rules import Policy
-from instep.project.base import Model
-from instep.project.fields import Duration, Pause, Whole, problem
+from instep.project.fields import Duration, Model, Pause, Whole, problem
 
 _DEFAULT = Policy()
 

@@ -17,12 +17,11 @@ from pydantic.json_schema import SkipJsonSchema
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import Scope, own_name
 from instep.project.addresses import is_relative, is_url
-from instep.project.base import Model
-from instep.project.changes import check_changes
-from instep.project.dependencies import check_dependencies
 from instep.project.entities import (
     DeclaredEntity,
     Entity,
+    check_changes,
+    check_dependencies,
     check_engine,
     check_graph,
     check_names,
@@ -30,7 +29,7 @@ from instep.project.entities import (
     with_target,
 )
 from instep.project.expansion import expanded
-from instep.project.fields import Namespaces, Real, Text, problem
+from instep.project.fields import Model, Namespaces, Real, Text, problem
 from instep.project.handlers import Handler
 from instep.project.locations import check_places
 from instep.project.queues import Queue, check_queue_names

@@ -12,8 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from instep.domain.pending_queue import LARGEST_KEY, KeyRange, QueueCover, QueueSource, QueueSpec
 from instep.domain.refs import is_entity_name
 from instep.project.addresses import clickhouse_uri, postgres_uri
-from instep.project.base import Model
-from instep.project.fields import Pause, Text, Whole, problem
+from instep.project.fields import Model, Pause, Text, Whole, problem
 from instep.project.targets import is_schema
 from instep.servers.address import server_address
 

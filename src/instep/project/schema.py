@@ -9,7 +9,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from instep.project.base import Model
+from instep.project.fields import Model
 from instep.project.models import Project
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import Field, JsonValue, Secret, field_validator, model_validator
 
 from instep.project.addresses import clickhouse_uri
-from instep.project.base import Variant
-from instep.project.fields import Globs, OneOrMore, SecretText, Text, no_empty_text, problem, typed
+from instep.project.fields import Globs, OneOrMore, SecretText, Text, Variant, no_empty_text, problem, typed
 
 #: What a `files` source takes when `include` is left out: text that can be chunked as it is.
 DEFAULT_INCLUDE = tuple(

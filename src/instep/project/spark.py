@@ -6,8 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from instep.project.base import Model
-from instep.project.fields import Globs, Text, TextValue, no_empty_text, problem
+from instep.project.fields import Globs, Model, Text, TextValue, no_empty_text, problem
 
 
 class Spark(Model):

@@ -9,9 +9,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from instep.domain.graph import MAX_NAME, is_kind_name, is_table_name
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
-from instep.project.base import Model
 from instep.project.entity import Deletes, EntityBase
-from instep.project.fields import AnyColumns, Columns, Pause, Text, Whole, problem
+from instep.project.fields import AnyColumns, Columns, Model, Pause, Text, Whole, problem
 from instep.project.sources import DeclaredTable
 
 MAX_BATCH_ROWS = 1_000_000

@@ -16,8 +16,7 @@ from instep.project.addresses import (
     postgres_uri,
     qdrant_uri,
 )
-from instep.project.base import Variant
-from instep.project.fields import SecretText, Text, problem, typed
+from instep.project.fields import SecretText, Text, Variant, problem, typed
 
 _SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
 #: Partitions of Milvus are called so, with a number behind it.

@@ -13,7 +13,7 @@ _GENERATIONS = ("tests/e2e/test_generations.py",)
 MUTANTS = [
     Mutant(
         "what is gone before the last look of a rebuild is deleted without a guard",
-        "entities/documents/changes_since.py",
+        "entities/documents/changes.py",
         "    if setup.guard.refuses(changes.lost, changes.recorded, before.units):\n        return []\n",
         "",
         (f"{_SERVICE}/test_live_refresh.py",),

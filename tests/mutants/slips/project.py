@@ -52,14 +52,14 @@ MUTANTS = [
     ),
     Mutant(
         "a circle of entities that wait for each other is not found",
-        "project/dependencies.py",
+        "project/entities.py",
         "            elif following in path:",
         "            elif following == path[-1]:",
         _PROJECT,
     ),
     Mutant(
         "a global entity may wait for namespaces",
-        "project/dependencies.py",
+        "project/entities.py",
         "entities[each].namespaced and not entity.namespaced",
         "entities[each].namespaced and entity.namespaced",
         _PROJECT,

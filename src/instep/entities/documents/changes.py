@@ -11,8 +11,8 @@ from instep.domain.amounts import amount
 from instep.domain.durations import duration_text
 from instep.domain.fingerprint import changed_parts
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.jobs import SlicePlan
-from instep.domain.losses import Loss
+from instep.domain.jobs import JobPart, SlicePlan
+from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import Action, Difference, difference, same, unchanged
 from instep.domain.planning import cut_documents
 from instep.domain.promotion_rules import judged
@@ -182,3 +182,22 @@ def _left_out(
         )
         return refusal, changes.lost
     return _blocked(setup, changes, found, request), changes.lost
+
+
+def changed_since(setup: DocumentSetup, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
+    """See `EntitySetup.changed_since`. Too many deletes are left to the next run, whose guard asks for permission."""
+    indexed = ledger.manifest(part.instance)
+    found = setup.source.list(None).seen_from(indexed)
+    changes = difference(
+        found.documents,
+        indexed,
+        ledger.failed_versions(part.ref, part.generation),
+        complete=found.complete and found.exhaustive,
+        buckets=part.buckets,
+        deleted=found.deleted,
+        retry_failures=False,
+    )
+    before = ledger.lost_lately(part.ref, part.generation, window=setup.guard.window) if changes.lost else NO_LOSS
+    if setup.guard.refuses(changes.lost, changes.recorded, before.units):
+        return []
+    return cut_documents(changes.changes, setup.sizing, priority=setup.priority)

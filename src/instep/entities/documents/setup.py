@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
+from instep.domain.amounts import amount
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
@@ -13,8 +13,6 @@ from instep.domain.refs import index_name
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.documents import (
     changes,
-    changes_since,
-    checks,
     inspection,
     promotion_checks,
     provenance,
@@ -24,8 +22,9 @@ from instep.entities.documents.limits import empty_notes, oversized_notes
 from instep.entities.documents.sampling import SAMPLES
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
+from instep.errors import UserError
 from instep.ledger.ledger import Checkpoint, Ledger
-from instep.pipeline.documents.embed.embedder import Embedder
+from instep.pipeline.documents.embed.embedder import Embedder, probe
 from instep.pipeline.documents.limits import DEFAULT_LIMITS, Limits
 from instep.pipeline.engine.engine import WaveProgram
 from instep.sources.document_source import DocumentSource
@@ -70,7 +69,7 @@ class DocumentSetup(EntitySetup):
         return WaveSlice(claim.slice_id, claim.fence, claim.bucket, claim.work, decode_changes(claim.payload))
 
     def changed_since(self, ledger: Ledger, part: JobPart) -> list[SlicePlan]:
-        return changes_since.changed_since(self, ledger, part)
+        return changes.changed_since(self, ledger, part)
 
     def too_much(self, part: JobPart, ledger: Ledger, lost: int) -> Refusal | None:
         if not lost or part.fresh:
@@ -137,5 +136,23 @@ class DocumentSetup(EntitySetup):
         return provenance.trace(self, ledger, physical, text)
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        found = {"source": partial(checks.source, self), "embedder": partial(checks.embedder, self)}
+        found = {"source": self._check_source, "embedder": self._check_embedder}
         return found if self.rehearsal is None else {**found, "transform": self.rehearsal}
+
+    def _check_source(self) -> str:
+        found = self.source.list()
+        if not found.complete:
+            number = amount(len(found.documents), "document")
+            raise UserError(
+                f"{number} found; not all of the source can be read: {found.problems[0]}",
+                hint="What may be there is not deleted from the index until it can be.",
+            )
+        if not found.documents:
+            raise UserError(
+                f"no documents match in {self.source_text}", hint="Look at `path`, `include` and `exclude`."
+            )
+        return f"{amount(len(found.documents), 'document')} in {self.source_text}"
+
+    def _check_embedder(self) -> str:
+        probe(self.embedder())
+        return f"{self.dimensions} dimensions"

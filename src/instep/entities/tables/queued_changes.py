@@ -12,8 +12,8 @@ from instep.domain.amounts import amount
 from instep.domain.columns import TypeName
 from instep.domain.cuts import KeyRange
 from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
-from instep.domain.key_batches import batches, stretches
 from instep.domain.keys import INT64_MAX, Key, key_of
+from instep.domain.pending_queue import batches, stretches
 from instep.domain.planning import rows_per_slice
 from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
 from instep.entities.generations import wanted_as_of_now

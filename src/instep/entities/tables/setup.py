@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
+from instep.domain.amounts import amount
 from instep.domain.columns import Column
 from instep.domain.counts import Counts
+from instep.domain.drift import drift
 from instep.domain.graph import GraphTable
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.losses import Loss
@@ -19,8 +20,9 @@ from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
-from instep.entities.tables import changes, checks, promotion_checks, provenance, queued_changes
+from instep.entities.tables import changes, promotion_checks, provenance, queued_changes
 from instep.entities.tables.change_queue import EntityQueue
+from instep.errors import UserError
 from instep.ledger.ledger import Checkpoint, Ledger
 from instep.pipeline.tables.ids import id_of
 from instep.pipeline.tables.program import TableWave
@@ -230,4 +232,19 @@ class TableSetup(EntitySetup):
         return queued_changes.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
-        return {"source": partial(checks.source, self), "tables": partial(checks.tables, self)}
+        return {"source": self._check_source, "tables": self._check_tables}
+
+    def _check_source(self) -> str:
+        return f"{amount(len(self.columns()), 'column')} in {self.source_text}"
+
+    def _check_tables(self) -> str:
+        """Compare the served tables with the declaration."""
+        declared = self.specs
+        shown = ", ".join(each.table(self.alias) for each in declared)
+        served = self.target.served(self.alias)
+        if served is None:
+            return f"{shown}: not built yet"
+        found = drift(self.target.tables.specs(served), declared)
+        if found:
+            raise UserError("; ".join(map(str, found)), hint="The next run builds it anew.")
+        return f"{shown}: as declared"

@@ -20,9 +20,10 @@ from rich.console import Console
 from instep.cli import app, main
 from instep.cli.bar_progress import Bars
 from instep.cli.exit_codes import ExitCode
-from instep.cli.line_progress import Lines
+from instep.cli.log_progress import Lines
 from instep.cli.options import JsonOption
-from instep.cli.output import Output, cell_text, seconds_text, visible
+from instep.cli.output import Output
+from instep.cli.texts import cell_text, seconds_text, visible
 from instep.entities.partitions import QueuesAlone
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
 

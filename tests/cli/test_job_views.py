@@ -8,7 +8,7 @@ import pytest
 
 from instep.answers import jobs
 from instep.answers.jobs import Pulse, find_job, job_views, one_job_view, worker_views
-from instep.cli.job import _units
+from instep.cli.jobs import _units
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.timing import TIMING

@@ -17,7 +17,7 @@ import pytest
 
 from instep.answers.lineage import Lineage
 from instep.cli import graphs, main
-from instep.cli.output import visible
+from instep.cli.texts import visible
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.lineage import Edge, Graph, Link, Node
 from tests.jobs.projects import Home, home

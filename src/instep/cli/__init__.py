@@ -22,39 +22,25 @@ from instep import __version__
 from instep.cli import (
     adopt,
     buckets,
-    cancel,
     check,
     checkpoints,
-    dead_letters,
     diff,
-    dispatch,
-    expire,
     failures,
-    garbage,
-    handlers,
-    history,
     init,
-    job,
+    instances,
     jobs,
     ledger,
-    lineage,
     namespace,
     plan,
-    promote,
     queue,
-    rebalance,
-    rebuild,
+    requests,
     run,
-    schema,
     search,
     serve,
     status,
-    taint,
     top,
-    want,
     wants,
     why,
-    worker,
     workers,
 )
 from instep.cli.exit_codes import ExitCode, report, report_usage
@@ -145,36 +131,36 @@ app.command("diff", rich_help_panel=_EVERY_DAY)(diff.diff)
 app.command("failures", rich_help_panel=_EVERY_DAY)(failures.failures)
 
 app.command("jobs", rich_help_panel=_LOOKING_DEEPER)(jobs.jobs)
-app.add_typer(job.app, rich_help_panel=_LOOKING_DEEPER)
+app.add_typer(jobs.app, rich_help_panel=_LOOKING_DEEPER)
 app.command("top", rich_help_panel=_LOOKING_DEEPER)(top.top)
 app.command("why", rich_help_panel=_LOOKING_DEEPER)(why.why)
-app.command("history", rich_help_panel=_LOOKING_DEEPER)(history.history)
-app.command("lineage", rich_help_panel=_LOOKING_DEEPER)(lineage.lineage)
+app.command("history", rich_help_panel=_LOOKING_DEEPER)(instances.history)
+app.command("lineage", rich_help_panel=_LOOKING_DEEPER)(instances.lineage)
 app.command("checkpoints", rich_help_panel=_LOOKING_DEEPER)(checkpoints.checkpoints)
 app.command("buckets", rich_help_panel=_LOOKING_DEEPER)(buckets.buckets)
 
-app.command("worker", rich_help_panel=_SERVERS)(worker.worker)
+app.command("worker", rich_help_panel=_SERVERS)(workers.worker)
 app.command("workers", rich_help_panel=_SERVERS)(workers.workers)
 app.command("serve", rich_help_panel=_SERVERS)(serve.serve)
-app.command("want", rich_help_panel=_SERVERS)(want.want)
+app.command("want", rich_help_panel=_SERVERS)(wants.want)
 app.command("wants", rich_help_panel=_SERVERS)(wants.wants)
-app.command("cancel", rich_help_panel=_SERVERS)(cancel.cancel)
-app.command("dispatch", rich_help_panel=_SERVERS)(dispatch.dispatch)
-app.command("serve-handlers", rich_help_panel=_SERVERS)(handlers.serve_handlers)
-app.add_typer(dead_letters.app, rich_help_panel=_SERVERS)
+app.command("cancel", rich_help_panel=_SERVERS)(wants.cancel)
+app.command("dispatch", rich_help_panel=_SERVERS)(requests.dispatch)
+app.command("serve-handlers", rich_help_panel=_SERVERS)(requests.serve_handlers)
+app.add_typer(requests.app, rich_help_panel=_SERVERS)
 
 app.add_typer(queue.app, rich_help_panel=_QUEUES)
 
-app.command("taint", rich_help_panel=_UPKEEP)(taint.taint)
-app.command("rebuild", rich_help_panel=_UPKEEP)(rebuild.rebuild)
-app.command("expire", rich_help_panel=_UPKEEP)(expire.expire)
-app.command("promote", rich_help_panel=_UPKEEP)(promote.promote)
+app.command("taint", rich_help_panel=_UPKEEP)(instances.taint)
+app.command("rebuild", rich_help_panel=_UPKEEP)(instances.rebuild)
+app.command("expire", rich_help_panel=_UPKEEP)(instances.expire)
+app.command("promote", rich_help_panel=_UPKEEP)(instances.promote)
 app.command("adopt", rich_help_panel=_UPKEEP)(adopt.adopt)
-app.command("rebalance", rich_help_panel=_UPKEEP)(rebalance.rebalance)
+app.command("rebalance", rich_help_panel=_UPKEEP)(buckets.rebalance)
 app.add_typer(namespace.app, rich_help_panel=_UPKEEP)
-app.command("gc", rich_help_panel=_UPKEEP)(garbage.gc)
+app.command("gc", rich_help_panel=_UPKEEP)(ledger.gc)
 app.add_typer(ledger.app, rich_help_panel=_UPKEEP)
-app.command("schema", rich_help_panel=_UPKEEP)(schema.schema)
+app.command("schema", rich_help_panel=_UPKEEP)(init.schema)
 
 
 def main(args: Sequence[str] | None = None) -> int:

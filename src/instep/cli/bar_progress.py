@@ -21,8 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from instep.cli.line_progress import pace_text
-from instep.cli.output import seconds_text, visible
+from instep.cli.texts import pace_text, seconds_text, visible
 from instep.domain.speed import Meter, seconds_left
 
 

@@ -1,18 +1,32 @@
-"""`instep buckets`."""
+"""`instep buckets|rebalance`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from instep.cli.options import EntitiesArgument, GenerationOption, JsonOption, ProjectOption
-from instep.cli.output import Output, bytes_text, ref_text, seconds_text, span_text
+import typer
+
+from instep.cli.options import (
+    AllowDeletesOption,
+    AllowEmptyOption,
+    EntitiesArgument,
+    GenerationOption,
+    JsonOption,
+    ProjectOption,
+    QuietOption,
+)
+from instep.cli.output import Output
+from instep.cli.run import finish
+from instep.cli.signals import terminate_like_ctrl_c
+from instep.cli.texts import bytes_text, ref_text, seconds_text, span_text
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from instep.answers.buckets import BucketView
     from instep.domain.buckets import BucketLoad
+
 
 #: Columns of a full bar, and what fills it.
 _BAR = 20
@@ -79,3 +93,42 @@ def bar(value: int, most: int) -> str:
 
 def _time(milliseconds: int | None) -> str:
     return "-" if milliseconds is None else seconds_text(milliseconds / 1000)
+
+
+def rebalance(
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="An entity of documents, by its name.")],
+    buckets: Annotated[int, typer.Option("--buckets", metavar="N", help="How many there are to be, 1 to 1024.")],
+    allow_deletes: AllowDeletesOption = False,
+    allow_empty: AllowEmptyOption = False,
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Route documents over another number of buckets: build them anew, beside what is served.
+
+    The number of buckets is fixed when a build is planned, and a run that finds another one in instep.yaml is refused.
+    This builds a new index with the new number, and has it read in place of the old one when it is verified; embeddings
+    come from the cache. Write the number into instep.yaml as well. Interrupted, the same command resumes.
+
+    \b
+    Examples:
+      instep rebalance Document --buckets 32
+      instep rebalance Document --buckets 32 --json
+    """
+    from instep.app import load
+
+    out = Output(as_json=as_json, quiet=quiet)
+    opened = load(project)
+    with terminate_like_ctrl_c(), out.progress() as progress:
+        results = opened.rebalance(
+            entity,
+            buckets,
+            allow_deletes=allow_deletes,
+            allow_empty=allow_empty,
+            generation=generation,
+            progress=progress,
+        )
+    if any(opened.declared_buckets(each.plan.ref.entity) != buckets for each in results):
+        out.note(f"write `buckets: {buckets}` into instep.yaml: until then, runs of {entity} are refused")
+    finish(out, results)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from html import escape
 
 from instep.answers.lineage import Lineage
-from instep.cli.output import id_text, visible
-from instep.cli.times import moment_text
+from instep.cli.texts import id_text, moment_text, visible
 from instep.domain.lineage import Edge, Graph, Link, Node
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 290, 64, 350, 88

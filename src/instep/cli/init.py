@@ -1,4 +1,4 @@
-"""`instep init`."""
+"""`instep init|schema`: the project file."""
 
 from __future__ import annotations
 
@@ -102,3 +102,17 @@ def _ignores(file: Path) -> bool:
     except OSError:
         return False
     return any(line.strip() in (STATE, STATE.rstrip("/")) for line in lines)
+
+
+def schema(as_json: JsonOption = False) -> None:
+    """Print the JSON Schema of instep.yaml, for editors (always JSON).
+
+    \b
+    Examples:
+      instep schema > instep.schema.json
+      # then, as the first line of instep.yaml:
+      # yaml-language-server: $schema=instep.schema.json
+    """
+    from instep.project import json_schema
+
+    Output(as_json=True).result(json_schema(), lambda: None)

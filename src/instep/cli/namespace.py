@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption, QuietOption
+from instep.cli.options import JsonOption, ProjectOption, QuietOption, user_text
 from instep.cli.output import Output
-from instep.cli.user import user_text
 from instep.domain.amounts import amount
 from instep.errors import UserError
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from instep.domain.durations import parse_duration
 
 ProjectOption = Annotated[
     Path | None,
@@ -76,3 +81,32 @@ WatchOption = Annotated[
 EveryOption = Annotated[
     float, typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two looks at a source.")
 ]
+
+
+def user_text() -> str:
+    """`ann on server-1`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a user without a name
+        user = "somebody"
+    return f"{user} on {socket.gethostname()}"
+
+
+def duration_value(text: str) -> int:
+    """`1h`, `30d`, `1h30m`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}") from error
+
+
+def time_value(text: str) -> int:
+    """ISO 8601: `2026-01-31`, `2026-01-31T12:00`, `2026-01-31T12:00:00Z`; in the local zone when it names none."""
+    try:
+        milliseconds = round(datetime.fromisoformat(text.strip()).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        what = "is no time such as 2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00:00Z"
+        raise typer.BadParameter(f"{text!r} {what}") from error
+    if milliseconds < 0:
+        raise typer.BadParameter(f"{text!r} is before 1970")
+    return milliseconds

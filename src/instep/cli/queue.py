@@ -10,12 +10,20 @@ import typer
 
 from instep.cli import queue_keys
 from instep.cli.exit_codes import ExitCode
-from instep.cli.options import JsonOption, ProjectOption, QuietOption
-from instep.cli.output import Output, seconds_text
-from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
-from instep.cli.queue_views import next_step, parked_dict, show_parked, show_status, verdict_lines
+from instep.cli.options import JsonOption, ProjectOption, QuietOption, duration_value
+from instep.cli.output import Output
+from instep.cli.queue_views import (
+    QueueArgument,
+    SqlOption,
+    next_step,
+    parked_dict,
+    show_parked,
+    show_statements,
+    show_status,
+    verdict_lines,
+)
 from instep.cli.signals import terminate_like_ctrl_c
-from instep.cli.times import duration_value
+from instep.cli.texts import seconds_text
 from instep.domain.amounts import amount
 from instep.errors import UserError
 

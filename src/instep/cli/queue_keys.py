@@ -13,11 +13,9 @@ import typer
 
 from instep.cli.exit_codes import ExitCode
 from instep.cli.key_lines import BadLine, KeyLine, line_batches, standard_input
-from instep.cli.options import JsonOption, ProjectOption
+from instep.cli.options import JsonOption, ProjectOption, duration_value, user_text
 from instep.cli.output import Output
-from instep.cli.queue_options import QueueArgument, SqlOption, show_statements
-from instep.cli.times import duration_value
-from instep.cli.user import user_text
+from instep.cli.queue_views import QueueArgument, SqlOption, show_statements
 from instep.domain.amounts import amount
 from instep.errors import UserError
 

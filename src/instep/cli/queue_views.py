@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from instep.cli.output import Output, ago_text, bytes_text, seconds_text, span_text
-from instep.cli.times import moment_text
+import typer
+
+from instep.cli.output import Output
+from instep.cli.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
 from instep.domain.amounts import amount
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from instep.ledger.key_leases import KeyLeaseCount
     from instep.queues.states import Filling, Verdict
     from instep.queues.status import QueueStatus
+
 
 _NEXT = {
     "declared": "create",
@@ -99,3 +102,19 @@ def show_parked(out: Output, holds: Mapping[int, KeyLease]) -> None:
         return
     rows = [[str(key), each.attempts, moment_text(each.since), each.error] for key, each in holds.items()]
     out.table(None, ["key", "attempts", "parked", "why"], rows)
+
+
+QueueArgument = Annotated[str, typer.Argument(metavar="NAME", help="A queue by its name.", show_default=False)]
+SqlOption = Annotated[
+    bool, typer.Option("--sql", help="Print the statements that would run, and run none.", show_default=False)
+]
+
+
+def show_statements(out: Output, statements: Sequence[str]) -> None:
+    """As a script."""
+
+    def show() -> None:
+        for each in statements:
+            out.line(f"{each.rstrip().rstrip(';')};\n")
+
+    out.result(list(statements), show)

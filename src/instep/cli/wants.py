@@ -1,18 +1,28 @@
-"""`instep wants`."""
+"""`instep want|wants|cancel`: what users ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.options import JsonOption, ProjectOption
-from instep.cli.output import Output, ago_text, id_text, refs_text
-from instep.cli.times import when_text
+from instep.cli.options import (
+    GenerationOption,
+    JsonOption,
+    ProjectOption,
+    RefsArgument,
+    duration_value,
+    time_value,
+    user_text,
+)
+from instep.cli.output import Output
+from instep.cli.texts import ago_text, id_text, moment_text, ref_text, refs_text, when_text
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:
+    from instep.domain.instances import Instance
     from instep.requests.wants import WantView
 
 
@@ -64,3 +74,131 @@ def _show(out: Output, found: Sequence[WantView], *, ended: bool) -> None:
             out.line(f"{id_text(each.want.id)}: {each.want.error}")
     if any(each.startable for each in found):
         out.line("What is Idle is built by the next `instep run` or worker.")
+
+
+def want(
+    refs: RefsArgument,
+    fresh_within: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DURATION",
+            parser=duration_value,
+            help="Not older than this when it is asked for, such as 1h.",
+            show_default=False,
+        ),
+    ] = None,
+    as_of: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TIME",
+            parser=time_value,
+            help="With all changes up to this time (ISO 8601; in the local zone if it names none).",
+            show_default=False,
+        ),
+    ] = None,
+    generation: GenerationOption = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask for partitions to be there, and fresh enough.
+
+    It returns at once. Any worker, or the next `instep run`, builds what is missing or too old; wants of many users
+    on one partition share one build. Without --fresh-within and --as-of, whatever is Live does.
+
+    \b
+    Examples:
+      instep want Document
+      instep want Document@global Ticket --fresh-within 1h
+      instep want Document --as-of 2026-01-31T12:00 --json
+    """
+    from instep.app import load
+
+    found = load(project).want(
+        refs,
+        fresh_within=None if fresh_within is None else timedelta(milliseconds=fresh_within),
+        as_of=None if as_of is None else datetime.fromtimestamp(as_of / 1000, UTC),
+        generation=generation,
+        by=user_text(),
+    )
+    out = Output(as_json=as_json)
+    out.result(found.as_dict(), lambda: _show_want(out, found))
+
+
+def _show_want(out: Output, view: WantView) -> None:
+    out.line(f"Want {id_text(view.want.id)} is {view.want.state}.")
+    if view.want.state == "Successful":
+        for ref, each in zip(view.want.refs, view.current, strict=True):
+            out.line(f"{_name(ref, view)} is there{_as_of(each)}.")
+        return
+    for ref, each in view.lacking:
+        out.line(f"{_name(ref, view)}: {_lack(view, each)}.")
+    out.line(_next(view))
+
+
+def _name(ref: str, view: WantView) -> str:
+    return ref_text(PartitionRef.parse(ref), view.want.generation)
+
+
+def _next(view: WantView) -> str:
+    """What happens next with a want that waits."""
+    want = view.want
+    if want.upstream:
+        return f"It waits for what that is made from: want {', '.join(map(id_text, want.upstream))}."
+    if want.needed is not None and want.needed > view.seen_at:
+        return "A worker looks for changes then; an `instep run` after that does too."
+    if want.state == "Building" and view.in_time:
+        return "It is satisfied when that has ended well; see `instep wants`."
+    there = all(each is not None and each.usable for _, each in view.lacking)
+    run = f"instep run --generation {want.generation}" if want.generation else "instep run"
+    return f"The next `{run}` or worker {'looks for changes' if there else 'builds it'}; see `instep wants`."
+
+
+def _lack(view: WantView, current: Instance | None) -> str:
+    needed = view.want.needed
+    if current is None:
+        return "not built yet"
+    if current.worked_on_by:
+        what = "builds" if current.state == "Building" else "refreshes"
+        window = "" if needed is None or current.target is None else f", up to {moment_text(current.target)}"
+        return f"job {id_text(current.worked_on_by)} {what} it{window}"
+    if current.state == "Missing":
+        return "to be built"
+    wanted = "" if needed is None else f", and wanted as of {moment_text(needed)}"
+    return f"Live{_as_of(current)}{wanted}"
+
+
+def _as_of(instance: Instance | None) -> str:
+    watermark = instance.watermark if instance is not None else None
+    return "" if watermark is None else f" as of {moment_text(watermark)}"
+
+
+def cancel(
+    want_id: Annotated[
+        str,
+        typer.Argument(metavar="WANT", help="The want's id, or its beginning; see `instep wants`.", show_default=False),
+    ],
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Kept with the want.", show_default=False)] = "",
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a want back.
+
+    Nobody builds for it any more. A job that is at it already goes on: `instep job stop` stops that.
+
+    \b
+    Examples:
+      instep cancel 1f0c
+      instep cancel 1f0c --why "asked twice" --json
+    """
+    from instep.app import load
+
+    found = load(project).cancel_want(want_id, by=user_text(), why=why)
+    out = Output(as_json=as_json)
+    jobs = dict.fromkeys(each.worked_on_by for each in found.current if each is not None and each.worked_on_by)
+
+    def show() -> None:
+        out.line(f"Want {id_text(found.want.id)} is canceled.")
+        for job in jobs:
+            out.line(f"Job {id_text(str(job))} goes on. Stop it: instep job stop {id_text(str(job))}")
+
+    out.result(found.as_dict(), show)

@@ -118,14 +118,14 @@ MUTANTS = [
     ),
     Mutant(
         "letters are dropped when nobody was named",
-        "cli/dead_letters.py",
+        "cli/requests.py",
         "    if bool(refs) == everything:\n",
         "    if refs and everything:\n",
         ("tests/cli/test_bus_commands.py",),
     ),
     Mutant(
         "a stop does not wait",
-        "cli/job.py",
+        "cli/jobs.py",
         'reason=f"stopped by {user_text()}", wait=wait)',
         'reason=f"stopped by {user_text()}", wait=False)',
         _JOBS,

@@ -1,4 +1,4 @@
-"""Comparing targets with what they should hold: one that is away keeps nobody from seeing the others."""
+"""Comparing targets with what they should hold: one that cannot be reached does not hide the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the jobs of a ledger, look by look: for whoever shows them while they run."""
+"""Changes in the jobs of a ledger since the last poll, for displays of running jobs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SHORTEST_PREFIX = 4
 #: Among how many jobs, the newest, a beginning is looked up. A whole id finds any job.
 SEARCHED_JOBS = 200
 
-#: How often somebody who waits for a job to stop looks again.
+#: Poll interval of a caller that waits for a job to stop.
 STOP_POLL_SECONDS = 0.5
 
 
@@ -151,7 +151,7 @@ class JobView:
 
     @property
     def waits_for_workers(self) -> bool:
-        """Whether it should run, and nobody works on it."""
+        """Whether it should run, and no worker works on it."""
         return not self.workers and self.state in (JobState.READY, JobState.RUNNING)
 
     def as_dict(self) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def resume_job(ledger: Ledger, job: Job) -> None:
 def entities_to_retry(job: Job) -> dict[str, list[str]]:
     """The entities of an ended job in which something failed, by generation; none if nothing did.
 
-    Running them with `retry_failures` plans anew: what was indexed meanwhile is not done again.
+    Running them with `retry_failures` plans anew: work that is already indexed is not repeated.
     Raises `UserError` for a job that may still finish by itself.
     """
     if job.state is JobState.STOPPED:

@@ -1,4 +1,4 @@
-"""How far all namespaced entities are in all namespaces, by their status keys."""
+"""Status of all namespaced entities in all namespaces, by their status keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask what of the server. Pure.
+"""Access to the server: token, hosts, origins. Pure.
 
 Reads are open where only this machine can ask; what changes state needs the token everywhere. A page of another site
 that the user's browser has open can ask too, so the names that the server answers to are checked (DNS rebinding), and

@@ -1,4 +1,4 @@
-"""What stands before every route: access, bounded bodies, security headers, and no error that says too much."""
+"""Middleware before every route: access, bounded bodies, security headers, and no error that says too much."""
 
 from __future__ import annotations
 

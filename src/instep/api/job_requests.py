@@ -1,4 +1,4 @@
-"""What is answered to a request for jobs, and who does them."""
+"""Answers to requests for jobs, and the worker that does them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def registry_of(instep: Instep) -> CollectorRegistry:
 
 @dataclass
 class Kept(Generic[T]):
-    """What was read last, for so many seconds; None when it could not be read. Who asks meanwhile waits for it."""
+    """What was read last, for so many seconds; None when it could not be read. Requests wait for one read."""
 
     read: Callable[[], T]
     seconds: float

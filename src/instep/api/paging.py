@@ -1,4 +1,4 @@
-"""Where a page ends, as a text that is given back to have the next one."""
+"""Paging: the end of a page as a text, with which the next page is requested."""
 
 from __future__ import annotations
 

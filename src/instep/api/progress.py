@@ -31,7 +31,7 @@ SUBSCRIBE_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 5.0
 
-#: Jobs that are read at once because somebody asks for one that nobody polls.
+#: Jobs that are read at once because a client asks for one that is not polled.
 READERS: Final = 2
 
 #: What a browser offers beside the token, and is answered: one that is answered with none gives up.

@@ -1,4 +1,4 @@
-"""How uvicorn is to keep WebSockets: within bounds, whatever a client sends or does not read."""
+"""WebSocket settings for uvicorn: bounded memory and time, whatever a client sends or does not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of the channel in their order: who listens gets each of them, from wherever it left off.
+"""Messages of the channel in order: each client gets all of them, from where it stopped.
 
 There is one list of messages for all listeners, of bounded length, and each has a position in it: no message is kept or
 encoded twice. One that falls out of the list behind is slow. For one event loop.

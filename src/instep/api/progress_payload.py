@@ -1,4 +1,4 @@
-"""What the channel `searchIndexJobStatus` says of a job. Pure."""
+"""Payload of the channel `searchIndexJobStatus` for a job. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def message_text(seq: int, at: int, job_id: str | None, data: dict[str, Any] | N
 
 
 def status_data(job: JobView) -> dict[str, Any]:
-    """How far a job is. What nobody knows is null: how many records there are before it is planned, for one."""
+    """How far a job is. Unknown numbers are null: how many records there are before it is planned, for one."""
     return {
         "status": str(job.state),
         "stats": {

@@ -1,4 +1,4 @@
-"""The one reader of the ledger for all who listen to the channel. While nobody listens it reads nothing."""
+"""The one poller of the ledger for all clients of the channel. Without clients it reads nothing."""
 
 from __future__ import annotations
 

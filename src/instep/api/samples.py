@@ -1,4 +1,4 @@
-"""What is looked at again and again to be put into metrics: the ledger and the bus."""
+"""Samples of the ledger and the bus, read periodically for metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request asks for belongs to the trace of whoever makes the request, if it says one (`traceparent`)."""
+"""Trace context of requests (`traceparent`): the work of a request belongs to its client's trace."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Traced:
 
 
 def mount(app: FastAPI, _server: Server) -> None:
-    traces.enabled()  # Says now, and not to whoever asks first, that they cannot be sent.
+    traces.enabled()  # An error in the settings of traces shows now, not at the first request.
     app.add_middleware(Traced)

@@ -138,7 +138,7 @@ class Handling:
                 try:
                     answer(bus, ref)
                 except Conflict:
-                    continue  # Somebody else has just done something about it.
+                    continue  # Another process has just handled it.
                 done.append(ref)
         return done
 

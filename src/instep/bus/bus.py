@@ -1,4 +1,4 @@
-"""What Instep needs of a bus. `tests/contracts/bus` says how each one behaves.
+"""The port of buses. Its contract suite is `tests/contracts/bus`.
 
 Requests are published on the subject of their scope. Every handler has a durable consumer of its own, by the name of
 its entity, on the subjects of one kind of scope: none waits for another. Of a handler's requests in one scope at most

@@ -18,7 +18,7 @@ def demand_name(name: str) -> None:
 
 
 def newest(requests: Sequence[Request]) -> list[Request]:
-    """The newest of each scope, in the order of their scopes: whoever locks them one by one collides with nobody."""
+    """The newest of each scope, in the order of their scopes: so that locking them one by one causes no deadlock."""
     by_scope: dict[Scope, Request] = {}
     for request in sorted(requests, key=lambda each: (each.scope, each.watermark)):
         by_scope[request.scope] = request

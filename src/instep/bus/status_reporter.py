@@ -1,4 +1,4 @@
-"""What is said of how far partitions are: a status key each, written by whoever runs them."""
+"""Report the status of partitions: one status key each, written by the worker that runs them."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def main(args: Sequence[str] | None = None) -> int:
         code = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has enough. Python flushes once more at its end: into nothing.
+        # The reader of our output has closed it. Python flushes once more at its end: into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     return code

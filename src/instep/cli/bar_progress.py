@@ -54,7 +54,7 @@ class Bars:
     def __init__(self, console: Console | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._meters: dict[TaskID, Meter] = {}
-        #: Bars are drawn while it is asked for, so nothing is asked of them meanwhile.
+        #: Bars are drawn while they hold their own lock, so this lock is separate.
         self._metering = threading.Lock()
         self._bars = Progress(
             _Mark(),

@@ -39,7 +39,7 @@ def buckets(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What each bucket of documents holds, how long its changes take, and what it has to do.
+    """List buckets of documents: content, latency, pending changes.
 
     The latency is from when changes were planned until they were durable in target and ledger: the mean of what the
     ledger knows of this instance, and the longest. A bucket with more than 3 times the mean number of rows, and more

@@ -10,7 +10,7 @@ from instep.cli.output import Output
 
 
 def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Validate the project and look whether a run has what it needs: Java, Spark, ledger, targets, sources, queues.
+    """Validate the project and what a run needs: Java, Spark, ledger, targets, sources, queues.
 
     Spark is really started, and runs a job (not for a project of queues alone). The first time it leaves an archive of
     its classes in the user's cache (150 MB), with which every later start takes half as long. Exits with 1 when

@@ -49,7 +49,7 @@ def diff(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What targets really hold of documents, against what the source and the ledger say. Exits with 2 when it differs.
+    """Compare what targets really hold of documents with source and ledger. Exits with 2 when they differ.
 
     Missing: chunks that were indexed are not there. Stale: they are others. Orphan: there are more, or rows of a
     document that was never indexed. Duplicate: a chunk is there twice. What has changed in the source since the last

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and errors as text and JSON. Users never see a traceback."""
+"""Exit codes, and errors as text and JSON. Users never see a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, Use
 
 
 class ExitCode(IntEnum):
-    """What the process returns."""
+    """Exit codes of the process."""
 
     OK = 0
     #: It did not work; the message says why.
@@ -37,7 +37,7 @@ class ExitCode(IntEnum):
 
 _NEXT: dict[type[InstepError], str] = {
     Transient: "This may pass: run the same command again.",
-    Conflict: "Somebody else changed the same thing: run the same command again.",
+    Conflict: "Another process changed the same thing: run the same command again.",
     Fenced: "Another run took this work over and goes on with it; see `instep status`.",
     Unknown: "It is not known whether this took effect; the next run looks it up.",
 }

@@ -35,7 +35,7 @@ def taint(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say that what is there is wrong, and have it built anew.
+    """Mark a partition as wrong, so that it is built again.
 
     The next `instep run` builds everything again beside what is served, which stays until that is done. Wants that
     are not satisfied yet follow the new instance.
@@ -59,7 +59,7 @@ def rebuild(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a partition built anew, though nothing is wrong with it.
+    """Build a partition again, though nothing is wrong with it.
 
     It only asks: the next `instep run` builds, beside what is served. `instep run --full-refresh` does both at once.
 
@@ -132,7 +132,7 @@ def promote(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have everybody read another generation, from one moment to the next.
+    """Serve another generation, in one step.
 
     `instep run --generation NAME` builds it first, beside what is read now. It is looked at as at the end of every
     build, some documents being read back: what is empty, tainted, lacks too many documents or is not what was recorded
@@ -167,7 +167,7 @@ def history(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Every instance of a partition, newest first: how it was made, and how it ended.
+    """List the instances of a partition, newest first: how each was made, and how it ended.
 
     An instance is one build; the window is what its last job looked at. Whole ids, and all that is known
     of each, are in the JSON.
@@ -277,7 +277,7 @@ def lineage(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What an instance was made from, and from what that was, to the end; and what was made from it.
+    """Show what an instance was made from, directly and indirectly, and what was made from it.
 
     \b
     Examples:
@@ -300,7 +300,7 @@ def lineage(
 
 
 def show_left(out: Output, left: Left, what: str) -> None:
-    """What happened to the old instance, and what happens next."""
+    """Print the change of the old instance, and the next step."""
     name = ref_text(left.ref, left.generation)
     if left.old is not None and left.changed:
         out.line(f"{name}: instance {id_text(left.old.uuid)} {what}. It is served until there is a new one.")

@@ -24,7 +24,7 @@ def jobs(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What runs and what ran, on all servers, newest first.
+    """List jobs on all servers, newest first.
 
     \b
     Examples:
@@ -92,7 +92,7 @@ def job(context: typer.Context) -> None:
 
 @app.command("show")
 def show(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """How far a job is, who works on it, and what went wrong.
+    """Show a job: progress, workers, errors.
 
     Speed is that of the last five minutes.
 
@@ -171,7 +171,7 @@ def retry(
     """Run again what failed in a job.
 
     It makes a new job for the entities in which something failed, as `instep run ENTITY… --retry-failures`
-    does: for the sources as they are now. What was indexed meanwhile is not done again.
+    does: for the sources as they are now. Work that is already indexed is not repeated.
 
     \b
     Examples:

@@ -57,7 +57,7 @@ def delete(
 
 def _confirmed(deletion: Deletion) -> bool:
     if not sys.stdin.isatty():
-        raise UserError("nobody is there to be asked", hint="Say --yes.")
+        raise UserError("no terminal to ask for confirmation", hint="Confirm with --yes.")
     question = f"Delete namespace {deletion.scope}, all its rows, {_amounts(deletion)}?"
     return bool(typer.confirm(question, err=True))
 

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output (a table, lines or JSON), progress on standard error.
+"""Output of commands: results on standard output (a table, lines or JSON), progress on standard error.
 
 out = Output(as_json=as_json, quiet=quiet)
 with out.progress() as progress:

@@ -43,7 +43,7 @@ def plan(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what a run would do, and why. Writes no state; exits with 2 when changes are pending, else with 3 when not
+    """Show what a run would do, and why. Writes no state; exits with 2 when changes are pending, else with 3 when not
     all of a source could be seen. What cannot be planned of one entity hides no other: it exits with 1, or with 75 when
     that may pass.
 

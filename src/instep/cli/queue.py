@@ -110,7 +110,7 @@ def verify(
 ) -> None:
     """Compare a queue with the anti-join it replaces, in both directions. Exits with 2 when they differ.
 
-    What differs for a moment only, since the tables are written to meanwhile, is looked at again. Keys that failed and
+    What differs for a moment only, because the tables change during the check, is checked again. Keys that failed and
     wait for their next try are no difference, and neither are keys that reading would withdraw.
 
     \b
@@ -180,7 +180,7 @@ def observe(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What reading cost, by the database's own log: the queue beside its anti-join.
+    """Show the cost of reading, by the database's own log: the queue beside its anti-join.
 
     \b
     Examples:
@@ -223,7 +223,7 @@ def status(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How far a queue is on its way, and what is in it.
+    """Show the phase of a queue, and what is in it.
 
     \b
     Examples:

@@ -41,7 +41,7 @@ def next_keys(
         typer.Option(
             metavar="DURATION",
             parser=duration_value,
-            help="Nobody else is given them for so long, such as 5m.",
+            help="Reserve the keys for so long, such as 5m.",
             show_default=False,
         ),
     ] = None,
@@ -200,7 +200,7 @@ def _tell(name: str, told: Callable[[Iterable[KeyLine]], Sequence[Answer]], *, a
 
 
 def _given_dict(given: Given) -> dict[str, Any]:
-    """What there is to say of a key."""
+    """A key as JSON."""
     found = {
         "key": given.key,
         "fence": given.fence,

@@ -1,4 +1,4 @@
-"""How a queue looks to people."""
+"""Status of a queue as text for people, and options of the queue commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def next_step(name: str, command: str, options: str = "") -> str:
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """What a comparison found."""
+    """The result of a comparison."""
     pending = f"{amount(verdict.pending, 'key')} pending, compared in {seconds_text(verdict.took / 1000)}"
     lines = [f"equal to its anti-join: {pending}"]
     if not verdict.equal:

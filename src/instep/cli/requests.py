@@ -160,7 +160,7 @@ def letters(context: typer.Context) -> None:
 
 @app.command("list")
 def list_letters(entities: EntityOption = None, project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """What was given up, and why.
+    """List dead letters, and why each was given up.
 
     An entity has one at most in each scope: the newest. A later request that succeeds removes it.
 

@@ -52,8 +52,8 @@ def serve(
 ) -> None:
     """Serve the project: a page to watch it all, and an HTTP API.
 
-    It serves until Ctrl-C or SIGTERM. Whoever changes something shows the token, which is printed with the address if
-    it was made for this run.
+    It serves until Ctrl-C or SIGTERM. Requests that change something need the token, which is printed with the
+    address if it was made for this run.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""How a command is told to stop."""
+"""SIGTERM and Ctrl-C as a clean stop."""
 
 from __future__ import annotations
 

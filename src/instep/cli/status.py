@@ -53,7 +53,7 @@ def status(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What is served: state, size, age, failures, and what stands in the way. Or, with --at or --job, what was.
+    """Show what is served: state, size, age, failures. With --at or --job: what was served.
 
     Of entities that have namespaces it shows how far each is in each namespace, as its handlers and runs told the bus.
     What is together is as far as its worst part: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (which

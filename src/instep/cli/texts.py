@@ -30,7 +30,7 @@ def cell_text(value: Any) -> str:
 
 
 def ref_text(ref: PartitionRef, generation: str = "") -> str:
-    """`Document` for `Document@global`: nobody who has no namespaces needs to read of them. `Document (v2)`."""
+    """`Document` for `Document@global`: projects without namespaces need no scope. `Document (v2)`."""
     from instep.domain.refs import generation_text
 
     return generation_text(ref.entity if ref.scope.is_global else ref, generation)

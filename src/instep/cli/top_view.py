@@ -1,4 +1,4 @@
-"""What `instep top` shows: tables of jobs, workers and failures for a terminal."""
+"""Screen of `instep top`: tables of jobs, workers and failures for a terminal."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def wants(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Who waits for which partitions, newest first.
+    """List wants and their state, newest first.
 
-    Idle: nobody works on it yet. Building: a job does. UpstreamBuilding: it waits for what it is made from.
+    Idle: no job works on it yet. Building: a job does. UpstreamBuilding: it waits for what it is made from.
 
     \b
     Examples:
@@ -140,7 +140,7 @@ def _name(ref: str, view: WantView) -> str:
 
 
 def _next(view: WantView) -> str:
-    """What happens next with a want that waits."""
+    """The next step for a want that waits."""
     want = view.want
     if want.upstream:
         return f"It waits for what that is made from: want {', '.join(map(id_text, want.upstream))}."
@@ -181,9 +181,9 @@ def cancel(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a want back.
+    """Cancel a want.
 
-    Nobody builds for it any more. A job that is at it already goes on: `instep job stop` stops that.
+    No job is started for it any more. A running job goes on: `instep job stop` stops it.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def workers(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Who is at work, where, on what, and since when.
+    """List the workers, and what each works on.
 
     A worker is `instep worker` or an `instep run` under way. One that is silent for 5 minutes loses its slices to
     others; until then it is listed, and said to be late.
@@ -82,7 +82,7 @@ def place_text(worker: WorkerView) -> str:
 
 
 def late_text(worker: WorkerView) -> str:
-    """What a late heartbeat means."""
+    """The meaning of a late heartbeat."""
     who = f"Worker {id_text(worker.id)}"
     if worker.pulse == "stale":
         return f"{who} is taken for dead: the next sweep of any worker frees its slices."

@@ -1,4 +1,4 @@
-"""Where ClickHouse is: a folder (in process), or `http://user:password@host:8123/database`."""
+"""The address of ClickHouse: a folder (in process), or `http://user:password@host:8123/database`."""
 
 from __future__ import annotations
 

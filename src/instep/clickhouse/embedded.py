@@ -1,6 +1,6 @@
 """ClickHouse in this process (chdb). It allows one process per folder, and one folder per process.
 
-So the engine is open only while somebody works with it and a moment longer (opening takes some 50 ms, or 100 with
+So the engine is open only while it is used and a moment longer (opening takes some 50 ms, or 100 with
 large tables), under a lock file of our own: another process waits for its turn, and gets it soon even if this one is
 always at work. That it waits is seen by a second lock.
 """
@@ -58,7 +58,7 @@ class _Engine:
     users: int = 0
     lock: IO[bytes] | None = None
     heartbeat: Any = None
-    #: Connections that nobody uses just now, by what was SET: to open one takes as long as a short answer.
+    #: Idle connections, by what was SET: to open one takes as long as a short answer.
     idle: dict[str, list[Any]] = field(default_factory=dict)
     since: float = 0.0
     uses: int = 0
@@ -110,7 +110,7 @@ _WRITING = threading.RLock()
 
 @contextlib.contextmanager
 def session(folder: Path, *, alone: bool, settings: Mapping[str, str | int] | None = None) -> Iterator[EmbeddedSession]:
-    """`alone`: no other session of this kind runs meanwhile, anywhere. All of it runs under the `settings`: said once
+    """`alone`: no other such session runs at the same time. All of it runs under the `settings`: said once
     for many sessions, where those of `under` are read again with each statement.
     """
     with _WRITING if alone else contextlib.nullcontext():
@@ -124,7 +124,7 @@ def session(folder: Path, *, alone: bool, settings: Mapping[str, str | int] | No
 
 @contextlib.contextmanager
 def _connection(folder: Path, settings: str) -> Iterator[Any]:
-    """Used again by the next, unless something failed: nobody knows what it is in the middle of then."""
+    """Used again by the next, unless something failed: its state is unknown then."""
     with _ENGINE.turn:
         idle = _ENGINE.idle.setdefault(settings, [])
         connection = idle.pop() if idle else None
@@ -159,7 +159,7 @@ def _connect(folder: Path) -> Any:
 
 
 def _data(folder: Path) -> Path:
-    """A folder that chdb was given by somebody else is itself what is opened; ours has a lock beside it."""
+    """A folder that chdb was given by another program is itself what is opened; ours has a lock beside it."""
     return folder if (folder / "metadata").is_dir() else folder / "clickhouse"
 
 

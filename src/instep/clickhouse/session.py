@@ -1,4 +1,4 @@
-"""What is asked of ClickHouse, whether it runs in this process or on a server; and quoting, and errors."""
+"""Sessions of ClickHouse, in this process or on a server; quoting, and errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Session(Protocol):
 
     def spool(self, sql: str, file: IO[bytes], *, block_rows: int, **parameters: Any) -> None:
         """Write the answer to a SELECT without SETTINGS to a file, as Arrow streams one behind the other, with only a
-        few blocks in memory; text comes as bytes. After an error nobody knows what the file holds.
+        few blocks in memory; text comes as bytes. After an error the content of the file is undefined.
         """
 
     def insert(self, table: str, rows: pa.Table) -> None:

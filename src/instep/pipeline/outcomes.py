@@ -1,4 +1,4 @@
-"""How what tasks did travels back to the driver, and into the commits of targets."""
+"""Outcomes of tasks, as they are sent to the driver and stored in commits of targets."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def merged_outcomes(rows: pa.Table, wave: Wave) -> list[TaskOutcome]:
     whole = {part.slice_id: SliceOutcome(part.slice_id, part.fence, Counts()) for part in wave.slices}
     for outcome in (each for task in tasks for each in task.slices):
         whole[outcome.slice_id] = _together(whole[outcome.slice_id], outcome)
-    if not tasks:  # Nobody met a row.
+    if not tasks:  # No task read a row.
         return [TaskOutcome(b"", tuple(whole.values()))]
     return [TaskOutcome(task.staged, tuple(whole.values()) if number == 0 else ()) for number, task in enumerate(tasks)]
 

@@ -1,4 +1,4 @@
-"""Where a schema is. The driver is imported by whoever connects to it: a run that finds nothing to do never does."""
+"""Location of a schema. The driver is imported on connecting: a run with nothing to do never imports it."""
 
 from __future__ import annotations
 

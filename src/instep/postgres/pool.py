@@ -26,7 +26,7 @@ _lock: Final = threading.Lock()
 
 @contextlib.contextmanager
 def borrowed(address: str, connect: Callable[[], Connection]) -> Iterator[Connection]:
-    """A connection that nobody else uses meanwhile, and that no fork has inherited."""
+    """A connection for one user at a time, which no fork has inherited."""
     key = address, os.getpid()
     connection = _taken(key) or connect()
     try:
@@ -60,7 +60,7 @@ def _put_back(key: tuple[str, int], connection: Connection) -> None:
 
 
 def _has_word(connection: Connection) -> bool:
-    """Whether something came while nobody listened: that the server went down, or the end of the connection."""
+    """Whether a message came while the connection was idle: that the server went down, or the end of the connection."""
     sockets = select.poll()
     sockets.register(connection.pgconn.socket, select.POLLIN)
     return bool(sockets.poll(0))

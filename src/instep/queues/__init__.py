@@ -1,1 +1,1 @@
-"""What is done with a pending queue: made, filled, compared, read from, and looked at."""
+"""Operations on a pending queue: create, backfill, verify, read, status."""

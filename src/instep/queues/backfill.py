@@ -1,4 +1,4 @@
-"""Into the queue what was there before live capture, in parts: after any end, the next call goes on where it was."""
+"""Backfill a queue with keys from before live capture, in parts; an interrupted backfill resumes."""
 
 from __future__ import annotations
 

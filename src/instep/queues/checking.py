@@ -1,4 +1,4 @@
-"""Whether a queue could be made as it is declared: the tables and columns are there, and keys are integers."""
+"""Check a queue's declaration: the tables and columns exist, and keys are integers."""
 
 from __future__ import annotations
 

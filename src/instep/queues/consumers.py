@@ -1,9 +1,9 @@
-"""Keys of a queue given to consumers, and what they say of them.
+"""Lease keys of a queue to consumers, and record their ack or failure.
 
-The ledger has every key that somebody has leased, or that has failed. It and the queue are two databases, so each step
+The ledger has every key that is leased, or that has failed. It and the queue are two databases, so each step
 can be the last one of a process; what keeps that safe:
 
-* A key is given out after the ledger has its lease, and confirmed once more then: somebody else may have dealt with it
+* A key is given out after the ledger has its lease, and confirmed once more then: another consumer may have done it
   between its reading and its lease.
 * The ledger forgets a key only for its holder, after the queue has it covered.
 * An offer is withdrawn only while the ledger has its key at rest (waiting, or parked), and only as it was before that
@@ -203,7 +203,7 @@ class _Giving:
         return self._store.read(ask)
 
     def _free(self, page: Sequence[Offer]) -> list[Given]:
-        """Those that nobody has. The ones that wait for another try need not be offered any more."""
+        """Those without a lease. The ones that wait for another try need not be offered any more."""
         held = self._ledger.held_keys(self._queue, [each.key for each in page])
         if not self._wanted.legacy:
             at_rest = [each for each in page if each.key in held and held[each.key].state is not KeyLeaseState.LEASED]

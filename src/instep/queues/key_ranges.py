@@ -1,4 +1,4 @@
-"""A range of keys in parts of some number of keys each: nobody knows beforehand how keys lie in a range."""
+"""Split a range of keys into parts with a given number of keys; their distribution is not known beforehand."""
 
 from __future__ import annotations
 

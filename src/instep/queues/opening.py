@@ -1,4 +1,4 @@
-"""Which engine stands behind a queue of the project."""
+"""Open the engine of a queue of the project."""
 
 from __future__ import annotations
 

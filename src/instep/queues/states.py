@@ -1,4 +1,4 @@
-"""What a queue remembers about itself, beside it in its database; and the phase that follows from that."""
+"""Stored state of a queue, in its own database, and the phase that follows from it."""
 
 from __future__ import annotations
 

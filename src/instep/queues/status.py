@@ -1,4 +1,4 @@
-"""How a queue is: how far on its way, what it offers, what consumers hold of it, and what does not belong into it."""
+"""Status of a queue: phase, offered keys, leased keys, and garbage."""
 
 from __future__ import annotations
 

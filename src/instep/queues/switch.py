@@ -1,4 +1,4 @@
-"""From the anti-join to the queue, and back."""
+"""Switch readers from the anti-join to the queue, and back."""
 
 from __future__ import annotations
 

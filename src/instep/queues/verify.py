@@ -1,6 +1,6 @@
-"""Whether a queue says the same as the anti-join it replaces, part by part of the keys, and in both directions.
+"""Compare a queue with the anti-join it replaces, one key range after another, in both directions.
 
-The tables are written to meanwhile, so a key may differ because it was looked at in two moments. Such keys are looked
+The tables change during the check, so a key may differ because it was looked at in two moments. Such keys are looked
 at again a moment later, they alone; what still differs then, differs. A key that the ledger holds (it failed, and
 waits for its next try) is out of what is read on purpose.
 """

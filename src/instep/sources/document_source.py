@@ -1,4 +1,4 @@
-"""What Instep needs of a document source. Sources travel to Spark tasks, so they are picklable."""
+"""The port of document sources. Sources travel to Spark tasks, so they are picklable."""
 
 from __future__ import annotations
 

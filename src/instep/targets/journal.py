@@ -1,5 +1,5 @@
-"""What was fenced and committed in one index, and what was promoted under one alias, on targets that have no
-transactions: logs whose entries are never written over.
+"""Journal of the fences and commits of an index and the promotions of an alias, on targets without transactions:
+logs whose entries are never written over.
 
 Of two writers who add the same number one finds that it came second, and looks again at what is there. So what is
 checked before an entry is added still holds when it is in.

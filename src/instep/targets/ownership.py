@@ -1,4 +1,4 @@
-"""Whose an index is: several ledgers may keep theirs in one place, and none touches what another made."""
+"""Ownership of indexes: several ledgers may share a place, and none touches what another made."""
 
 from __future__ import annotations
 

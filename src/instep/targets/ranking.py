@@ -1,4 +1,4 @@
-"""What searches of all targets have in common: how much is asked for, and how two lists become one."""
+"""Ranking of search results: the number of candidates, and the fusion of two lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Query = np.ndarray[Any, np.dtype[np.float32]]
 
-#: More than this nobody reads, and it bounds what one search costs.
+#: Most results of one search, which bounds its cost.
 MAX_LIMIT = 1_000
 
 #: Longer queries are cut: the cost of a search grows with its words.

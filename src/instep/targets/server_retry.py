@@ -1,4 +1,4 @@
-"""How often a server is asked again that is out of reach or overloaded."""
+"""Retry policy for a server that is out of reach or overloaded."""
 
 from __future__ import annotations
 

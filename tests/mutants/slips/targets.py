@@ -100,7 +100,7 @@ MUTANTS = [
         "Lance: rows that somebody else deleted are deleted again",
         "targets/lance/deletions.py",
         "    if after.num_deletions != before.num_deletions + len(rows):\n"
-        '        raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")\n',
+        '        raise Conflict(f"{physical}: rows were deleted by another process; read them again")\n',
         "",
         _LANCE,
     ),

@@ -1,1 +1,1 @@
-"""What the API takes and answers, as pydantic models: the OpenAPI document is made of them."""
+"""Requests and answers of the API as pydantic models: the OpenAPI document is made of them."""

@@ -1,4 +1,4 @@
-"""What all models of the API have in common."""
+"""Base classes and types of all models of the API."""
 
 from __future__ import annotations
 

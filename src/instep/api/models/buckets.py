@@ -7,7 +7,7 @@ from instep.api.models.base import Answer
 
 class Bucket(Answer):
     """What it holds; and of its changes how long they took, in ms: the mean of `slices`, the longest, and how long of
-    that somebody worked on them. `pending` are planned, and not durable yet.
+    that a worker worked on them. `pending` are planned, and not durable yet.
     """
 
     bucket: int

@@ -1,4 +1,4 @@
-"""What could not be indexed."""
+"""Documents and rows that could not be indexed."""
 
 from __future__ import annotations
 

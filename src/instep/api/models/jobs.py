@@ -37,7 +37,7 @@ class Slices(Answer):
 
 
 class Part(Answer):
-    """A partition's share of a job. `state` is null while it is open; `units` while nobody has counted them."""
+    """A partition's share of a job. `state` is null while it is open; `units` while they are not counted."""
 
     ref: str
     generation: str

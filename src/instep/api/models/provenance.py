@@ -1,4 +1,4 @@
-"""Where a row comes from."""
+"""Origin of a row: instance, job, wants."""
 
 from __future__ import annotations
 

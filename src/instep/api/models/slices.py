@@ -7,7 +7,7 @@ from instep.domain.jobs import SliceState
 
 
 class Slice(Answer):
-    """`units` were planned for it (0: nobody has counted them), `work` is what it counts for. `attempts` are the tries
+    """`units` were planned for it (0: not counted), `work` is what it counts for. `attempts` are the tries
     that ended badly, `error` is that of the last; `worker` has it, or had it last.
     """
 

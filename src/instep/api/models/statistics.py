@@ -8,7 +8,7 @@ from instep.domain.jobs import JobState
 
 
 class Numbers(Answer):
-    """Of units: documents or rows. `total` are those planned, null while nobody has counted them; `read` is the sum of
+    """Of units: documents or rows. `total` are those planned, null while they are not counted; `read` is the sum of
     the other four. `per_second` and `seconds_left` are those of now, null unless the job runs and something was done in
     the last five minutes.
     """

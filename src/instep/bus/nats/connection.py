@@ -95,7 +95,7 @@ class _Client(Client):
         await super()._connect_to_server(*args)
 
     def hang_up(self) -> None:
-        """Without a word: whoever wants to say something has done so."""
+        """Without logging: callers have logged it."""
         transport = getattr(self, "_transport", None)
         for each in ("_io_writer", "_bare_io_writer"):
             writer = getattr(transport, each, None)

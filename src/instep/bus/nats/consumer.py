@@ -21,7 +21,7 @@ from instep.domain.requests import Kind, RequestError, decode, scope_of_dotted
 from instep.errors import Fenced
 from instep.telemetry.context import received
 
-#: How long the server holds a question open; when it goes down meanwhile, nobody answers it.
+#: How long the server holds a question open; when it goes down, no answer comes.
 _SLICE_SECONDS: Final = 2.0
 #: When to look again at a scope that is in work, or a group that is full. Milliseconds.
 _LOOK_AGAIN: Final = 500
@@ -136,7 +136,7 @@ class NatsConsumer:
         # Somebody's message may have such a header too; the server's word has nobody to answer to.
         status = None if message.reply else (message.headers or {}).get("Status")
         if status == "503":
-            raise ConnectionError("nobody answers for the stream")
+            raise ConnectionError("no server answers for the stream")
         return None if status else message
 
     async def _look(self, message: Msg) -> Delivery | None:

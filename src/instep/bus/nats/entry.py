@@ -1,4 +1,4 @@
-"""What a bucket has under a key."""
+"""An entry of a bucket: value and revision of a key."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from nats.js.kv import KV_OP
 from instep.bus.nats.connection import Connection
 from instep.bus.nats.entry import Found
 
-#: How long the server keeps a consumer that nobody listens to any more, in seconds.
+#: How long the server keeps a consumer without a listener, in seconds.
 _KEPT: Final = 5.0
 
 

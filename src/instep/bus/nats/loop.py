@@ -32,7 +32,7 @@ class Loop:
         try:
             return future.result()
         except CancelledError as error:
-            raise RuntimeError("the bus was closed meanwhile") from error
+            raise RuntimeError("the bus was closed") from error
         except BaseException:
             future.cancel()
             raise

@@ -1,6 +1,6 @@
 """Slots and groups in a bucket of JetStream's, and the requests that say which slots are to be looked at.
 
-A message in the stream of requests is a **token**: somebody has to look at the slot of its scope. As long as there is
+A message in the stream of requests is a **token**: a handler must look at the slot of its scope. As long as there is
 something to do in a slot, its consumer has a token that is not acknowledged; tokens too many do no harm.
 """
 
@@ -131,7 +131,7 @@ def _ref(key: str) -> PartitionRef | None:
 
 
 def _slot(found: Found) -> Slot:
-    """What cannot be read (somebody else wrote there) begins anew, and is said. Revisions grow faster than fences."""
+    """What cannot be read (another program wrote there) begins anew, and is said. Revisions grow faster than fences."""
     try:
         return msgspec.json.decode(found.data, type=_Stored).slot
     except msgspec.MsgspecError as error:

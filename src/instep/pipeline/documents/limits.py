@@ -1,4 +1,4 @@
-"""What a document may be at most."""
+"""Limits of a document: bytes, length of a line, chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wave of documents does: changes → chunk rows → rows staged in the target. Knows no engine."""
+"""The pipeline of a wave of documents: changes → chunk rows → rows staged in the target. Knows no engine."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Reader:
             yield from _tombstones(batch) if _all_deleted(batch) else self._cut(self._documents(batch))
 
     def rows_of(self, answered: Iterable[tuple[pa.RecordBatch, Iterable[Answer]]]) -> Iterator[pa.RecordBatch]:
-        """The same of changes whose documents somebody else has read."""
+        """The same of changes whose documents were read elsewhere."""
         return self._cut(
             self._read(_document(change), answer, change.previous_hash)
             for batch, answers in answered

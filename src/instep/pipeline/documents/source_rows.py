@@ -1,4 +1,4 @@
-"""What a source now gives of documents: the very rows that a run would write. Nothing is written."""
+"""Rows that a run would write for documents of a source now. Nothing is written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Nowhere:
 
 @dataclass(frozen=True)
 class _Unembedded:
-    """Stands for an embedder where nobody looks at vectors."""
+    """Replaces an embedder where vectors are not needed."""
 
     dimensions: int
 

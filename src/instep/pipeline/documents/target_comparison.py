@@ -1,4 +1,4 @@
-"""What a target holds of each document, read in one pass, and in a second one where it is not what is recorded.
+"""Compare a target's rows with the recorded documents, in one pass, and a second for those that differ.
 
 Memory grows with the number of documents, and with the rows of those that differ; not with the rows of the others.
 """
@@ -92,7 +92,7 @@ def _tallied(found: Iterable[_Rows], documents: int) -> tuple[Array, Array]:
     for some in found:
         more = max(0, int(some.owner.max(initial=-1)) + 1 - len(rows))
         if more:
-            room = max(more, len(rows))  # Doubled: documents nobody knows of may be many.
+            room = max(more, len(rows))  # Doubled: unknown documents may be many.
             rows, sums = (np.concatenate([each, np.zeros(room, each.dtype)]) for each in (rows, sums))
         np.add.at(rows, some.owner, 1)
         np.add.at(sums, some.owner, some.chunks)

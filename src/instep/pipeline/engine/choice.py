@@ -1,4 +1,4 @@
-"""Which engine runs a plan, and why, in words for `instep plan`."""
+"""Choose the engine of a plan, with the reason that `instep plan` shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a local Spark starts from: a lean SPARK_HOME, and an archive of the classes it loads.
+"""Quick start of a local Spark: a lean SPARK_HOME, and an archive of the classes it loads.
 
 Both lie in the user's cache, in a folder named after the installed PySpark and Java. The archive (about
 150 MB) is written once, by `instep check`; with it a session starts in 2.3 instead of 5.4 s, and is

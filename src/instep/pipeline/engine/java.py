@@ -1,4 +1,4 @@
-"""Which Java Spark would run on, and whether it can."""
+"""Find the Java that Spark would use, and check its version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs what: the slices of a wave grouped by bucket and dealt out to tasks."""
+"""Assign the slices of a wave to tasks, grouped by bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def buckets(wave: Wave) -> list[list[WaveSlice]]:
 
 
 def assign(wave: Wave, tasks: int) -> list[list[WaveSlice]]:
-    """Buckets dealt to at most `tasks` tasks, longest first to whoever has least (LPT). No task is empty."""
+    """Buckets dealt to at most `tasks` tasks, longest first to the task with the least (LPT). No task is empty."""
     groups = sorted(buckets(wave), key=_work, reverse=True)
     loads: list[tuple[int, int]] = [(0, number) for number in range(min(max(1, tasks), len(groups)))]
     hands: list[list[WaveSlice]] = [[] for _ in loads]

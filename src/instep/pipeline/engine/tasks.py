@@ -1,4 +1,4 @@
-"""What Spark tasks are given and how they behave, whichever way a wave reaches them."""
+"""Functions and settings of Spark tasks, for waves of documents and of tables."""
 
 from __future__ import annotations
 

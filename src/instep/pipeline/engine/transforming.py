@@ -1,4 +1,4 @@
-"""What a user's transform may do with the rows of documents, and how that is found out before anything runs."""
+"""Rules for a user's transform of document rows, checked before anything runs."""
 
 from __future__ import annotations
 

@@ -114,6 +114,6 @@ class _WatchedChannel:
             self._ask(b"", timeout=ANSWER_SECONDS)
         except grpc.RpcError as error:
             return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
-        except ValueError:  # The channel was closed meanwhile.
+        except ValueError:  # The channel was closed already.
             return True
         return True

@@ -1,4 +1,4 @@
-"""Which slice of a wave each row belongs to, by the bounds that were stored when the slices were planned.
+"""Assign each row to a slice of the wave, by the bounds stored at planning.
 
 Rows are compared with the bounds as Arrow columns, a batch at a time. The order is that of `domain.keys`: column by
 column, text by code point, bytes unsigned; a null is less than any value. A bound of fewer columns stands before all

@@ -1,4 +1,4 @@
-"""What one task did, slice by slice."""
+"""Counts of one task for each slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine of a pending queue does; `tests/contracts/pending.py` is the promise in tests.
+"""The port of pending-queue engines; its contract suite is `tests/contracts/pending.py`.
 
 Offer generously, confirm on reading: live capture may offer a key that is covered (two transactions that do not see
 each other, an insert that came late), and never misses one that is pending. Every read confirms what it gives against

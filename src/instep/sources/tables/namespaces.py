@@ -1,4 +1,4 @@
-"""Which rows belong to some namespaces, by a column of traversal paths."""
+"""Conditions that select the rows of namespaces, by a column of traversal paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known of Parquet files without Spark: their columns, and how late their rows are, from their footers."""
+"""Metadata of Parquet files without Spark: their columns and highest watermarks, from their footers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names the documents that rows are, and tells their versions apart, for many rows at once."""
+"""Ids and versions of rows that are documents, for many rows at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table gives of rows that are documents, without Spark. Each kind of table has its own way."""
+"""The port of tables whose rows are documents, read without Spark."""
 
 from __future__ import annotations
 

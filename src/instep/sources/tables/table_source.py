@@ -1,4 +1,4 @@
-"""What Instep needs of a source of tables. `tests/contracts/table_source.py` says how it behaves.
+"""The port of table sources. Its contract suite is `tests/contracts/table_source.py`.
 
 Rows come to Spark as a DataFrame. What can be asked without Spark is: `spark` starts it, or hands it out, and is called
 only where there is no other way.

@@ -1,4 +1,4 @@
-"""What was fenced and committed in one physical index: a table of its own, `<physical>__instep`.
+"""Journal of fences and commits in one physical index: a table of its own, `<physical>__instep`.
 
 In process it is read and written under the engine's lock, so a check and what follows it are one step. A server has no
 such step: there the last check is in the very statement that writes rows (`GUARD`), and what still slips past it is an

@@ -1,4 +1,4 @@
-"""What readers ask of one physical index: never without FINAL, which hides older versions and deleted rows."""
+"""Queries on one physical index: never without FINAL, which hides older versions and deleted rows."""
 
 from __future__ import annotations
 

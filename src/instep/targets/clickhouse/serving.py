@@ -49,7 +49,7 @@ def promote(
 ) -> None:
     """See `TableTarget.promote`. `specs` are those of what is promoted; the alias is the `owner`'s from then on."""
     epoch, physical = promotion.epoch, promotion.physical
-    # Asked before anything is checked: what comes in meanwhile has the same number, and came first.
+    # Asked before anything is checked: a concurrent promotion has the same number, and came first.
     known = _known(session, database, alias, promotion.scope)
     if known is None:
         _create(session, database)

@@ -89,7 +89,7 @@ class ClickHouseTarget(OwnedIndexes):
 
     @contextlib.contextmanager
     def session(self, *, alone: bool = False) -> Iterator[Session]:
-        """`alone`: in process nobody else works with it meanwhile."""
+        """`alone`: in process there is no other user of it."""
         if is_server(self.uri):
             yield server.session(self._address)
         else:

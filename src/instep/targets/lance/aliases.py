@@ -1,7 +1,7 @@
-"""Which dataset is served: one small file for each promotion, named `<alias>.alias-<number>.json`.
+"""Aliases: the dataset that is served, by one small file for each promotion, named `<alias>.alias-<number>.json`.
 
 A file is made whole, once, and never written again; the highest number is what is served. So a promotion
-that comes late, from an epoch that is over, cannot undo a newer one: it only adds a file that nobody reads.
+that comes late, from an epoch that is over, cannot undo a newer one: it only adds a file that is never read.
 Superseded files are removed when a newer one is there.
 
 The number is the epoch of the partition whose alias it is. Where several partitions share an alias their epochs say
@@ -62,7 +62,7 @@ def promote(
         newest = _newest(place, alias) or _NOTHING
         owner = owned(newest.owner, newest.physical)
         if made is not None and made < newest.number:
-            # Somebody else came in beside us.
+            # Another process was faster.
             place.remove(_file(alias, made))
         before = newest.moves.get(scope, Move(0, None))
         if before.epoch > epoch:

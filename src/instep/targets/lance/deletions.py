@@ -44,10 +44,10 @@ def _without(place: Location, physical: str, head: Any, fragment: Any, rows: lis
         # Nothing is left. Lance gives no fragment then, but a merge must name every fragment: write
         # the deletion file it would need. The commit drops the fragment by itself.
         if before.num_deletions + len(rows) != before.physical_rows:
-            raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
+            raise Conflict(f"{physical}: rows were deleted by another process; read them again")
         return with_deletions(place, physical, head, before, range(before.physical_rows))
     if after.num_deletions != before.num_deletions + len(rows):
-        raise Conflict(f"{physical}: rows were deleted by somebody else; read them again")
+        raise Conflict(f"{physical}: rows were deleted by another process; read them again")
     return after
 
 

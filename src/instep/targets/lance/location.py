@@ -1,4 +1,4 @@
-"""Where the datasets lie: names, opening them, small files beside them, and errors made readable."""
+"""Location of the datasets: names, opening them, small files beside them, and errors made readable."""
 
 from __future__ import annotations
 

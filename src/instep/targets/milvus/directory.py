@@ -1,4 +1,4 @@
-"""Which chunks each document of an index may have: a collection beside it, in Milvus Lite in this process.
+"""The chunks that each document of an index may have: a collection beside it, in Milvus Lite in this process.
 
 Milvus Lite finds rows at once by their primary keys, and walks over all of them for anything else. Here a document's
 chunk_ids are found by its own id. Of each document all are listed that were ever written, before they are: one that is

@@ -1,4 +1,4 @@
-"""What was fenced and committed in one physical index: records in the collection `_instep`.
+"""Journal of fences and commits in one physical index: records in the collection `_instep`.
 
 Milvus has no transactions and no conditional writes: who fences writes first and looks then, who commits looks first.
 In this process nobody else writes in between (`Location.alone`). On a server a commit may slip in between, which the

@@ -1,4 +1,4 @@
-"""Where Milvus is, what is asked of it, and what its errors mean."""
+"""Connection to Milvus: its address, requests, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Location:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """In this process nobody else writes meanwhile. A server has nothing like it."""
+        """In this process there is no other writer. A server has nothing like it."""
         with contextlib.nullcontext() if self.remote else _TURNS.setdefault(self.uri, threading.RLock()):
             yield
 

@@ -1,4 +1,4 @@
-"""What OpenSearch and Elasticsearch call differently: vectors, and how the nearest are asked for. Pure."""
+"""Differences of OpenSearch and Elasticsearch: vector fields and nearest-neighbour queries. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a server."""
+"""Requests to a server of OpenSearch or Elasticsearch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Indexes:
             self.connection.ask("DELETE", path(coded(name)))
 
     def refresh(self, index: str) -> None:
-        """Whoever searches from now on finds what was confirmed until now."""
+        """Searches from now on find all writes confirmed until now."""
         self.connection.ask("POST", path(index, "_refresh"), params={"ignore_unavailable": "true"})
 
     def serve(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Indexes:
             return
         actions: list[Any] = [{"remove": {"index": each, "alias": alias}} for each in there]
         actions += [{"add": {"index": each, "alias": alias}} for each in wanted]
-        # Somebody else may just have removed it; what is there is looked at again.
+        # Another process may just have removed it; what is there is looked at again.
         with contextlib.suppress(Missing):
             self.connection.ask("POST", "/_aliases", {"actions": actions})
 

@@ -1,4 +1,4 @@
-"""How indexes are made: mappings, settings while they are built and after, and what has drifted from that. Pure."""
+"""Mappings and settings of indexes, while they are built and after, and their drift. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much goes to a server at once: less when it says that it is too much, more again when it is calm. Pure."""
+"""Adaptive limit of concurrent requests: less when the server is overloaded, more again later. Pure."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Bytes of one task in flight at most, and of one request at least, if somebody asks for other bounds.
+#: Bytes of one task in flight at most, and of one request at least, if other bounds are set.
 _MOST_IN_FLIGHT, _LEAST_SHARE = 256_000_000, 1_000_000
 
 #: Records of epochs gone by stay so long.

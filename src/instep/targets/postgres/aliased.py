@@ -1,4 +1,4 @@
-"""What targets for tables and for documents are both: a schema of a database, in which aliases show indexes."""
+"""Base of both PostgreSQL targets: a schema of a database, in which aliases are views of indexes."""
 
 from __future__ import annotations
 

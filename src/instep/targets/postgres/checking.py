@@ -1,4 +1,4 @@
-"""Whether a place can be written."""
+"""Check that a schema can be written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From tasks to the table of chunks: what is there of documents, what is staged, and the move of a commit."""
+"""Writing chunks: rows of documents, staged rows, and their move by a commit."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def _remove(session: Session, index: DocumentIndex, documents: Mapping[str, int]
 
 
 def _replaced(index: DocumentIndex) -> Conflict:
-    return Conflict(f"{index.name}: rows were replaced by somebody else; read them again")
+    return Conflict(f"{index.name}: rows were replaced by another process; read them again")
 
 
 def _insert(session: Session, index: DocumentIndex, table: str, tasks: Sequence[int], attempt: str) -> None:

@@ -107,7 +107,7 @@ def create(session: Session, physical: str, dimensions: int, owner: str, demand:
             if columns_of(session, physical):
                 _demand_same(session, before, dimensions)
                 return
-            registry.drop(session, record.id, [])  # Somebody else has dropped the table.
+            registry.drop(session, record.id, [])  # Another process has dropped the table.
         vectors = pgvector.make(session)
         number = registry.write_down(session, physical, json.dumps({"dimensions": dimensions}), owner)
         index = DocumentIndex(number, physical, dimensions)
@@ -140,7 +140,7 @@ def _demand_same(session: Session, index: DocumentIndex, dimensions: int) -> Non
 
 
 def exists(session: Session, physical: str) -> bool:
-    """Whether the table is there, which somebody else may have dropped."""
+    """Whether the table is there, which another process may have dropped."""
     return registry.find(session, physical) is not None and bool(columns_of(session, physical))
 
 

@@ -1,4 +1,4 @@
-"""Who wrote what into one physical index: epochs of its partitions, commits, fences and outcomes of slices.
+"""Journal of writes into one physical index: epochs of its partitions, commits, fences and outcomes of slices.
 
 Each change takes the row of its partition's epoch and keeps it until it is committed. So what a fence did not find
 will be refused, and nothing comes between a check and what follows it. That row is taken last, after the rows of data:

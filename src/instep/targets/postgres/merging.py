@@ -1,4 +1,4 @@
-"""From staged rows to rows of the index, and rows out of it.
+"""Move staged rows into the index, and delete rows from it.
 
 Whoever writes rows of a table locks them in the order of the key: two who write the same rows wait, in one order.
 """

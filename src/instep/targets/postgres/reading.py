@@ -1,4 +1,4 @@
-"""What readers ask of one physical index: rows that are not deleted."""
+"""Queries on one physical index: rows that are not deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which physical indexes are in a schema, and Instep's own tables beside them, which all of them share."""
+"""Registry of the physical indexes in a schema, and the tables of Instep that they share."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _OWN: Final = {
 
 
 def lock(session: Session) -> None:
-    """Until the end of the transaction nobody else makes or removes tables."""
+    """Until the end of the transaction no other process makes or removes tables."""
     session.run("SELECT pg_advisory_xact_lock(%s)", _LOCK)
 
 

@@ -76,7 +76,7 @@ def served(session: Session, alias: str) -> str | None:
 
 
 def _locked(session: Session, alias: str) -> tuple[str | None, list[str]]:
-    """What it shows, and of which kinds there are views: to the end of the transaction nobody else moves it."""
+    """What it shows, and of which kinds there are views: to the end of the transaction no other process moves it."""
     session.run(
         "INSERT INTO {aliases} (alias) VALUES (%s) ON CONFLICT DO NOTHING", alias, aliases=session.name(ALIASES)
     )

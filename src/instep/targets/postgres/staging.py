@@ -1,4 +1,4 @@
-"""Where tasks put rows: through the server, since they may run anywhere, in tables that only a commit reads.
+"""Staging of rows by tasks: through the server, in tables that only a commit reads.
 
 All tasks that began at one version share one table for each kind, whose rows carry the number of their task: rows of
 a task that failed, or ran twice, are not among those that are committed. The tables are not logged, so they are quick,
@@ -184,7 +184,7 @@ def demand_all(session: Session, index: Index, table: str, parts: Sequence[Stage
 
 
 def remove(session: Session, tables: Sequence[str]) -> None:
-    """What somebody still uses is swept up later."""
+    """Tables that are still in use are removed later."""
     for table in tables:
         with contextlib.suppress(Transient), session.transaction():
             session.run("SELECT set_config('lock_timeout', '1s', true)")

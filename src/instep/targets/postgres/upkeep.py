@@ -1,4 +1,4 @@
-"""What an index needs from time to time, and indexes that nobody needs any more."""
+"""Periodic maintenance of indexes, and removal of unused ones."""
 
 from __future__ import annotations
 

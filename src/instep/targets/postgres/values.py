@@ -1,4 +1,4 @@
-"""Which values PostgreSQL cannot hold."""
+"""Values that PostgreSQL cannot hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of Qdrant, wherever it runs, and its errors as those of Instep.
+"""The port of Qdrant collections, in this process or on a server, and its errors.
 
 `server.ServerCollections` asks a server, `edge.EdgeCollections` works in this process.
 """

@@ -1,4 +1,4 @@
-"""A server of Qdrant: its client, what is asked again, and what its errors mean."""
+"""Connection to a Qdrant server: its client, retries, and the meaning of its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of collections in this process: which are open, and whose turn it is.
+"""A folder of collections in this process: the open ones, and the lock among processes.
 
 Qdrant lets one process at a time open a collection. So the folder is locked while somebody works in it and a little
 longer (opening takes a moment); another process that waits says so, and gets it as soon as nobody here is at work.
@@ -41,7 +41,7 @@ class Folder:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Folder]:
-        """No other process works here meanwhile. Not to be nested."""
+        """No other process works here at the same time. Not to be nested."""
         with self.turn:
             self.turn.wait_for(lambda: not self.waiting)
             self._enter()

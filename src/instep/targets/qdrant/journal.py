@@ -51,7 +51,7 @@ class Log:
         except Missing:
             return None
         except UserError:
-            # Somebody is just creating it: without its indexes it cannot answer.
+            # Another process is just creating it: without its indexes it cannot answer.
             self.collections.create(STATE, 0, _INDEXES)
             return self.collections.last(STATE, entries, "seq")
 

@@ -180,7 +180,7 @@ class ServerCollections:
         """Nothing: every write was waited for."""
 
     def tidy(self, name: str) -> None:
-        """Qdrant indexes and compacts by itself, once it may; whoever searches next is not to wait for it."""
+        """Qdrant indexes and compacts by itself, once it may; the next search does not wait for it."""
         from qdrant_client import models
 
         optimizers = self.connection.call(lambda client: client.get_collection(name)).config.optimizer_config

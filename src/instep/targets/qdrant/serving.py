@@ -1,4 +1,4 @@
-"""Aliases: who was promoted when is a log, which decides; Qdrant's own alias follows it, for readers."""
+"""Aliases: the log of promotions decides; Qdrant's own alias follows it, for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Instep needs of an embedder. Embedders travel to Spark tasks, so they are picklable."""
+"""The port of embedders. Embedders travel to Spark tasks, so they are picklable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the tables that a queue names can be followed, before anything is made of them."""
+"""Check that a queue can follow the tables it names, before anything is created."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _described(session: Session, table: str) -> list[dict[str, str]]:
 
 
 def _replacing(session: Session, table: str, database: str) -> None:
-    """Where every row is kept, nobody can say which of a key's rows is the latest."""
+    """A table that keeps every row cannot tell which row of a key is the latest."""
     place, _, name = table.rpartition(".")
     sql = "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}"
     (row,) = records(session, sql, database=place or database, name=name)

@@ -1,4 +1,4 @@
-"""What is withdrawn and covered leaves the offers. ClickHouse does so by itself, in its own time: this is at once."""
+"""Remove withdrawn and covered rows from the offers at once. ClickHouse does so by itself, later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables of the user say: the backfill, the anti-join that the queue replaces, and both compared."""
+"""Queries on the user's tables: the backfill, the anti-join that the queue replaces, and both compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys were found untouched lately. A reader who polls sees much the same keys each time, and has one query less.
+"""Cache of keys that no cover touched lately: a reader that polls sees mostly the same keys, and saves a query.
 
 What was so at one moment still is but for later events, and those are among the offers, which every read looks through:
 a row is kept there for three minutes from its event. So a minute may go by, and another two in which an insert is under

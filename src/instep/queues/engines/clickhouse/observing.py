@@ -1,4 +1,4 @@
-"""What ClickHouse itself logged of the queries of a queue. ClickHouse in this process keeps no such log."""
+"""Statistics of a queue's queries from ClickHouse's query log. ClickHouse in this process keeps no such log."""
 
 from __future__ import annotations
 

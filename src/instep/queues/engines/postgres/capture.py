@@ -96,7 +96,7 @@ def _trigger(layout: Layout, name: str, table: str, body: str) -> list[str]:
         end = f"{end[:-1]}_$"
     function = layout.placed(name)
     return [
-        # Whoever may write the user's tables may not write ours: the functions may.
+        # Users who may write their tables may not write ours: the functions may.
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER\n"
         f"{_PLANNING} SET TimeZone = 'UTC' SET search_path = pg_catalog, {quoted(layout.schema)}, pg_temp AS {end}\n"
         f"#variable_conflict use_column\nBEGIN\n  {body}\n  RETURN NULL;\nEND\n{end}",

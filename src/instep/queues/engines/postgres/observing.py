@@ -1,4 +1,4 @@
-"""What PostgreSQL itself has counted of the reads of a queue."""
+"""Statistics that PostgreSQL itself keeps of the reads of a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an offer says of its key, by the rows of the source."""
+"""Columns of an offer, computed from the rows of the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to a queue in PostgreSQL and the tables it stands for. Each is one statement, which sees one moment."""
+"""Queries on a queue in PostgreSQL and its tables. Each is one statement, on one snapshot."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bounds(layout: Layout) -> str:
 
 
 def backfill(layout: Layout, keys: KeyRange) -> str:
-    """Keys are locked by nobody and waited for by nobody: each offer is a row of its own."""
+    """No key is locked and none is waited for: each offer is a row of its own."""
     columns, values = gathered(layout)
     rows = source_keys(layout, layout.table(layout.spec.source.table), keys)
     return (

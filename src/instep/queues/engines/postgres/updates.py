@@ -1,4 +1,4 @@
-"""What changes the offers of a queue in PostgreSQL, besides its triggers. Nothing here waits for a row."""
+"""Updates of a queue's offers in PostgreSQL, besides its triggers. None waits for a row lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a queue can be kept for these tables: said before anything is made."""
+"""Check that a queue can be kept for these tables, before anything is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue is made of in SQLite: names, and the pieces of SQL that speak of the user's tables."""
+"""Names of a queue's objects in SQLite, and SQL fragments on the user's tables."""
 
 from __future__ import annotations
 

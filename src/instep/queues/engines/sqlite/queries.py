@@ -1,4 +1,4 @@
-"""Questions to a queue in SQLite and the tables it stands for."""
+"""Queries on a queue in SQLite and its tables."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ def test_checkpoints_of_namespaces(
 
 
 def test_nobody_is_asked_where_nobody_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Say --yes" in said(capsys, "namespace", "delete", "7", code=1)
+    assert "Confirm with --yes" in said(capsys, "namespace", "delete", "7", code=1)
     assert not (folder / "ledger.db").exists()
 
 

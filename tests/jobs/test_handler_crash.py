@@ -24,16 +24,17 @@ from tests.jobs.handler_pools import QUICK, TIMES, Told, handler, pool
 DOOMED = """
 import os, signal, sys
 from pathlib import Path
+from instep.bus import ledger_bus
 from tests.jobs.test_handler_crash import FileWork, open_at, serve
 bus, work = open_at(Path(sys.argv[1])), FileWork(Path(sys.argv[1]))
-change = bus._store.change  # what every answer calls, and so does who needs more time for its work
+change = ledger_bus._change  # what every answer calls, and so does who needs more time for its work
 
 def answer(*args):
     if work.said():
         os.kill(os.getpid(), signal.SIGKILL)
     return change(*args)
 
-bus._store.change = answer
+ledger_bus._change = answer
 serve(bus, work)
 """
 

@@ -1,4 +1,4 @@
-"""What a worker has in hand of one part of a job, and what it has to say about one partition."""
+"""Context of one part of a job that a worker works on, and its report about one partition."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--prove", action="store_true", help="run tests marked `proof` though nothing has changed")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # xdist reads the groups in a hook that goes before all that are no wrappers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     groups.mark(items)
     dear = [item for item in items if item.get_closest_marker("proof")]
     if dear and not config.getoption("prove") and is_proved():
@@ -67,6 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(unchanged)
     if config.getoption("loadgroup", False):
         groups.arrange(items)
+    yield
 
 
 @pytest.fixture(scope="session", autouse=True)

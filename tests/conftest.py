@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import Phase, settings
+from xdist.remote import Producer
 
 from tests import groups
 from tests.simulator.proof import is_proved
@@ -58,8 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--prove", action="store_true", help="run tests marked `proof` though nothing has changed")
 
 
-@pytest.hookimpl(wrapper=True)  # xdist reads the groups in a hook that goes before all that are no wrappers
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     groups.mark(items)
     dear = [item for item in items if item.get_closest_marker("proof")]
     if dear and not config.getoption("prove") and is_proved():
@@ -68,7 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(unchanged)
     if config.getoption("loadgroup", False):
         groups.arrange(items)
-    yield
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> groups.GroupScheduling | None:
+    """Schedule by the groups themselves: the marks of xdist 3.8 are lost on pytest 9.2."""
+    return groups.GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 #: By the beginnings of paths, the one that takes longest first: what is long is not what both workers wait for last.
 #: A test of some other group that needs one of these works as well; its process starts another.
@@ -56,10 +57,15 @@ def mark(items: list[pytest.Item]) -> None:
 
 
 def arrange(items: list[pytest.Item]) -> None:
-    """Tell xdist which group each test is of; the groups that take longest come first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_of(item)))
+    """The groups that take longest come first."""
     items.sort(key=lambda item: _place(_of(item)))
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """A worker process takes a whole group at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid.partition("::")[0].removeprefix("tests/"))
 
 
 def _of(item: pytest.Item) -> str:

@@ -1,4 +1,4 @@
-"""A workshop whose ledger a test holds: its targets belong to that, and to no other."""
+"""A container whose ledger a test holds: its targets belong to that, and to no other."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def sorts(rows):
 SCRIPT = """
 import json, sys, instep
 from instep.errors import UserError
-from instep.container import Workshop
+from instep.container import Container
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
@@ -82,7 +82,7 @@ def test_builds_edits_and_transforms_with_a_session_of_ones_own(place: Location,
         answers.append({{}})
     except UserError as error:
         answers.append({{"error": str(error), "jobs": len(instep.load({str(sorting.root)!r}).jobs())}})
-    (setup,) = Workshop(instep.load({str(shouted.root)!r}).project, spark=spark).setups()
+    (setup,) = Container(instep.load({str(shouted.root)!r}).project, spark=spark).setups()
     answers.append({{"found": setup.checks()["transform"]()}})
     """
     first, second, third, fourth, fifth = in_a_notebook(place.root, edit)

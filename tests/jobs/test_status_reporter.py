@@ -1,4 +1,4 @@
-"""Standing: what is said of a partition is what its newest run says."""
+"""A status key says what the newest run of the partition says."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         groups.arrange(items)
 
 
+@pytest.hookimpl(optionalhook=True)  # some tests run others without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> groups.GroupScheduling | None:
     """Schedule by the groups themselves: the marks of xdist 3.8 are lost on pytest 9.2."""
     return groups.GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -100,10 +101,16 @@ def test_a_spark_that_dies_in_mid_run_is_an_outage_and_the_next_wave_has_another
     spark: LazySpark, tmp_path: Path
 ) -> None:
     engine = SparkEngine(spark)
-    engine.ready()
-    os.kill(jvm(), signal.SIGKILL)
-    with pytest.raises(Transient):
-        engine.run(a_wave(), RowFiles(tmp_path))
+    frame = engine._frame
+
+    def of_a_dead_session(*args: Any) -> Any:
+        os.kill(jvm(), signal.SIGKILL)
+        return frame(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_frame", of_a_dead_session)
+        with pytest.raises(Transient):
+            engine.run(a_wave(), RowFiles(tmp_path))
     assert len(written(tmp_path, list(engine.run(a_wave(), RowFiles(tmp_path))))) == 80
 
 

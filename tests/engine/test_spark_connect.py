@@ -30,7 +30,7 @@ class Server:
     jvm: int
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("connect") / "spark.log"
     with socket.socket() as free:

@@ -192,8 +192,9 @@ class Worker:
                 swept = False
                 self._context.clock.sleep(self._context.timing.poll / 1000)
             elif not swept:
-                self.recover()  # The other worker may have died, and be silent for long enough by now.
-                swept = True
+                with suppress(Transient, Unknown):  # The next look waits for the ledger.
+                    self.recover()  # The other worker may have died, and be silent for long enough by now.
+                    swept = True
             else:
                 for each in parts:
                     self._give_up(each.key, busy)
@@ -538,8 +539,13 @@ class Worker:
         self._context.progress.advance(key[1].label, units)
 
     def show(self, job_id: str, ref: PartitionRef) -> None:
-        """Advance the bar by the work of other workers, and by work done before this one joined."""
-        job = self._context.ledger.job(job_id)
+        """Advance the bar by the work of other workers, and by work done before this one joined. Without an answer of the
+        ledger it stays as it is: the next look waits for the ledger.
+        """
+        try:
+            job = self._context.ledger.job(job_id)
+        except (Transient, Unknown):
+            return
         done = job.part(ref).counts.read if job else 0
         missing = done - self._shown.get((job_id, ref), 0)
         if missing > 0:

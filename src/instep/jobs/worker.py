@@ -539,8 +539,8 @@ class Worker:
         self._context.progress.advance(key[1].label, units)
 
     def show(self, job_id: str, ref: PartitionRef) -> None:
-        """Advance the bar by the work of other workers, and by work done before this one joined. Without an answer of the
-        ledger it stays as it is: the next look waits for the ledger.
+        """Advance the bar by the work of other workers, and by work done before this one joined. It stays as it is
+        without an answer of the ledger: the next look waits for that.
         """
         try:
             job = self._context.ledger.job(job_id)

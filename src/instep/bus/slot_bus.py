@@ -1,4 +1,4 @@
-"""What every bus makes of slots and of status keys."""
+"""Slots and status keys as every bus has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a standalone Spark master is there: asked before a JVM is started, which would look for it for a minute."""
+"""Ask a standalone Spark master for an answer before a JVM is started, which would look for it for a minute."""
 
 from __future__ import annotations
 

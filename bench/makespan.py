@@ -24,13 +24,13 @@ from typing import Any
 from tests.simulator.model import ModelLedger
 
 from bench import report
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, encode_changes
 from instep.domain.planning import Pace, fair_share, learned_pace, lpt_bound, too_long, wave_work
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.entities.setup import MOST_CLAIMS
 from instep.ledger.ledger import Lease, NewPart

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
 from instep.bus.status_reporter import StatusReporter
+from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING, Timing
 from instep.entities import targets
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.wiring import document_setup

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 
 
 def collect_garbage_seldom() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from instep.bus.nats.nats_bus import open_nats
+from instep.domain.clock import Timing
 from instep.domain.request_rules import Policy
-from instep.domain.timing import Timing
 from instep.requests.handlers import Indexed
 from instep.servers.nats_address import nats_address
 from tests.contracts.bus.fixtures import ask

@@ -9,8 +9,8 @@ import pytest
 
 from instep.app import Instep
 from instep.cli import main
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState
-from instep.domain.timing import TIMING
 from instep.ledger.ledger import Ledger
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB

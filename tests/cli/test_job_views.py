@@ -9,9 +9,9 @@ import pytest
 from instep.answers import jobs
 from instep.answers.jobs import Pulse, find_job, job_views, one_job_view, worker_views
 from instep.cli.jobs import _units
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import UserError
 from tests.cli import ledgers
 from tests.cli.ledgers import ANN, BOB, JOB

@@ -17,8 +17,7 @@ import pytest
 from instep.domain.cuts import KeyRange, balanced_cuts
 from instep.domain.keys import Key, key_of
 from instep.domain.refs import GLOBAL, Scope
-from instep.domain.rows import RowColumns, Selection
-from instep.domain.windows import Window
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
 from instep.sources.tables.table_source import Sessions, TableSource
 from tests.contracts.table_source_rows import (

@@ -12,7 +12,7 @@ import pytest
 
 from instep.domain.fingerprint import changed_parts
 from instep.domain.identity import chunk_id, document_id
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.code_fingerprint import code_fingerprint, load_transform, loaded_fingerprint

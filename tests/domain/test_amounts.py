@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.checkpoint_keys import CheckpointKey, CheckpointKeyError
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import CheckpointKey, CheckpointKeyError, PartitionRef
 
 USER, MERGE_REQUEST = PartitionRef.parse("User"), PartitionRef.parse("MergeRequest@100")
 NESTED = PartitionRef.parse("MergeRequest@42/9970")

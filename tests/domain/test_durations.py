@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.durations import LONGEST, duration_text, parse_duration
+from instep.domain.texts import LONGEST, duration_text, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from instep.domain.columns import (
     ColumnType,
     decimal_type,
 )
-from instep.domain.key_text import keys_in
-from instep.domain.keys import KeyValue
+from instep.domain.keys import KeyValue, keys_in
 
 
 def columns(*types: ColumnType) -> list[Column]:

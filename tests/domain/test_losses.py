@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.losses import NO_LOSS, Loss, PartLoss, lost_by
 from instep.domain.manifest import DeleteGuard
+from instep.domain.promotion_rules import NO_LOSS, Loss, PartLoss, lost_by
 
 losses = st.builds(Loss, st.integers(0, 50), st.integers(0, 50))
 parts = st.lists(st.builds(PartLoss, losses, st.booleans()), max_size=10)

@@ -8,7 +8,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.packing import pack, unpack
+from instep.domain.storable import pack, unpack
 
 texts = st.lists(st.text(max_size=20))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.renaming import as_named_now, renamed
+from instep.domain.identity import as_named_now, renamed
 
 
 @pytest.mark.parametrize("place", ["/home/me/work", "/srv/checkout-7"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.domain.windows import Window, WindowError, window_of
+from instep.domain.rows import Window, WindowError, window_of
 
 marks = st.integers(-(2**62), 2**62)
 

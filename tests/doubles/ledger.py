@@ -9,9 +9,8 @@ from functools import cache
 
 from sqlalchemy import Engine, update
 
-from instep.domain.clock import Clock
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.refs import Naming
-from instep.domain.timing import TIMING, Timing
 from instep.ledger.dialects.sqlite import SqliteDialect, memory_engine
 from instep.ledger.schema import bring_up
 from instep.ledger.sql_ledger import SqlLedger

@@ -17,8 +17,8 @@ import pytest
 
 import instep
 from instep.container import Container
+from instep.domain.clock import Timing
 from instep.domain.jobs import JobState
-from instep.domain.timing import Timing
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Unknown
 from instep.jobs.run import EntityResult, run_entities

@@ -17,9 +17,9 @@ import pytest
 import instep
 from instep.container import Container
 from instep.domain import planning
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.domain.waves import TaskOutcome, Wave
 from instep.entities import setup
 from instep.entities.plan_request import PlanOptions

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from instep.bus.bus import Bus
-from instep.domain.clock import Clock
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
-from instep.domain.timing import TIMING, Timing
 from instep.ledger.liveness import Liveness
 from instep.planning.context import Context
 from instep.requests.handler_pool import HandlerPool

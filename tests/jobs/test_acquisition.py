@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.events import InstanceBuilding, InstanceCreated, InstanceExpired, InstanceLive
 from instep.domain.instances import InstanceState, Reason
 from instep.domain.jobs import JobState
-from instep.domain.timing import TIMING
 from instep.entities.plan_request import Kind, PlanOptions
 from instep.errors import UserError
 from tests.jobs.quiet import REF, Quiet, built

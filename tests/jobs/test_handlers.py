@@ -11,10 +11,10 @@ import pytest
 
 from instep.bus.bus import Bus, Consumer, Delivery
 from instep.bus.open import open_bus
+from instep.domain.clock import Timing
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
-from instep.domain.timing import Timing
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Busy
 from instep.ledger.open import open_ledger

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import Fenced, Transient
 from instep.jobs.heartbeat import Heartbeat
 from instep.ledger.ledger import Lease

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from instep.container import Container
+from instep.domain.clock import TIMING
 from instep.domain.jobs import STOPPED_BY, JobState
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
-from instep.domain.timing import TIMING
 from instep.entities.plan_request import PlanOptions
 from instep.errors import Away, Transient
 from instep.jobs.acquisition import Stopped

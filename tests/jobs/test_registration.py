@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.timing import TIMING
+from instep.domain.clock import TIMING
 from instep.errors import InstepError, Transient, Unknown
 from tests.jobs.quiet import REF, built
 

@@ -15,8 +15,8 @@ import pytest
 
 from instep.cli import main
 from instep.container import Container
+from instep.domain.clock import Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import Timing
 from instep.errors import Transient
 from instep.jobs.target_order import in_target_order
 from instep.jobs.worker import serve

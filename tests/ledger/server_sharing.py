@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
+from instep.domain.clock import TIMING
 from instep.domain.events import WantCreated
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.domain.wants import WantState
 from instep.errors import Fenced, Transient
 from instep.ledger import job_moves, workers

@@ -17,18 +17,16 @@ from tests.mutants.mutant import Mutant, Stale
 from tests.mutants.slips import ALL, LAYERS
 
 TESTS = ("tests/domain/test_durations.py",)
-NOTICED = Mutant("a week has six days", "domain/durations.py", '"w": 7 * 86_400_000}', '"w": 6 * 86_400_000}', TESTS)
-NOBODY = Mutant(
-    "a hundred years have a day more", "domain/durations.py", "LONGEST = 36_525 *", "LONGEST = 36_526 *", TESTS
-)
-GONE = Mutant("what is gone", "domain/durations.py", "no such text", "", TESTS)
-NO_TESTS = Mutant("nobody looks", "domain/durations.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
+NOTICED = Mutant("a week has six days", "domain/texts.py", '"w": 7 * 86_400_000}', '"w": 6 * 86_400_000}', TESTS)
+NOBODY = Mutant("a hundred years have a day more", "domain/texts.py", "LONGEST = 36_525 *", "LONGEST = 36_526 *", TESTS)
+GONE = Mutant("what is gone", "domain/texts.py", "no such text", "", TESTS)
+NO_TESTS = Mutant("nobody looks", "domain/texts.py", '"w": 7 * 86_400_000}', '"w": 6}', ("tests/nowhere.py",))
 
 #: Takes all of a bound, and leaves a process behind that nobody waits for.
 LEFT = "86399.25"
 HOG = Mutant(
     "everything is eaten",
-    "domain/durations.py",
+    "domain/texts.py",
     "LONGEST = 36_525 *",
     f"""__import__("subprocess").Popen(["sleep", "{LEFT}"], start_new_session=True)
 _EATEN = b"x" * (1 << 30)
@@ -91,14 +89,14 @@ def test_a_test_that_fails_anyway_notices_nothing(capsys: pytest.CaptureFixture[
 
 def test_what_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], [GONE]) == 2
-    assert "src/instep/domain/durations.py: 'no such text' is not there any more" in capsys.readouterr().out
+    assert "src/instep/domain/texts.py: 'no such text' is not there any more" in capsys.readouterr().out
     assert main(["--workers", "1"], [NO_TESTS]) == 2
     assert "tests/nowhere.py" in capsys.readouterr().out
 
 
 def test_those_that_are_named_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--only", "six days", "nothing"], [NOTICED, NOBODY]) == 0
-    assert capsys.readouterr().out.splitlines() == ["src/instep/domain/durations.py: a week has six days", "1 mutants"]
+    assert capsys.readouterr().out.splitlines() == ["src/instep/domain/texts.py: a week has six days", "1 mutants"]
     assert main(["--only", "nothing"], [NOTICED]) == 2
 
 

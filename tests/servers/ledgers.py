@@ -6,8 +6,7 @@ import functools
 
 from sqlalchemy import Engine, text
 
-from instep.domain.clock import Clock
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.ledger.dialects.server import Server as LedgerServer
 from instep.ledger.dialects.server import open_server, server_at
 from instep.ledger.ledger import Ledger

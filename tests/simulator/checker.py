@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from instep.domain.clock import Timing
 from instep.domain.counts import COUNT_FIELDS, Counts
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SliceState, half_ids, tries_of
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef, generation_text
-from instep.domain.timing import Timing
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced, InstepError, UserError
 from instep.ledger.ledger import Checkpoint, FailureRecord, Ledger

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from instep.domain.timing import TIMING
+from instep.domain.clock import TIMING
 from instep.entities.plan_request import PlanOptions
 from instep.jobs.worker import serve
 from tests.simulator.model import ModelLedger

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from instep.domain.clock import Clock
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.ledger.ledger import Ledger
 from tests.doubles.ledger import MemoryLedger
 

@@ -10,12 +10,12 @@ from random import Random
 from typing import Any, Literal
 
 from instep.bus.status_reporter import StatusReporter
+from instep.domain.clock import TIMING, Timing
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.manifest import DeleteGuard, SourceDocument
 from instep.domain.planning import SliceSizing
 from instep.domain.promotion_rules import NEEDED
 from instep.domain.refs import Naming, PartitionRef
-from instep.domain.timing import TIMING, Timing
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup

@@ -7,7 +7,7 @@ from typing import Any
 
 from instep.bus.bus import StatusEntry
 from instep.bus.slot_bus import demand_revision, entry_of
-from instep.domain import status_keys
+from instep.domain import status
 
 
 class SimStatusKeys:
@@ -18,21 +18,21 @@ class SimStatusKeys:
         self.rows: dict[str, tuple[str | None, int]] = {}
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
-        status_keys.demand_key(key)
-        return self._set(key, status_keys.encode(value), revision)
+        status.demand_key(key)
+        return self._set(key, status.encode(value), revision)
 
     def get(self, key: str) -> StatusEntry | None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
         text, revision = self.rows.get(key, (None, 0))
         return None if text is None else entry_of(key, text, revision)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
         if revision is not None or self.rows.get(key, (None, 0))[0] is not None:
             self._set(key, None, revision)
 
     def under(self, prefix: str) -> list[StatusEntry]:
-        status_keys.demand_prefix(prefix)
+        status.demand_prefix(prefix)
         found = [(key, *row) for key, row in self.rows.items() if key == prefix or key.startswith(f"{prefix}.")]
         return [entry_of(key, text, revision) for key, text, revision in sorted(found) if text is not None]
 

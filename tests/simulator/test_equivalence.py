@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from instep.domain.clock import TIMING
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, JobPart, JobState, SlicePlan, SliceStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import decode_row_slice
-from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError
 from instep.ledger.ledger import Lease, Ledger, NewPart

@@ -22,8 +22,8 @@ from typing import Any, cast
 import instep
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.container import Container
+from instep.domain.clock import TIMING, Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING, Timing
 from instep.entities import setup
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup

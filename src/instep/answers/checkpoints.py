@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from instep.domain.checkpoint_keys import CheckpointKey
 from instep.domain.jobs import Job, PartStatus
-from instep.domain.refs import PartitionRef, Scope
+from instep.domain.refs import CheckpointKey, PartitionRef, Scope
 from instep.ledger.ledger import Checkpoint, Ledger
 
 #: A checkpoint of a whole partition.

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from instep.domain.clock import Clock
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.counts import Counts
 from instep.domain.jobs import STOPPED_BY, Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import Lately, seconds_left
-from instep.domain.timing import TIMING, Timing
 from instep.errors import Missing, UserError
 from instep.ledger.ledger import Ledger, WorkerInfo
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from instep.bus.bus import StatusEntry, StatusKeys
-from instep.domain.reasons import cleaned
 from instep.domain.refs import RefError, Scope
 from instep.domain.status import Matrix, StatusKey
+from instep.domain.texts import cleaned
 from instep.errors import InstepError
 
 

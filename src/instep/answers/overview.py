@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from instep.answers.jobs import JobView, WorkerView, job_view, worker_view
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Timing
 from instep.ledger.ledger import FailureRecord, JobMark, Ledger
 
 #: How many jobs are shown, the newest and the newest that have not ended, and how many failures.

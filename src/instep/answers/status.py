@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from instep.domain.amounts import amount
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus
 from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
+from instep.domain.texts import amount
 from instep.entities.instances import ending
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import InstepError

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Missing, Transient, Unknown, UserError
 
 MEDIA_TYPE: Final = "application/problem+json"

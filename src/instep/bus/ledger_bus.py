@@ -8,12 +8,11 @@ from typing import Any
 
 from instep.bus.bus import DeadLetter, Delivery, StatusEntry
 from instep.bus.slot_bus import delivery_of, demand_name, entry_of, is_buried, letters, newest
-from instep.domain import request_rules, status_keys
-from instep.domain.clock import Clock
+from instep.domain import request_rules, status
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.refs import PartitionRef, Scope
 from instep.domain.request_rules import Policy, Slot
 from instep.domain.requests import Kind, Request
-from instep.domain.timing import TIMING, Timing
 from instep.ledger import request_rows
 from instep.ledger import status_keys as status_rows
 from instep.ledger.sql_ledger import SqlLedger
@@ -124,20 +123,20 @@ class LedgerStatusKeys:
         self._ledger = ledger
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
-        status_keys.demand_key(key)
-        text = status_keys.encode(value)
+        status.demand_key(key)
+        text = status.encode(value)
         return self._ledger.change(lambda tx: status_rows.put(tx, key, text, revision))
 
     def get(self, key: str) -> StatusEntry | None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
         row = self._ledger.look(lambda tx: status_rows.get(tx, key))
         return None if row is None else entry_of(*row)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
         self._ledger.change(lambda tx: status_rows.put(tx, key, None, revision))
 
     def under(self, prefix: str) -> list[StatusEntry]:
-        status_keys.demand_prefix(prefix)
+        status.demand_prefix(prefix)
         rows = self._ledger.look(lambda tx: status_rows.under(tx, prefix))
         return [entry_of(*row) for row in rows]

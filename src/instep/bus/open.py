@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from instep.bus.bus import Bus
-from instep.domain.clock import Clock
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
 from instep.servers.nats_address import nats_address

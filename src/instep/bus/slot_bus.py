@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.bus.bus import DeadLetter, Delivery, StatusEntry
-from instep.domain import status_keys
+from instep.domain import status
 from instep.domain.refs import PartitionRef, Scope, is_entity_name
 from instep.domain.request_rules import Slot
 from instep.domain.requests import Request, request_of
@@ -50,6 +50,6 @@ def demand_revision(key: str, found: int, wanted: int | None) -> None:
 
 def entry_of(key: str, data: str | bytes, revision: int) -> StatusEntry:
     try:
-        return StatusEntry(key, status_keys.decode(data), revision)
-    except status_keys.StatusKeyError as error:
+        return StatusEntry(key, status.decode(data), revision)
+    except status.StatusKeyError as error:
         return StatusEntry(key, None, revision, unreadable=str(error))

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from instep.bus.bus import StatusEntry, StatusKeys
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
-from instep.domain.status import IndexState, status_key
-from instep.domain.status_keys import StatusKeyError
+from instep.domain.status import IndexState, StatusKeyError, status_key
+from instep.domain.texts import cleaned
 from instep.errors import Conflict, InstepError
 from instep.telemetry.progress import Progress
 

@@ -19,8 +19,8 @@ from instep.cli.options import (
 from instep.cli.output import Output
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import ref_text
-from instep.domain.amounts import amount
 from instep.domain.discrepancies import Differing, Discrepancy
+from instep.domain.texts import amount
 
 if TYPE_CHECKING:
     from instep.answers.differences import Comparison

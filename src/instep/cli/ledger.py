@@ -12,7 +12,7 @@ from instep.cli.exit_codes import ExitCode
 from instep.cli.options import JsonOption, ProjectOption, duration_value
 from instep.cli.output import Output
 from instep.cli.texts import visible
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 
 if TYPE_CHECKING:
     from instep.ledger.event_log import Verified

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from instep.cli.texts import pace_text, seconds_text, visible
-from instep.domain.amounts import amount
-from instep.domain.reasons import hushed
 from instep.domain.speed import Meter, seconds_left
+from instep.domain.texts import amount, hushed
 from instep.telemetry.context import here
 
 

@@ -9,7 +9,7 @@ import typer
 
 from instep.cli.options import JsonOption, ProjectOption, QuietOption, user_text
 from instep.cli.output import Output
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from instep.domain.durations import parse_duration
+from instep.domain.texts import parse_duration
 
 ProjectOption = Annotated[
     Path | None,

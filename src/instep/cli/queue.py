@@ -24,7 +24,7 @@ from instep.cli.queue_views import (
 )
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import seconds_text
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:

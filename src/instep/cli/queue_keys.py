@@ -16,7 +16,7 @@ from instep.cli.key_lines import BadLine, KeyLine, line_batches, standard_input
 from instep.cli.options import JsonOption, ProjectOption, duration_value, user_text
 from instep.cli.output import Output
 from instep.cli.queue_views import QueueArgument, SqlOption, show_statements
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 from instep.errors import UserError
 
 if TYPE_CHECKING:

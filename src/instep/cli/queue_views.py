@@ -9,7 +9,7 @@ import typer
 
 from instep.cli.output import Output
 from instep.cli.texts import ago_text, bytes_text, moment_text, seconds_text, span_text
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 
 if TYPE_CHECKING:
     from instep.domain.key_leases import KeyLease

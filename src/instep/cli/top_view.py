@@ -14,8 +14,8 @@ from rich.text import Text
 from instep.cli.jobs import percent_text
 from instep.cli.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, state_text, visible
 from instep.cli.workers import place_text, task_text
-from instep.domain.amounts import amount
 from instep.domain.jobs import JobState, SliceState
+from instep.domain.texts import amount
 
 if TYPE_CHECKING:
     from instep.answers.jobs import JobView, WorkerView

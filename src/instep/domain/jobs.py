@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from instep.domain.clock import Timing
 from instep.domain.counts import Counts
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import NOTHING_LATELY, Lately
-from instep.domain.timing import Timing
 
 #: Prefix of the reason of a stop by a user.
 STOPPED_BY = "stopped by "

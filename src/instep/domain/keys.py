@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from itertools import islice
 from typing import Any, TypeAlias
 
-from instep.domain.columns import MAX_PRECISION
+from instep.domain.columns import MAX_PRECISION, STRING, Column, ColumnType, TypeName
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -259,3 +260,61 @@ def encode_bound(bound: Key | None) -> str:
 
 def decode_bound(text: str) -> Key | None:
     return decode_key(text) if text else None
+
+
+#: Of texts with many commas no more ways to read them are tried.
+_WAYS = 100
+
+_BOUND = {TypeName.INT32: 2**31, TypeName.INT64: 2**63}
+_FLAGS = {"true": True, "false": False}
+
+
+def keys_in(text: str, columns: Sequence[Column]) -> Iterator[tuple[KeyValue, ...]]:
+    """The keys of these columns that a text may mean: text columns may hold commas themselves."""
+    for parts in islice(_ways(text.split(","), columns), _WAYS):
+        try:
+            yield tuple(_value(part, column.type) for part, column in zip(parts, columns, strict=True))
+        except (ValueError, InvalidOperation):
+            continue
+
+
+def _ways(parts: Sequence[str], columns: Sequence[Column]) -> Iterator[list[str]]:
+    if not columns:
+        if not parts:
+            yield []
+        return
+    most = len(parts) - len(columns) + 1
+    for taken in range(1, (most if columns[0].type == STRING else min(most, 1)) + 1):
+        for others in _ways(parts[taken:], columns[1:]):
+            yield [",".join(parts[:taken]), *others]
+
+
+def _value(text: str, kind: ColumnType) -> KeyValue:  # noqa: PLR0911 - one return for each type
+    """Raises `ValueError`, or `InvalidOperation`, for what is no value of this type."""
+    match kind.name:
+        case TypeName.INT32 | TypeName.INT64:
+            number, bound = int(text), _BOUND[kind.name]
+            if not -bound <= number < bound:
+                raise ValueError(text)
+            return number
+        case TypeName.DECIMAL:
+            return _decimal(text, kind)
+        case TypeName.BOOL:
+            if text.lower() not in _FLAGS:
+                raise ValueError(text)
+            return _FLAGS[text.lower()]
+        case TypeName.BYTES:
+            return bytes.fromhex(text)
+        case TypeName.DATE:
+            return date.fromisoformat(text)
+        case TypeName.TIMESTAMP:
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return text
+
+
+def _decimal(text: str, kind: ColumnType) -> Decimal:
+    value = Decimal(text)
+    if not value.is_finite() or round(value, kind.scale) != value or abs(value) >= 10 ** (kind.precision - kind.scale):
+        raise ValueError(text)
+    return value

@@ -8,9 +8,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from instep.domain.identity import bucket_of, canonical_uri, document_id
-from instep.domain.losses import LOSS_WINDOW
-from instep.domain.packing import pack, unpack
-from instep.domain.storable import LONGEST_ID, storable, storable_key, storable_version
+from instep.domain.promotion_rules import LOSS_WINDOW
+from instep.domain.storable import LONGEST_ID, pack, storable, storable_key, storable_version, unpack
 
 
 class SourceDocument(NamedTuple):

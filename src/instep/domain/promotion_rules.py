@@ -4,14 +4,21 @@ The measure is the loss: documents that are served now and that the source still
 served*: served at the version that the source has now. They were indexed before, so they have to be indexed again. For
 others, which have changed since or have failed at this version already, that is not known, and their served version is
 gone from the source. (The list of failures is no evidence: a build that is refused fills it.)
+
+Losses of an index that no user has allowed: each may be small, but a few hours of them are not.
+
+A single run cannot see that. When a source disappears gradually (a share that is unmounted, `rm -r` beside a worker
+that watches), each look finds a few documents less. So recent losses count together with those of the next job. A
+user's permission (`--allow-deletes`) resets the count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from instep.domain.amounts import amount
+from instep.domain.texts import amount
 
 #: At least this share of the documents has to go in, unless the project says otherwise.
 NEEDED = 0.95
@@ -70,3 +77,41 @@ def judged(
         which = "documents that are served as the source has them"
         return Judged(len(kept), sum(uri in failed for uri in kept), which, needed)
     return Judged(len(there), sum(uri in failed for uri in there), "documents that are served", needed)
+
+
+#: How long a loss counts, in milliseconds, unless the project says otherwise.
+LOSS_WINDOW: Final = 6 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Units (documents, or rows of a table) that are gone, and rows (chunks) that documents have lost which are still
+    there.
+    """
+
+    units: int = 0
+    rows: int = 0
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss(self.units + other.units, self.rows + other.rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.units or self.rows)
+
+
+NO_LOSS: Final = Loss()
+
+
+class PartLoss(NamedTuple):
+    """What a part of a job has lost; `allowed`: a person had said that it may lose what it wants."""
+
+    loss: Loss
+    allowed: bool
+
+
+def lost_by(parts: Iterable[PartLoss]) -> Loss:
+    """By all of these parts, the oldest first, since the last one that a person has allowed everything."""
+    lost = NO_LOSS
+    for part in parts:
+        lost = NO_LOSS if part.allowed else lost + part.loss
+    return lost

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, SlicePlan
-from instep.domain.losses import NO_LOSS, Loss
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.settings import JobSettings
 from instep.ledger.ledger import Checkpoint, Ledger
 

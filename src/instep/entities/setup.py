@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Self
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.losses import Loss
-from instep.domain.promotion_rules import NEEDED
+from instep.domain.promotion_rules import NEEDED, Loss
 from instep.domain.refs import PartitionRef, own_name
 from instep.domain.settings import JobSettings
 from instep.domain.waves import Wave, WaveSlice

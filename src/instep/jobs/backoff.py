@@ -10,8 +10,8 @@ from itertools import takewhile
 
 from instep.domain.instances import InstanceState
 from instep.domain.jobs import Job, PartStatus, ended_badly, rest
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
 from instep.entities.setup import EntitySetup
 from instep.planning.context import Context
 

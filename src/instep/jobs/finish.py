@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from instep.domain.amounts import amount
 from instep.domain.jobs import Job, JobPart, JobState, end_of_part
 from instep.domain.status import IndexState
+from instep.domain.texts import amount
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, InstepError
 from instep.jobs.heartbeat import Heartbeat

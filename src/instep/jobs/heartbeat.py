@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from instep.domain.clock import Clock
+from instep.domain.clock import Clock, Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import Timing
 from instep.errors import Fenced, InstepError
 from instep.ledger.ledger import Lease, Ledger
 

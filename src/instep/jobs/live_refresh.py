@@ -15,9 +15,9 @@ from typing import Final
 from instep.domain.counts import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Claim, JobPart, SlicePlan
-from instep.domain.losses import Loss
 from instep.domain.manifest import Action, ManifestEntry, lost_by
-from instep.domain.reasons import cleaned
+from instep.domain.promotion_rules import Loss
+from instep.domain.texts import cleaned
 from instep.domain.waves import SliceOutcome, Wave, WaveSlice
 from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, UserError

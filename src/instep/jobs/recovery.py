@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
-from instep.domain.amounts import amount
 from instep.domain.jobs import OpenPart
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import amount
 from instep.entities.setup import EntitySetup
 from instep.jobs.finish import give_up
 from instep.ledger.ledger import Lease

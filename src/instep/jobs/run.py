@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError

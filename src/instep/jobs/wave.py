@@ -11,7 +11,7 @@ from functools import partial
 from instep.domain.counts import Counts
 from instep.domain.jobs import Claim, JobPart, OpenPart
 from instep.domain.planning import fair_share, is_giant, learned_pace, too_long, wave_work
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.domain.waves import Mark, SliceOutcome, TaskOutcome, Wave
 from instep.entities.ownership import newer_elsewhere
 from instep.entities.setup import EntitySetup

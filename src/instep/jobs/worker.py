@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 
 from instep.domain.jobs import JobPart, JobState, OpenPart
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError

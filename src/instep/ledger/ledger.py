@@ -20,8 +20,8 @@ from instep.domain.buckets import BucketLoad
 from instep.domain.events import DependencyMissed
 from instep.domain.instances import Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceStatus
-from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import ManifestEntry
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.ledger.event_log import EventLog

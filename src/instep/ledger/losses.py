@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, or_, select, update
 
 from instep.domain.jobs import JobPart
-from instep.domain.losses import Loss, PartLoss, lost_by
+from instep.domain.promotion_rules import Loss, PartLoss, lost_by
 from instep.domain.refs import PartitionRef
 from instep.domain.storable import storable
 from instep.ledger import leases

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from instep.domain.clock import Clock
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import Transient, UserError
 from instep.ledger.ledger import Ledger
 from instep.servers.address import SERVER_SCHEMES, server_address

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from instep.domain.checkpoint_keys import CheckpointKey
 from instep.domain.counts import Counts
 from instep.domain.jobs import MAX_ATTEMPTS, half_ids, tries_of
 from instep.domain.manifest import decode_changes, encode_changes
-from instep.domain.refs import PartitionRef
+from instep.domain.refs import CheckpointKey, PartitionRef
 from instep.domain.rows import decode_row_slice
 from instep.domain.waves import Failure, SliceOutcome
 

@@ -14,14 +14,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from instep.domain.breaker import Backoff
 from instep.domain.buckets import BucketLoad
+from instep.domain.clock import TIMING, Timing
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
-from instep.domain.losses import Loss
 from instep.domain.manifest import ManifestEntry
+from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
-from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SliceOutcome
 from instep.errors import InstepError, Transient

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
-from instep.domain.timing import Timing
+from instep.domain.clock import Timing
 from instep.ledger.dialects.dialect import SqlDialect
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from instep.domain.counts import Counts
 from instep.domain.manifest import ManifestEntry
-from instep.domain.packing import pack, unpack
+from instep.domain.storable import pack, unpack
 from instep.domain.waves import Failure, SliceOutcome, TaskOutcome, Wave
 
 #: One row per task: what it staged in the target, and the outcomes of its slices.

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from instep.bus.status_reporter import StatusReporter
-from instep.domain.clock import Background, Clock, Ids
-from instep.domain.timing import Timing
+from instep.domain.clock import Background, Clock, Ids, Timing
 from instep.entities.setup import EntitySetup
 from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import Liveness

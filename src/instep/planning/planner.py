@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
 from instep.entities.generations import generation_of
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup

@@ -6,8 +6,8 @@ import re
 
 from pydantic import Field, field_validator
 
-from instep.domain.losses import LOSS_WINDOW
 from instep.domain.planning import SLICE_ROWS_DEFAULT, SLICE_ROWS_MAX, SLICE_ROWS_MIN
+from instep.domain.promotion_rules import LOSS_WINDOW
 from instep.project.fields import Duration, Model, Real, Whole, problem
 from instep.project.sources import Source
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from instep.domain.durations import DURATION_PATTERN, parse_duration
 from instep.domain.refs import RefError, Scope
+from instep.domain.texts import DURATION_PATTERN, parse_duration
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _BYTES_SCHEMA = r"^\d+(\.\d+)? ?([kKmMgGtT]i?)?[bB]?$"

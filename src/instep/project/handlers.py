@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from instep.domain.durations import duration_text
 from instep.domain.refs import is_entity_name
 from instep.domain.request_rules import Policy
+from instep.domain.texts import duration_text
 from instep.project.fields import Duration, Model, Pause, Whole, problem
 
 _DEFAULT = Policy()

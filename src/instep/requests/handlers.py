@@ -21,11 +21,11 @@ from functools import partial
 from typing import Protocol
 
 from instep.bus.bus import Bus, Consumer, Delivery
-from instep.domain.reasons import cleaned
 from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.domain.status import IndexState
+from instep.domain.texts import cleaned
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown
 from instep.jobs.acquisition import Busy, Stopped
 from instep.jobs.retry import backoff

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
-from instep.domain.amounts import amount
 from instep.domain.identity import content_hash, titled_content
 from instep.domain.manifest import SourceDocument
+from instep.domain.texts import amount
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, TraceState
 
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.telemetry.context import Fact, at, here
 
 #: Seconds that an export may take unless the variables say more; and at the end of a process in any case.

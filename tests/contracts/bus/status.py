@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from instep.bus.bus import Bus
-from instep.domain.status_keys import StatusKeyError
+from instep.domain.status import StatusKeyError
 from instep.errors import Conflict
 from tests.contracts.bus.fixtures import Fixtures
 

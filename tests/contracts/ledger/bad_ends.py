@@ -7,6 +7,7 @@ from math import ceil, log2
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.jobs import (
     MAX_ATTEMPTS,
@@ -20,7 +21,6 @@ from instep.domain.jobs import (
     tries_of,
 )
 from instep.domain.manifest import decode_changes
-from instep.domain.timing import TIMING
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.jobs import SliceState, half_ids
 from instep.domain.manifest import decode_changes
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import Fenced
 from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (

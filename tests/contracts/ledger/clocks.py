@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.events import WantCreated
 from instep.domain.jobs import JobState
 from instep.domain.key_leases import LONGEST_PAUSE
-from instep.domain.timing import TIMING
 from instep.domain.wants import WantState
 from instep.ledger.key_leases import KeyFailure
 from instep.ledger.ledger import Ledger, NewPart

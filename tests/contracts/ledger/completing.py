@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.speed import NOTHING_LATELY, WINDOW, Lately
-from instep.domain.timing import TIMING
 from instep.domain.waves import SliceOutcome
 from instep.errors import Fenced
 from instep.ledger.ledger import Lease, Ledger

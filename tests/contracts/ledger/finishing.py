@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Holder, Lease, Ledger
 from tests.contracts.ledger.building import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.events import (
     Collected,
@@ -24,7 +25,6 @@ from instep.domain.events import (
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import event_instance_id
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (

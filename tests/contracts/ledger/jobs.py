@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.jobs import Job, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Holder, Lease, Ledger, NewPart
 from tests.contracts.ledger.building import (

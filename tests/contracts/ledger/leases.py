@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Holder, Lease, Ledger, NewPart, WorkerInfo
 from tests.contracts.ledger.building import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.domain.losses import NO_LOSS, Loss
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.errors import Fenced
 from instep.ledger.ledger import Ledger, NewPart

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Lease, Ledger, NewPart, Swept
 from tests.contracts.ledger.building import (

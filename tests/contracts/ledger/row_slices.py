@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.counts import Counts
 from instep.domain.cuts import KeyRange
 from instep.domain.jobs import MAX_ATTEMPTS, Claim, JobPart, JobState, SlicePlan, SliceState, tries_of
 from instep.domain.keys import key_of
-from instep.domain.rows import RowSlice, decode_row_slice, encode_row_slice
-from instep.domain.timing import TIMING
+from instep.domain.rows import RowSlice, Window, decode_row_slice, encode_row_slice
 from instep.domain.waves import Failure, SliceOutcome
-from instep.domain.windows import Window
 from instep.ledger.ledger import Ledger
 from tests.contracts.ledger.building import (
     REF,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, OpenPart
-from instep.domain.timing import TIMING
 from instep.ledger.ledger import Ledger, NewPart
 from tests.contracts.ledger.building import (
     OTHER,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.jobs import JobPart, JobState, SliceState
-from instep.domain.timing import TIMING
 from instep.errors import Conflict, Fenced
 from instep.ledger.ledger import Lease, Ledger
 from tests.contracts.ledger.building import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from instep.domain.clock import TIMING
 from instep.domain.jobs import SliceState
-from instep.domain.timing import TIMING
 from instep.errors import Fenced
 from instep.ledger.ledger import Lease, Ledger, WorkerInfo
 from tests.contracts.ledger.building import (

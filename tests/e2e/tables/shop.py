@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 import instep
 from instep.container import Container
+from instep.domain.clock import Timing
 from instep.domain.refs import PartitionRef
-from instep.domain.timing import Timing
 from instep.entities.plan_request import PlanOptions
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup

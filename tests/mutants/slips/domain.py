@@ -9,21 +9,21 @@ _DOMAIN = "tests/domain"
 MUTANTS = [
     Mutant(
         "a row at the end of a window is in no window",
-        "domain/windows.py",
+        "domain/rows.py",
         "and watermark <= self.target",
         "and watermark < self.target",
         (f"{_DOMAIN}/test_windows.py",),
     ),
     Mutant(
         "a row at the floor of a window is read again",
-        "domain/windows.py",
+        "domain/rows.py",
         "watermark > self.floor)",
         "watermark >= self.floor)",
         (f"{_DOMAIN}/test_windows.py",),
     ),
     Mutant(
         "the safety lag is added",
-        "domain/windows.py",
+        "domain/rows.py",
         "target = request - lag",
         "target = request + lag",
         (f"{_DOMAIN}/test_windows.py",),
@@ -346,7 +346,7 @@ MUTANTS = [
     ),
     Mutant(
         "a duration of several parts is its first",
-        "domain/durations.py",
+        "domain/texts.py",
         "for number, unit in _PARTS.findall(text)))",
         "for number, unit in _PARTS.findall(text)[:1]))",
         (f"{_DOMAIN}/test_durations.py",),

@@ -8,16 +8,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from instep.domain.buckets import BucketLoad
-from instep.domain.clock import Clock
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.domain.events import Collected, Event, Recorded
 from instep.domain.instances import Instance, Reason
 from instep.domain.jobs import Claim, Job, JobPart, JobState, OpenPart, SlicePlan, SliceState, SliceStatus
-from instep.domain.losses import Loss
 from instep.domain.manifest import ManifestEntry
+from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Naming, PartitionRef
 from instep.domain.state import State
 from instep.domain.storable import LONGEST_ID, storable, storable_key
-from instep.domain.timing import TIMING, Timing
 from instep.domain.wants import Want
 from instep.domain.waves import SKIPPED, SliceOutcome
 from instep.ledger.event_log import LogRow, Verified

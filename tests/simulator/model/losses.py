@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instep.domain.jobs import JobPart
-from instep.domain.losses import Loss, PartLoss, lost_by
+from instep.domain.promotion_rules import Loss, PartLoss, lost_by
 from instep.domain.refs import PartitionRef
 from tests.simulator.model.leases import demand_epoch
 from tests.simulator.model.tables import Tables

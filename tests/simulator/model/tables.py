@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from instep.domain.clock import Clock
+from instep.domain.clock import Clock, Timing
 from instep.domain.counts import Counts
 from instep.domain.jobs import JobPart, JobState, SlicePlan, SliceState, tries_of
-from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import ManifestEntry
+from instep.domain.promotion_rules import NO_LOSS, Loss
 from instep.domain.refs import PartitionRef
 from instep.domain.state import State
-from instep.domain.timing import Timing
 from instep.errors import Conflict, Fenced
 from instep.ledger.event_log import LogRow
 from instep.ledger.ledger import Checkpoint, FailureRecord

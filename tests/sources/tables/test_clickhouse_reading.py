@@ -22,8 +22,7 @@ from instep.domain.columns import INT64, Column
 from instep.domain.cuts import KeyRange
 from instep.domain.keys import key_of
 from instep.domain.refs import Scope
-from instep.domain.rows import RowColumns, Selection
-from instep.domain.windows import Window
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import Away, Transient, UserError
 from instep.sources.tables import clickhouse
 from instep.sources.tables.clickhouse import ClickHouseTable

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.refs import GLOBAL, Scope
-from instep.domain.rows import RowColumns
-from instep.domain.windows import Window
+from instep.domain.rows import RowColumns, Window
 from instep.sources.tables.parquet import later, within
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,8 +10,7 @@ import pytest
 
 from instep.domain.keys import key_of
 from instep.domain.refs import Scope
-from instep.domain.rows import RowColumns, Selection
-from instep.domain.windows import Window
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
 from instep.pipeline.engine.sparkapi import explained
 from instep.sources.tables.spark_jdbc import JdbcTable

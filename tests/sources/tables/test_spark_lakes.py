@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from instep.domain.keys import key_of
-from instep.domain.rows import Selection
-from instep.domain.windows import Window
+from instep.domain.rows import Selection, Window
 from instep.pipeline.engine.sparkapi import explained
 from instep.sources.tables.spark_tables import SparkTable
 from instep.sources.tables.table_source import Sessions, TableSource

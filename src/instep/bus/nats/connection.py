@@ -20,7 +20,7 @@ from nats.js.kv import KV_OP
 
 from instep.bus.nats.loop import Loop
 from instep.domain.requests import MAX_BYTES
-from instep.domain.status_keys import MAX_VALUE
+from instep.domain.status import MAX_VALUE
 from instep.errors import Away, Transient, Unknown, UserError
 from instep.servers.nats_address import NatsAddress
 

@@ -10,7 +10,7 @@ from instep.bus.nats.connection import Connection
 from instep.bus.nats.entry import Found
 from instep.bus.nats.keys import Bucket
 from instep.bus.slot_bus import demand_revision, entry_of
-from instep.domain import status_keys
+from instep.domain import status
 
 
 class NatsStatusKeys:
@@ -23,8 +23,8 @@ class NatsStatusKeys:
         self._bucket = Bucket(connection, connection.status)
 
     def put(self, key: str, value: Mapping[str, Any], *, revision: int | None = None) -> int:
-        status_keys.demand_key(key)
-        data = status_keys.encode(value).encode()
+        status.demand_key(key)
+        data = status.encode(value).encode()
 
         def change(found: Found | None) -> bytes:
             demand_revision(key, found.revision if found else 0, revision)
@@ -33,12 +33,12 @@ class NatsStatusKeys:
         return self._connection.run(self._bucket.change(key, change))
 
     def get(self, key: str) -> StatusEntry | None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
         found = self._connection.run(self._bucket.get(key))
         return None if found is None else entry_of(key, found.data, found.revision)
 
     def delete(self, key: str, *, revision: int | None = None) -> None:
-        status_keys.demand_key(key)
+        status.demand_key(key)
 
         def change(found: Found | None) -> None:
             demand_revision(key, found.revision if found else 0, revision)
@@ -46,7 +46,7 @@ class NatsStatusKeys:
         self._connection.run(self._bucket.change(key, change))
 
     def under(self, prefix: str) -> list[StatusEntry]:
-        status_keys.demand_prefix(prefix)
+        status.demand_prefix(prefix)
         found = self._connection.run(self._under(prefix))
         return [entry_of(key, each.data, each.revision) for key, each in sorted(found.items())]
 

@@ -26,8 +26,7 @@ The rules, beside which moves are allowed (`INSTANCE_MOVES`):
   words, and so on. When it succeeds, they wait no more, and are made from what it succeeded by: the job can go on.
 * A dependency that would make an instance wait for itself is rejected.
 
-What each event does is in `fold.instances`, `fold.wants`, `fold.dependencies`, `fold.dropping` and `fold.collecting`;
-what follows from that, in `fold.step`.
+What each event does is in `fold.instances` and `fold.wants`; what follows from that, in `fold.step`.
 """
 
 from __future__ import annotations
@@ -37,17 +36,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from instep.domain import events as e
-from instep.domain.fold import collecting, dependencies, dropping, instances, wants
+from instep.domain.fold import instances, wants
 from instep.domain.fold.step import Refused, Rule, Step
 from instep.domain.state import Change, Rejected, State
 
-_RULES: Mapping[type[Any], Rule] = {
-    **instances.RULES,
-    **wants.RULES,
-    **dependencies.RULES,
-    **dropping.RULES,
-    **collecting.RULES,
-}
+_RULES: Mapping[type[Any], Rule] = {**instances.RULES, **wants.RULES}
 
 
 def apply(state: State, recorded: e.Recorded) -> tuple[Change, ...] | Rejected:

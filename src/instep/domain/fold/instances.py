@@ -1,4 +1,4 @@
-"""Rules for events about instances."""
+"""Rules for events about instances: their builds, a dropped partition, the collection of old ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from instep.domain import events as e
-from instep.domain.durations import duration_text
 from instep.domain.fold.step import Refused, Rule, Step, others
 from instep.domain.instances import Instance, InstanceState, Reason, tally_of
 from instep.domain.refs import PartitionRef, generation_text, instance_id
-from instep.domain.state import Promoted, Served
+from instep.domain.state import Dropped, Forgotten, Key, Promoted, Served, State
+from instep.domain.texts import duration_text
 from instep.domain.wants import WantState
 
 # Asking an enumeration for a member takes longer than all that is done with it here.
@@ -228,6 +228,73 @@ def _known(step: Step, inputs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(uuid if instance is None else instance.uuid for instance, uuid in found)
 
 
+#: Final states of instances that were in work.
+_LEFT_AS: Mapping[InstanceState, InstanceState] = {
+    InstanceState.BUILDING: InstanceState.FAILED,
+    InstanceState.REFRESHING: InstanceState.LIVE,
+}
+
+
+def _dropped(step: Step, event: e.PartitionDropped) -> None:
+    keys = [(event.ref, generation) for generation in dict.fromkeys(event.generations)]
+    found = [step.named(*key) for key in keys]
+    if not any(found) and not any(key in step.open for key in keys):
+        raise Refused("not-allowed", f"nothing is indexed of {event.ref}, and no want names it")
+    why = f"dropped by {event.by}" if event.by else "dropped"
+    for key in keys:
+        _cancel(step, key, f"canceled: {event.ref} was {why}")
+    for instance in found:
+        if instance is not None:
+            _leave(step, instance, why)
+    for key in keys:
+        step.state.served.pop(key, None)
+    step.state.promoted.pop(event.ref, None)
+    step.changes.append(Dropped(event.ref, tuple(generation for _, generation in keys)))
+
+
+def _cancel(step: Step, key: Key, why: str) -> None:
+    """Cancel open wants of the partition first: it will not exist."""
+    for want in step.state.open_wants(*key):
+        step.end(replace(want, state=WantState.CANCELED, ended_at=step.at, error=why, upstream=()))
+
+
+def _leave(step: Step, old: Instance, why: str) -> None:
+    state = _LEFT_AS.get(old.state, old.state)
+    error = why if state is InstanceState.FAILED else old.error
+    step.store(replace(old, state=state, ended_at=step.at, why=why, error=error, waits=()))
+    del step.canonical[old.key]
+
+
+def _collected(step: Step, event: e.Collected) -> None:
+    _check_instances(step.state, event.instances)
+    _check_wants(step.state, event.wants)
+    for uuid in event.instances:
+        step.instances.pop(uuid, None)
+    for id in event.wants:
+        step.wants.pop(id, None)
+    step.changes.append(Forgotten(event.instances, event.wants))
+
+
+def _check_instances(state: State, uuids: tuple[str, ...]) -> None:
+    for uuid in uuids:
+        instance = state.instances.get(uuid)
+        if instance is None:
+            raise Refused("unknown-instance", f"no instance {uuid} is known")
+        if instance.ended_at is None:
+            raise Refused("in-use", f"instance {uuid} is the canonical one of {instance.ref}")
+        if state.served.get((instance.ref, instance.generation)) == uuid:
+            raise Refused("in-use", f"instance {uuid} of {instance.ref} is served")
+
+
+def _check_wants(state: State, ids: tuple[str, ...]) -> None:
+    for id in ids:
+        want = state.wants.get(id)
+        if want is None:
+            raise Refused("unknown-want", f"no want {id} is known")
+        if want.ended_at is None:
+            raise Refused("in-use", f"want {id} has not ended")
+
+
 RULES: Mapping[type[e.Event], Rule] = {
     e.InstanceCreated: _created,
     e.InstanceImported: _imported,
@@ -241,4 +308,6 @@ RULES: Mapping[type[e.Event], Rule] = {
     e.InstanceExpired: _expired,
     e.InstanceServed: _served,
     e.GenerationPromoted: _promoted,
+    e.PartitionDropped: _dropped,
+    e.Collected: _collected,
 }

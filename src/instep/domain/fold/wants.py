@@ -1,4 +1,4 @@
-"""Rules for events about wants."""
+"""Rules for events about wants, and for missed dependencies: a derivative want, for which instances wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from instep.domain import events as e
-from instep.domain.fold.step import Refused, Rule, Step
+from instep.domain.fold.step import Refused, Rule, Step, others
+from instep.domain.instances import Instance, InstanceState
+from instep.domain.state import Key, State
 from instep.domain.wants import Want, WantState, watermark_needed
 
 _IDLE, _CANCELED = WantState.IDLE, WantState.CANCELED
@@ -43,4 +45,59 @@ def _canceled(step: Step, event: e.WantCanceled) -> None:
     step.end(replace(want, state=_CANCELED, ended_at=step.at, error=f"canceled{by}{why}", upstream=()))
 
 
-RULES: Mapping[type[e.Event], Rule] = {e.WantCreated: _created, e.WantCanceled: _canceled}
+def _missed(step: Step, event: e.DependencyMissed) -> None:
+    refs = step.wanted(event.want, event.missing)
+    current = [step.named(ref, event.generation) for ref in refs]
+    if not event.instances:
+        raise Refused("malformed", f"job {event.job} names no instance that misses something")
+    instances = [_waiter(step, uuid, event.job) for uuid in dict.fromkeys(event.instances)]
+    loop = _waiting_for(step.state, [(ref, event.generation) for ref in refs], {each.key for each in instances})
+    if loop is not None:
+        raise Refused("cycle", f"{loop[0]} would wait for itself")
+    for instance in instances:
+        step.store(replace(instance, waits=(*instance.waits, event.want)))
+    want = Want(
+        event.want,
+        refs,
+        event.generation,
+        WantState.IDLE,
+        step.at,
+        needed=event.as_of,
+        as_of=event.as_of,
+        by=f"job {event.job}",
+        derivative_of=event.job,
+        blocks=tuple(each.uuid for each in instances),
+    )
+    step.begin(want, current)
+
+
+def _waiter(step: Step, uuid: str, job: str) -> Instance:
+    """An instance that is to wait for others: the canonical one, in whatever state, if no other job works on it."""
+    known = step.instances.get(uuid)
+    instance = step.current(uuid, InstanceState.MISSING if known is None else known.state)
+    if instance.worked_on_by not in (None, job):
+        raise others(instance, job)
+    return instance
+
+
+def _waiting_for(state: State, start: list[Key], goal: set[Key]) -> Key | None:
+    """Which of `goal` is among these partitions, or what they wait for, or what that waits for."""
+    seen: set[Key] = set()
+    pending = list(start)
+    while pending:
+        key = pending.pop()
+        if key in goal:
+            return key
+        instance = state.current(*key)
+        if key not in seen and instance is not None:
+            seen.add(key)
+            wants = [state.wants[each] for each in instance.waits]
+            pending += [(ref, want.generation) for want in wants for ref in want.refs]
+    return None
+
+
+RULES: Mapping[type[e.Event], Rule] = {
+    e.WantCreated: _created,
+    e.WantCanceled: _canceled,
+    e.DependencyMissed: _missed,
+}

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from instep.domain.amounts import amount
-from instep.domain.durations import duration_text
 from instep.domain.fingerprint import changed_parts
+from instep.domain.identity import as_named_now
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, SlicePlan
-from instep.domain.losses import NO_LOSS, Loss
 from instep.domain.manifest import Action, Difference, difference, same, unchanged
 from instep.domain.planning import cut_documents
-from instep.domain.promotion_rules import judged
-from instep.domain.renaming import as_named_now
+from instep.domain.promotion_rules import NO_LOSS, Loss, judged
+from instep.domain.texts import amount, duration_text
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.ledger.ledger import Checkpoint, Ledger

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from instep.domain.amounts import amount
-from instep.domain.identity import bucket_of, canonical_uri, document_id, titled_hash
+from instep.domain.identity import bucket_of, canonical_uri, document_id, renamed, titled_hash
 from instep.domain.jobs import Claim, JobPart, SlicePlan
 from instep.domain.manifest import Action, DocumentChange, ManifestEntry, SourceDocument, decode_changes
 from instep.domain.planning import cut_documents
-from instep.domain.renaming import renamed
+from instep.domain.texts import amount
 from instep.domain.waves import WaveSlice
 from instep.errors import UserError
 

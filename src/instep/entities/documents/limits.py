@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instep.domain.amounts import amount
 from instep.domain.jobs import JobPart
+from instep.domain.texts import amount
 from instep.ledger.ledger import Ledger
 from instep.pipeline.documents.limits import Limits, Oversize
 from instep.project import DocumentEntity

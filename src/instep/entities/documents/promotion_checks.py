@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.domain.fingerprint import changed_parts
+from instep.domain.identity import as_named_now
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
-from instep.domain.losses import NO_LOSS, Loss
-from instep.domain.promotion_rules import EMPTY, Judged, judged, nothing_written
-from instep.domain.renaming import as_named_now
+from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, judged, nothing_written
 from instep.domain.settings import allows_empty
 from instep.entities.documents import sampling
 from instep.entities.documents.limits import ANY_SIZE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.domain.amounts import amount
 from instep.domain.discrepancies import repairs
 from instep.domain.manifest import Action, DocumentChange
 from instep.domain.planning import cut_documents
+from instep.domain.texts import amount
 from instep.entities.documents import differences
 from instep.entities.plan_request import Found, Kind, Planned, PlanRequest, Refusal
 from instep.errors import UserError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from instep.domain.amounts import amount
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
 from instep.domain.manifest import DeleteGuard, decode_changes
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import index_name
+from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.documents import (
     changes,

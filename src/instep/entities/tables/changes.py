@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from instep.domain.amounts import amount
 from instep.domain.cuts import (
     Bin,
     KeyRange,
@@ -21,8 +20,8 @@ from instep.domain.cuts import (
 )
 from instep.domain.drift import drift
 from instep.domain.jobs import SlicePlan
-from instep.domain.rows import RowSlice, Selection, encode_row_slice
-from instep.domain.windows import window_of
+from instep.domain.rows import RowSlice, Selection, encode_row_slice, window_of
+from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.change_queue import EntityQueue

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.domain.durations import duration_text
 from instep.domain.jobs import Job, JobPart, SliceState
-from instep.domain.losses import NO_LOSS, Loss
-from instep.domain.promotion_rules import EMPTY, NEEDED, Judged, nothing_written
+from instep.domain.promotion_rules import EMPTY, NEEDED, NO_LOSS, Judged, Loss, nothing_written
 from instep.domain.settings import allows_empty
+from instep.domain.texts import duration_text
 from instep.entities.plan_request import Refusal
 from instep.ledger.ledger import Checkpoint, Ledger
 

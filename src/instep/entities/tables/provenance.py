@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.domain.columns import Column
 from instep.domain.jobs import Job, JobPart
-from instep.domain.key_text import keys_in
-from instep.domain.keys import Key, KeyValue, key_of
+from instep.domain.keys import Key, KeyValue, key_of, keys_in
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
 from instep.domain.refs import PartitionRef
 from instep.domain.rows import RowSlice, decode_row_slice

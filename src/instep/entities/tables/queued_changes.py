@@ -8,7 +8,6 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from instep.domain.amounts import amount
 from instep.domain.columns import TypeName
 from instep.domain.cuts import KeyRange
 from instep.domain.jobs import JobPart, SlicePlan, SliceStatus
@@ -16,6 +15,7 @@ from instep.domain.keys import INT64_MAX, Key, key_of
 from instep.domain.pending_queue import batches, stretches
 from instep.domain.planning import rows_per_slice
 from instep.domain.rows import RowSlice, Selection, decode_row_slice, encode_row_slice
+from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
 from instep.entities.tables.change_queue import EntityQueue

@@ -6,17 +6,17 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from instep.domain.amounts import amount
 from instep.domain.columns import Column
 from instep.domain.counts import Counts
 from instep.domain.drift import drift
 from instep.domain.graph import GraphTable
 from instep.domain.jobs import Claim, Job, JobPart, JobState, SlicePlan
-from instep.domain.losses import Loss
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import MAX_SLICES_PER_ENTITY
+from instep.domain.promotion_rules import Loss
 from instep.domain.refs import Scope, index_name
 from instep.domain.rows import RowColumns, RowSlice, Selection, decode_row_slice
+from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from instep.domain.clock import Clock
-from instep.domain.timing import TIMING, Timing
+from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.ledger.dialects.dialect import Collision, SqlDialect
 from instep.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from instep.domain.identity import chunk_id, content_hash
 from instep.domain.manifest import UNREAD, Action, SourceDocument
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.limits import Limits, Oversize

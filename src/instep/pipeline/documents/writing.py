@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from instep.domain.counts import Counts
 from instep.domain.identity import content_hash, titled_hash
 from instep.domain.manifest import ManifestEntry
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.errors import InstepError
 from instep.pipeline.documents.diff import chunk_difference

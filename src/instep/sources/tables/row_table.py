@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from instep.domain.columns import ColumnType, TypeName
 from instep.domain.keys import Key
 from instep.domain.row_documents import DocumentColumns
-from instep.domain.rows import RowColumns, Selection
-from instep.domain.windows import Window
+from instep.domain.rows import RowColumns, Selection, Window
 from instep.errors import UserError
 
 if TYPE_CHECKING:

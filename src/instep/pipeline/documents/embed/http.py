@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.deadline import within
 from instep.domain.fingerprint import digest
-from instep.domain.reasons import cleaned
+from instep.domain.texts import cleaned
 from instep.errors import Transient, UserError
 from instep.pipeline.documents.embed.embedder import EmbedRejected, as_list, wrong_length
 from instep.retry import tries

@@ -1,0 +1,73 @@
+"""Texts for people: amounts, durations, and reasons of failures without secrets."""
+
+from __future__ import annotations
+
+import re
+
+
+def amount(number: int, thing: str) -> str:
+    """`1 document`, `2,000 documents`: for English words that only take an s."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_PART = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|min|s|m|h|d|w)"
+_PARTS = re.compile(_PART)
+_WHOLE = re.compile(rf"{_PART}(?: ?{_PART})*\Z")
+
+#: For JSON Schema: what `parse_duration` takes.
+DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w)( ?[0-9]+(\.[0-9]+)? ?(ms|min|s|m|h|d|w))*$"
+#: A hundred years: for a longer time, leave the setting out.
+LONGEST = 36_525 * _UNITS["d"]
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds. Raises `ValueError`, with what to write, for text that is no duration above 0."""
+    if not _WHOLE.match(text.strip()):
+        raise ValueError("must be a duration such as 30s, 15min, 1h, 1h30m, 30d or 2w")
+    total = round(sum(float(number) * _UNITS[unit] for number, unit in _PARTS.findall(text)))
+    if not 0 < total <= LONGEST:
+        raise ValueError("must be a duration above 0, of a hundred years at most")
+    return total
+
+
+def duration_text(milliseconds: int) -> str:
+    """As `parse_duration` reads it: `1h 30m`."""
+    parts = []
+    for unit in ("w", "d", "h", "m", "s", "ms"):
+        number, milliseconds = divmod(milliseconds, _UNITS[unit])
+        if number:
+            parts.append(f"{number}{unit}")
+    return " ".join(parts) or "0s"
+
+
+REASON = 300
+
+_SECRETS = (
+    (re.compile(r"(?<=://)[^\s/@]+@"), ""),
+    (re.compile(r"(https?://[^\s?#]+)[?#]\S*"), r"\1"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}"), r"\1 ***"),
+    (re.compile(r"\b(sk|pk|rk|ghp|gho|xox[a-z]|hf)[-_][A-Za-z0-9_-]{8,}"), "***"),
+    (
+        re.compile(
+            r"(?i)(['\"]?(?:api[-_ ]?key|token|secret|password|passwd|authorization|signature|access[-_]?key)['\"]?"
+            r"\s*[=:]\s*['\"]?)[^\s'\",;&]+"
+        ),
+        r"\1***",
+    ),
+)
+
+
+def hushed(text: str) -> str:
+    """What looks like a secret is starred out."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def cleaned(reason: str) -> str:
+    """At most 300 characters, white space collapsed, what looks like a secret starred out."""
+    text = hushed(" ".join(reason[:4_000].split()))
+    # Lone surrogates are not text, and PostgreSQL stores no NUL.
+    text = text.encode("utf-8", "replace").decode().replace("\0", "?")
+    return text if len(text) <= REASON else text[: REASON - 1] + "…"

@@ -21,7 +21,7 @@ from instep.cli import main
 from instep.cli.log_progress import LogProgress
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
-from instep.jobs import worker
+from instep.jobs import serve as serving_loop
 from instep.ledger.open import open_ledger
 from instep.planning.context import Context
 from instep.system import SystemClock
@@ -55,7 +55,7 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], 
             assert [each.ref for each in anew()] == [each.ref for each in setups]
             serve(setups, context, until_idle)
 
-        monkeypatch.setattr(worker, "serve", stand_in)
+        monkeypatch.setattr(serving_loop, "serve", stand_in)
 
     return install
 

@@ -24,8 +24,9 @@ from instep.entities.plan_request import PlanOptions
 from instep.errors import UserError
 from instep.jobs.acquisition import Acquisition
 from instep.jobs.run import EntityResult, run_entities
+from instep.jobs.serve import serve
 from instep.jobs.want_scheduler import WantScheduler
-from instep.jobs.worker import Worker, serve
+from instep.jobs.worker import Worker
 from instep.ledger.ledger import Lease, Ledger
 from instep.planning.context import Context
 from instep.planning.plan import plan_entity
@@ -391,7 +392,7 @@ def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for
     setups = {each.ref: each for each in container.setups()}
     planner = Planner(setups, house.context(container), PlanOptions(), {})
     planning, resuming, idle = [Worker(setups, planner.context, "worker") for _ in range(3)]
-    first = Acquisition({SITE: planner.plan(SITE)}, planner, planning, deadline=0.0)
+    first = Acquisition({SITE: planner.plan(SITE)}, planner, planning.membership, deadline=0.0)
     first.get()
     job_id = first.taken[SITE]
     missed = DependencyMissed(job=job_id, instances=(house.now(SITE).uuid,), want="up", missing=(str(TOP),))
@@ -404,7 +405,7 @@ def test_a_job_that_somebody_is_just_resuming_is_joined_once_and_then_waited_for
     assert house.want("user", SITE).state is WantState.IDLE
     assert not house.ledger.open_parts({SITE})
     fulfiller = WantScheduler(planner)
-    assert [fulfiller.begin(idle) for _ in range(3)] == [True, False, False]
+    assert [fulfiller.begin(idle.membership) for _ in range(3)] == [True, False, False]
 
 
 def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_failed(house: House) -> None:
@@ -420,7 +421,7 @@ def test_what_another_worker_has_in_hand_is_not_begun_though_its_instance_has_fa
         setups = {each.ref: each for each in container.setups()}
         planner = Planner(setups, house.context(container), PlanOptions(), {})
         worker = Worker(setups, planner.context, "worker")
-        begun.append(WantScheduler(planner).begin(worker))
+        begun.append(WantScheduler(planner).begin(worker.membership))
         worker.end()
 
     (site,) = house.run("Site", engine=pausing(meanwhile))

@@ -27,7 +27,7 @@ from instep.errors import Transient, UserError
 from instep.jobs import wave as waves
 from instep.jobs.acquisition import Busy
 from instep.jobs.run import EntityResult, run_entities
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from instep.pipeline.engine.engine import Engine, TableProgram, WaveProgram
 from instep.pipeline.engine.inline import InlineEngine
 from instep.planning.context import Context

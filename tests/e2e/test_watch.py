@@ -17,8 +17,8 @@ from instep.answers.status import EntityStatus, entity_status
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.setup import DocumentSetup
+from instep.jobs.serve import serve
 from instep.jobs.source_poller import REST
-from instep.jobs.worker import serve
 from instep.pipeline.engine.spark_engine import SparkEngine
 from instep.sources.document_source import DocumentSource, Listing
 from tests.doubles.clock import VirtualClock

@@ -13,7 +13,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
 from instep.entities.plan_request import PlanOptions
 from instep.jobs.run import EntityResult
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from tests.simulator.documents import WRONG, Poison, Source
 from tests.simulator.scheduler import Crash, Process
 from tests.simulator.simulation import MINUTE, Product, Simulation

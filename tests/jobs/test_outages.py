@@ -20,7 +20,7 @@ from instep.entities.plan_request import PlanOptions
 from instep.errors import Away, Transient
 from instep.jobs.acquisition import Stopped
 from instep.jobs.run import run_entities
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.inline import InlineEngine
 from instep.telemetry.progress import Silent

@@ -18,8 +18,8 @@ from instep.container import Container
 from instep.domain.clock import Timing
 from instep.domain.refs import PartitionRef
 from instep.errors import Transient
+from instep.jobs.serve import serve
 from instep.jobs.target_order import in_target_order
-from instep.jobs.worker import serve
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.project import Project
 from instep.targets.lance import LanceTarget

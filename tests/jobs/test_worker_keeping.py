@@ -23,11 +23,11 @@ def test_a_worker_leaves_only_jobs_that_it_takes_part_in(monkeypatch: pytest.Mon
     worker = Worker(NOTHING, context(Told(), clock=clock, ledger=ledger), "worker")
     for number in range(20):
         ledger.begin_job(str(number), worker.id, {})
-        worker._jobs.add(str(number))
+        worker.membership._jobs.add(str(number))
     for number in range(19):
         ledger.request_stop(str(number))
-    worker.serve(lambda _: False, until_idle=True)
-    assert worker._jobs == {"19"}
+    worker.serve(lambda: False, until_idle=True)
+    assert worker.membership.jobs == {"19"}
     left: list[str] = []
 
     def leave(job_id: str, worker_id: str, *, stop: str | None = None) -> JobState | None:

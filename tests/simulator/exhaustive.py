@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from instep.domain.clock import TIMING
 from instep.entities.plan_request import PlanOptions
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from tests.simulator.model import ModelLedger
 from tests.simulator.model.tables import Tables
 

@@ -22,7 +22,7 @@ from instep.entities.setup import EntitySetup
 from instep.errors import InstepError
 from instep.jobs.promote import promote
 from instep.jobs.run import EntityResult, run_entities
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context

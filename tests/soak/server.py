@@ -30,7 +30,7 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Fenced, InstepError, UserError
 from instep.jobs.heartbeat import Heartbeat
 from instep.jobs.run import run_entities
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from instep.ledger.ledger import Ledger
 from instep.ledger.liveness import LockFiles
 from instep.pipeline.engine.choice import EngineChoice

@@ -220,7 +220,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         the sources every so many seconds. `threads`: so many work at once, unless a cluster does. `metrics` as in
         `run`.
         """
-        from instep.jobs.worker import serve
+        from instep.jobs.serve import serve
 
         container = Container(self.project, spark=self._spark, engine=engine, threads=threads)
         names, watching = list(entities or ()), progress or Silent()

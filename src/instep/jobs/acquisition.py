@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.domain.events import InstanceExpired
 from instep.domain.instances import InstanceState
@@ -19,16 +19,13 @@ from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, InstepError, UserError
 from instep.jobs.finish import give_up
 from instep.jobs.job_spans import TRACEPARENT
+from instep.jobs.membership import Membership
 from instep.jobs.recovery import bury_the_dead
 from instep.ledger.ledger import Holder, Lease, NewPart
 from instep.planning.plan import EntityPlan, allowed_since, is_over, reason_of
 from instep.planning.planner import Planner
 from instep.planning.upstream import upstream_of
 from instep.telemetry.context import within
-
-if TYPE_CHECKING:
-    from instep.jobs.worker import Worker
-
 
 #: Plans are made again at most this often when an instance is tainted or expired before the job is stored.
 REPLANS = 5
@@ -57,7 +54,7 @@ class Acquisition:
         self,
         todo: Mapping[PartitionRef, EntityPlan],
         planner: Planner,
-        worker: Worker,
+        member: Membership,
         *,
         deadline: float,
         demand: Callable[[], None] | None = None,
@@ -68,8 +65,8 @@ class Acquisition:
         self.settled: set[PartitionRef] = set()
         self.refused: dict[PartitionRef, InstepError] = {}
         self._planner = planner
-        self._worker = worker
-        self._had = worker.parts
+        self._member = member
+        self._had = member.parts
         self._deadline = deadline
         self._demand = demand
         self._context = planner.context
@@ -86,7 +83,7 @@ class Acquisition:
         """Whether the worker got a part that it did not have. Joining a job that it takes part in already does not
         count: there may be nothing to do in it yet, for example while another worker resumes it.
         """
-        return not self._worker.parts <= self._had
+        return not self._member.parts <= self._had
 
     def get(self) -> None:
         """Get at least one partition, waiting for it if necessary. Raises `Busy` when the time to wait is over."""
@@ -94,7 +91,7 @@ class Acquisition:
             self._get()
 
     def _get(self) -> None:
-        self._ledger.begin_job(self._job_id, self._worker.id, self._configuration())
+        self._ledger.begin_job(self._job_id, self._member.id, self._configuration())
         try:
             waited = False
             while not (self.taken or self._leases or self.settled):
@@ -128,7 +125,7 @@ class Acquisition:
             if lease := self._leases.pop(ref, None):
                 self._planner.setups[ref].release(self._ledger, self._job_id)
                 self._ledger.release_lease(lease)
-            self._worker.heartbeat.drop(ref)
+            self._member.heartbeat.drop(ref)
 
     def _wait(self, holder: Holder) -> None:
         """Wait before the next try. Raises `Busy` when the time to wait is over."""
@@ -166,14 +163,14 @@ class Acquisition:
     def _settle(self, lease: Lease) -> None:
         """Release the lease of a partition that has nothing left to do."""
         self._ledger.release_lease(lease)
-        self._worker.heartbeat.drop(lease.ref)
+        self._member.heartbeat.drop(lease.ref)
         self.settled.add(lease.ref)
 
     def _acquire(self, ref: PartitionRef, job_id: str) -> Lease | Holder:
         since = self._context.clock.monotonic()
-        answer = self._ledger.acquire_lease(ref, job_id, self._worker.id)
+        answer = self._ledger.acquire_lease(ref, job_id, self._member.id)
         if isinstance(answer, Lease):
-            self._worker.heartbeat.keep(answer, since=since)
+            self._member.heartbeat.keep(answer, since=since)
         return answer
 
     def _join(self, holder: Holder) -> bool:
@@ -187,7 +184,7 @@ class Acquisition:
         setup = self._planner.setups[holder.ref]
         if setup.misfit(status.part) or setup.outgrown(status.part):
             return False
-        if not self._worker.join(holder.job_id, status.part):
+        if not self._member.join(holder.job_id, status.part):
             return False
         self._context.progress.say(holder.ref.label, f"{held_text(holder)}; joining it")
         self.taken[holder.ref] = holder.job_id
@@ -200,8 +197,8 @@ class Acquisition:
             return False, lease
         setup, since = self._planner.setups[ref], self._context.clock.monotonic()
         lease = self._ledger.transfer_lease(lease, left.id)
-        self._worker.heartbeat.keep(lease, since=since)
-        self._ledger.join_job(left.id, self._worker.id)
+        self._member.heartbeat.keep(lease, since=since)
+        self._ledger.join_job(left.id, self._member.id)
         part = self._ledger.adopt_part(lease)
         asked = "a full refresh was asked" if self._planner.options.full_refresh else None
         if not asked and allowed_since(left, setup, self._planner.options):
@@ -209,11 +206,11 @@ class Acquisition:
         why = asked or setup.misfit(part) or setup.outgrown(part)
         if why is None:
             self._ledger.start_job(left.id)
-            self._worker.take(part, lease)
+            self._member.take(part, lease)
             self._tell(part)
             self.taken[ref] = left.id
             return True, lease
-        give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._worker.id, why=why)
+        give_up(setup, part, self._ledger, job_id=left.id, worker_id=self._member.id, why=why)
         return False, self._acquire(ref, self._job_id)
 
     def _changed_since_plan(self, ref: PartitionRef) -> bool:
@@ -285,12 +282,12 @@ class Acquisition:
         if not parts:
             self._ledger.discard_job(self._job_id)
             return
-        others = any(each.id != self._worker.id for each in self._ledger.workers())
+        others = any(each.id != self._member.id for each in self._ledger.workers())
         self._ledger.plan_job(self._job_id, parts, stagger=others)
         self._ledger.start_job(self._job_id)
         for new in parts:
             # A fresh part may need an index of its own, which does not exist yet.
-            self._worker.take(
+            self._member.take(
                 new.part,
                 self._leases[new.part.ref],
                 fenced=not new.part.fresh,

@@ -8,8 +8,7 @@ rest.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,12 @@ from instep.domain.refs import PartitionRef
 from instep.domain.waves import SliceOutcome
 from instep.entities.setup import EntitySetup
 from instep.errors import Conflict, Fenced, UserError
-from instep.jobs.acquisition import Busy, held_text
-from instep.jobs.recovery import recover
-from instep.ledger.ledger import Holder, Lease, NewPart
+from instep.jobs.lease_holder import LeaseHolder, lease_holder
+from instep.ledger.ledger import Lease, NewPart
 from instep.planning.context import Context
 
 if TYPE_CHECKING:
     from instep.entities.documents.inspection import Inspection
-    from instep.jobs.worker import Worker
 
 #: The epoch is doubled until the target accepts it: this is more often than any epoch can need.
 _DOUBLINGS = 62
@@ -105,29 +102,9 @@ def adopt(found: Adoption, context: Context, *, by: str = "") -> Adoption:
     return replace(found, done=True)
 
 
-@contextmanager
-def _leased(setup: EntitySetup, context: Context, what: str) -> Iterator[tuple[Lease, Worker]]:
-    """Hold the partition's lease for a job, which is discarded at the end if it was not stored."""
-    from instep.jobs.worker import Worker
-
-    ledger, ref, job_id = context.ledger, setup.ref, context.ids.new()
-    worker = Worker({ref: setup}, context, "run")
-    try:
-        recover(context)
-        ledger.begin_job(job_id, worker.id, {what: str(ref)})
-        try:
-            since = context.clock.monotonic()
-            lease = ledger.acquire_lease(ref, job_id, worker.id)
-            if isinstance(lease, Holder):
-                raise Busy(held_text(lease), hint="Adopt it when that has ended, or stop the job.")
-            worker.heartbeat.keep(lease, since=since)
-            yield lease, worker
-        finally:
-            worker.heartbeat.drop(ref)
-            with suppress(Conflict):  # The job was stored and has ended.
-                ledger.discard_job(job_id)
-    finally:
-        worker.end()
+def _holder(found: Adoption, context: Context) -> AbstractContextManager[LeaseHolder]:
+    hint = "Adopt it when that has ended, or stop the job."
+    return lease_holder(context, {"adopt": str(found.ref)}, hint=hint)
 
 
 class _Registration:
@@ -144,8 +121,8 @@ class _Registration:
 
     def run(self) -> None:
         ledger, setup = self._context.ledger, self._found.setup
-        with _leased(setup, self._context, "adopt") as (first, worker):
-            lease = self._give_up(first, worker)
+        with _holder(self._found, self._context) as holder:
+            lease = self._give_up(holder.hold(setup.ref), holder)
             generation = self._found.generation
             instance = ledger.new_instance(lease, Reason.REBUILD, generation=generation, by=self._by)
             part = JobPart(
@@ -162,12 +139,13 @@ class _Registration:
             )
             ledger.plan_job(lease.job_id, [NewPart(part, self._inspection.slices)])
             ledger.start_job(lease.job_id)
-            self._complete(part, lease, worker)
-            if not ledger.begin_finish(lease.job_id, setup.ref, worker.id):
+            self._complete(part, lease, holder.worker_id)
+            if not ledger.begin_finish(lease.job_id, setup.ref, holder.worker_id):
                 raise Conflict(f"job {lease.job_id} still has open slices")
-            ledger.finish_part(lease.job_id, part, JobState.COMPLETED, worker_id=worker.id, promote=True, whole=True)
+            mine = holder.worker_id
+            ledger.finish_part(lease.job_id, part, JobState.COMPLETED, worker_id=mine, promote=True, whole=True)
 
-    def _give_up(self, lease: Lease, worker: Worker) -> Lease:
+    def _give_up(self, lease: Lease, holder: LeaseHolder) -> Lease:
         """End the unfinished job of an adoption that crashed, or of a first build that was stopped. The target has
         nothing of it.
         """
@@ -175,27 +153,22 @@ class _Registration:
         left = ledger.unfinished_job(ref, self._found.generation)
         if left is None:
             return lease
-        mine, since = lease.job_id, self._context.clock.monotonic()
         lease = ledger.transfer_lease(lease, left.id)
-        ledger.join_job(left.id, worker.id)
+        ledger.join_job(left.id, holder.worker_id)
         part = ledger.adopt_part(lease)
-        ledger.finish_part(left.id, part, JobState.FAILED, worker_id=worker.id, error="given up for an adoption")
-        again = ledger.acquire_lease(ref, mine, worker.id)
-        if isinstance(again, Holder):
-            raise Busy(held_text(again), hint="Adopt it when that has ended, or stop the job.")
-        worker.heartbeat.keep(again, since=since)
-        return again
+        ledger.finish_part(left.id, part, JobState.FAILED, worker_id=holder.worker_id, error="given up for an adoption")
+        return holder.hold(ref)
 
-    def _complete(self, part: JobPart, lease: Lease, worker: Worker) -> None:
+    def _complete(self, part: JobPart, lease: Lease, worker_id: str) -> None:
         ledger, entries = self._context.ledger, self._inspection.entries
-        while claims := ledger.claim(lease.job_id, part.ref, worker.id, work=sys.maxsize, limit=64):
+        while claims := ledger.claim(lease.job_id, part.ref, worker_id, work=sys.maxsize, limit=64):
             outcomes = []
             for claim in claims:
                 here = [entries[each] for each in self._inspection.documents_of(claim)]
                 kept = sum(each.chunks for each in here)
                 counts = Counts(read=len(here), skipped=len(here), rows_kept=kept)
                 outcomes.append(SliceOutcome(claim.slice_id, claim.fence, counts, here))
-            ledger.complete(part, worker.id, outcomes, job_id=lease.job_id)
+            ledger.complete(part, worker_id, outcomes, job_id=lease.job_id)
 
 
 def _claim(found: Adoption, context: Context) -> None:
@@ -203,8 +176,8 @@ def _claim(found: Adoption, context: Context) -> None:
     setup, target, ledger = found.setup, found.setup.target, context.ledger
     checkpoint = ledger.checkpoint(setup.ref, found.generation)
     serve = checkpoint.physical if checkpoint and target.exists(checkpoint.physical) else found.physical
-    with _leased(setup, context, "adopt") as (first, worker):
-        lease = first
+    with _holder(found, context) as holder:
+        lease = holder.hold(setup.ref)
         for name in (found.physical, serve, found.alias):
             if name is not None and (whose := target.owner_of(name)) is not None:
                 target.claim(name, of=whose)
@@ -216,7 +189,7 @@ def _claim(found: Adoption, context: Context) -> None:
             except (Fenced, Conflict):
                 since = context.clock.monotonic()
                 lease = ledger.transfer_lease(lease, lease.job_id, above=2 * lease.epoch)
-                worker.heartbeat.keep(lease, since=since)
+                holder.heartbeat.keep(lease, since=since)
             else:
                 break
     if found.inspection and found.live and setup.target.rows(serve or "") != found.inspection.rows:

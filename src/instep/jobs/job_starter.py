@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from instep.domain.refs import PartitionRef
 from instep.errors import Away, InstepError, Transient, Unknown, UserError
 from instep.jobs.acquisition import Acquisition, Busy
 from instep.jobs.backoff import Backoff, Refusals, stays_stopped
+from instep.jobs.membership import Membership
 from instep.jobs.setup_cache import SetupCache
 from instep.jobs.target_order import in_target_order
 from instep.planning.plan import EntityPlan
 from instep.planning.planner import Planner
 from instep.telemetry.context import within
-
-if TYPE_CHECKING:
-    from instep.jobs.worker import Worker
 
 
 class JobStarter(ABC):
@@ -40,7 +37,7 @@ class JobStarter(ABC):
     def _idle(self, plan: EntityPlan) -> bool:
         """Handle a due partition that has nothing to do. Whether this gave other parts something to do."""
 
-    def begin(self, worker: Worker) -> bool:
+    def begin(self, member: Membership) -> bool:
         """Start a job of what is due. False if nothing was started."""
         plans: dict[PartitionRef, EntityPlan] = {}
         moved = False
@@ -59,11 +56,11 @@ class JobStarter(ABC):
         if not plans:
             return moved
         found = in_target_order(self._planner.setups[ref] for ref in plans)
-        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, worker) for turn in found]
+        begun = [self._start({setup.ref: plans[setup.ref] for setup in turn}, member) for turn in found]
         return any(begun)
 
-    def _start(self, plans: Mapping[PartitionRef, EntityPlan], worker: Worker) -> bool:
-        start = Acquisition(plans, self._planner, worker, deadline=self._context.clock.monotonic())
+    def _start(self, plans: Mapping[PartitionRef, EntityPlan], member: Membership) -> bool:
+        start = Acquisition(plans, self._planner, member, deadline=self._context.clock.monotonic())
         try:
             start.get()
         except Busy:

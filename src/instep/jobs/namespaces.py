@@ -11,10 +11,9 @@ from instep.bus.bus import Bus
 from instep.domain.refs import PartitionRef, RefError, Scope
 from instep.domain.status import StatusKey, StatusKeyTextError
 from instep.errors import UserError
-from instep.jobs.acquisition import Busy, held_text
-from instep.jobs.recovery import recover
-from instep.jobs.worker import Worker
-from instep.ledger.ledger import Holder, Lease, Ledger
+from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.lease_holder import lease_holder
+from instep.ledger.ledger import Lease, Ledger
 from instep.planning.context import Context
 from instep.targets.table_target import TableTarget
 
@@ -111,45 +110,26 @@ class _Deletion:
         self._by = by
 
     def run(self, known: Sequence[PartitionRef]) -> None:
-        ledger, job_id = self._context.ledger, self._context.ids.new()
-        worker = Worker({}, self._context, "run")
-        try:
-            recover(self._context)  # Frees leases of dead workers.
-            ledger.begin_job(job_id, worker.id, {"delete": str(self._scope)})
-            asked: list[PartitionRef] = []
-            try:
-                leases = [self._lease(ref, job_id, worker) for ref in known]
-                # A handler without a lease notices when it gets one (see `Acquisition`); one with a lease blocks this.
-                asked = [ref for ref in self._bus.forget(self._scope) if ref.entity in self._targets]
-                leases += [self._lease(ref, job_id, worker) for ref in asked if ref not in known]
-                for lease in leases:
-                    self._delete(lease, worker)
-            finally:
-                for ref in (*known, *asked):
-                    worker.heartbeat.drop(ref)
-                ledger.discard_job(job_id)
-        finally:
-            worker.end()
+        hint = "Delete the namespace when that has ended, or stop the job."
+        with lease_holder(self._context, {"delete": str(self._scope)}, hint=hint) as holder:
+            leases = [holder.hold(ref) for ref in known]
+            # A handler without a lease notices when it gets one (see `Acquisition`); one with a lease blocks this.
+            asked = [ref for ref in self._bus.forget(self._scope) if ref.entity in self._targets]
+            leases += [holder.hold(ref) for ref in asked if ref not in known]
+            for lease in leases:
+                self._delete(lease, holder.heartbeat)
 
-    def _lease(self, ref: PartitionRef, job_id: str, worker: Worker) -> Lease:
-        since = self._context.clock.monotonic()
-        lease = self._context.ledger.acquire_lease(ref, job_id, worker.id)
-        if isinstance(lease, Holder):
-            raise Busy(held_text(lease), hint="Delete the namespace when that has ended, or stop the job.")
-        worker.heartbeat.keep(lease, since=since)
-        return lease
-
-    def _delete(self, lease: Lease, worker: Worker) -> None:
+    def _delete(self, lease: Lease, heartbeat: Heartbeat) -> None:
         """Delete rows first: as long as the ledger knows the partition, a retry finds the rows that are left."""
         ref, ledger = lease.ref, self._context.ledger
         target = self._targets[ref.entity]
         self._context.progress.say(ref.label, "its rows are deleted")
         for physical in self._indexes(ref.entity, target):
-            worker.heartbeat.require(ref)
+            heartbeat.require(ref)
             target.delete_scope(physical, ref.scope.path, epoch=lease.epoch, scope=ref.scope.path)
-        worker.heartbeat.require(ref)
+        heartbeat.require(ref)
         ledger.drop_partition(lease, by=self._by)
-        worker.heartbeat.drop(ref)
+        heartbeat.drop(ref)
 
     def _indexes(self, entity: str, target: TableTarget) -> list[str]:
         """Indexes in use, the served one, and leftovers."""

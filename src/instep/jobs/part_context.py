@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from instep.domain.jobs import JobPart
 from instep.entities.setup import EntitySetup
-from instep.jobs.wave import WaveRunner
 from instep.ledger.ledger import Lease
+
+if TYPE_CHECKING:
+    from instep.jobs.wave import WaveRunner  # Imports Arrow.
 
 
 @dataclass

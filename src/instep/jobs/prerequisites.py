@@ -35,7 +35,7 @@ class Prerequisites:
         todo = {plan.ref: plan for plan in plans if plan.pending}
         if not todo:
             return any(canceled)
-        start = Acquisition(todo, self._planner, worker, deadline=self._context.clock.monotonic())
+        start = Acquisition(todo, self._planner, worker.membership, deadline=self._context.clock.monotonic())
         try:
             start.get()
         except Busy:

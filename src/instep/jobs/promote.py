@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from instep.domain.events import GenerationPromoted
 from instep.domain.instances import InstanceState
@@ -13,14 +12,11 @@ from instep.domain.refs import PartitionRef, generation_text
 from instep.entities.generations import build_hint, built
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
-from instep.jobs.acquisition import Busy, held_text
+from instep.jobs.acquisition import Busy
 from instep.jobs.finish import late_aliases
-from instep.jobs.recovery import recover
-from instep.ledger.ledger import Checkpoint, Holder, Lease
+from instep.jobs.lease_holder import LeaseHolder, lease_holder
+from instep.ledger.ledger import Checkpoint
 from instep.planning.context import Context
-
-if TYPE_CHECKING:
-    from instep.jobs.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +99,14 @@ class _Promotion:
     def run(self, *, moved: bool = False, allow_deletes: bool = False, allow_empty: bool = False) -> Checkpoint:
         """Check, move the alias and record it. `moved`: only record an earlier promotion that is still served."""
         target, alias = self._setup.target, self._setup.alias
-        with self._leased() as (lease, worker):
+        with self._holder() as holder:
+            lease = holder.hold(self._setup.ref)
             checkpoint = built(self._context.ledger, self._setup.ref, self._generation)
             if moved and target.served(alias) != checkpoint.physical:
                 return checkpoint
             if not moved:
                 self._check(checkpoint, lease.epoch, allow_deletes=allow_deletes, allow_empty=allow_empty)
-            worker.heartbeat.require(self._setup.ref)
+            holder.heartbeat.require(self._setup.ref)
             # Repeated for a moved alias too: its process may have died before readers saw it.
             target.promote(alias, checkpoint.physical, lease.epoch)
             if target.served(alias) == checkpoint.physical:
@@ -117,34 +114,17 @@ class _Promotion:
             return checkpoint
 
     def serve_late(self) -> None:
-        with self._leased() as (lease, worker):
+        with self._holder() as holder:
+            lease = holder.hold(self._setup.ref)
             ledger = self._context.ledger
             checkpoint = built(ledger, self._setup.ref, self._generation)
-            worker.heartbeat.require(self._setup.ref)
+            holder.heartbeat.require(self._setup.ref)
             for alias in late_aliases(self._setup, self._generation, checkpoint.physical, ledger):
                 self._setup.target.promote(alias, checkpoint.physical, lease.epoch)
 
-    @contextmanager
-    def _leased(self) -> Iterator[tuple[Lease, Worker]]:
-        from instep.jobs.worker import Worker  # Imports Arrow: only if there is something to do.
-
-        ledger, ref, job_id = self._context.ledger, self._setup.ref, self._context.ids.new()
-        worker = Worker({ref: self._setup}, self._context, "run")
-        try:
-            recover(self._context)  # Frees leases of dead workers.
-            ledger.begin_job(job_id, worker.id, {"promote": {str(ref): self._generation}})
-            try:
-                since = self._context.clock.monotonic()
-                lease = ledger.acquire_lease(ref, job_id, worker.id)
-                if isinstance(lease, Holder):
-                    raise Busy(held_text(lease), hint="Promote when that has ended.")
-                worker.heartbeat.keep(lease, since=since)
-                yield lease, worker
-            finally:
-                worker.heartbeat.drop(ref)
-                ledger.discard_job(job_id)
-        finally:
-            worker.end()
+    def _holder(self) -> AbstractContextManager[LeaseHolder]:
+        configuration = {"promote": {str(self._setup.ref): self._generation}}
+        return lease_holder(self._context, configuration, hint="Promote when that has ended.")
 
     def _check(self, checkpoint: Checkpoint, epoch: int, *, allow_deletes: bool, allow_empty: bool) -> None:
         """Raises `UserError` when the built index must not replace the served one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from instep.domain.counts import Counts
@@ -249,7 +249,9 @@ class _Run:
 
     def _round(self, todo: dict[PartitionRef, EntityPlan], worker: Worker) -> dict[PartitionRef, EntityPlan]:
         """Work on the partitions of `todo` that are free; returns what is left to do after that."""
-        start = Acquisition(todo, self._planner, worker, deadline=self._started + self._wait, demand=self._demand)
+        start = Acquisition(
+            todo, self._planner, worker.membership, deadline=self._started + self._wait, demand=self._demand
+        )
         try:
             start.get()
         except (Fenced, Conflict):
@@ -301,7 +303,7 @@ class _Run:
             worker.show(job_id, ref)
         try:
             wanted = {(job_id, ref) for ref, job_id in start.taken.items()}
-            worker.work(wanted, self._prerequisites.begin, wait=self._wait)
+            worker.work(wanted, partial(self._prerequisites.begin, worker), wait=self._wait)
         finally:
             for ref, job_id in self._jobs(start).items():
                 progress.end(ref.label, well=ref not in worker.problems and _ended_well(ledger, job_id, ref))

@@ -6,34 +6,21 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
-from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.jobs import JobState, OpenPart
 from instep.domain.refs import PartitionRef
-from instep.domain.texts import cleaned
-from instep.entities.plan_request import PlanOptions
-from instep.entities.setup import EntitySetup
 from instep.errors import Away, Conflict, Fenced, InstepError, Transient, Unknown, UserError
-from instep.jobs.backoff import Backoff
 from instep.jobs.finish import finish, strand
-from instep.jobs.heartbeat import Heartbeat
-from instep.jobs.job_spans import trace_of
-from instep.jobs.job_starter import JobStarter
-from instep.jobs.live_refresh import LiveRefresh
+from instep.jobs.membership import Membership
 from instep.jobs.other_jobs import OtherJobs
 from instep.jobs.part_context import PartContext, Report
 from instep.jobs.recovery import fail_orphans, recover
-from instep.jobs.registration import Kind, Registration
+from instep.jobs.registration import Kind
 from instep.jobs.retry import RESUMES, Circuit, backoff
 from instep.jobs.setup_cache import SetupCache
-from instep.jobs.source_poller import SourcePoller
-from instep.jobs.want_scheduler import WantScheduler
 from instep.jobs.wave import Outage, WaveRunner
-from instep.ledger.ledger import Holder, Lease
 from instep.pipeline.engine.choice import EngineChoice
 from instep.planning.context import Context
-from instep.planning.plan import as_job_says
-from instep.planning.planner import Planner
 from instep.planning.upstream import PartKey, Setups, Waiting, all_upstream
-from instep.telemetry import traces
 from instep.telemetry.context import about, within
 
 #: The longest pause of an idle worker, in polls.
@@ -43,10 +30,10 @@ FENCED_IN_A_ROW = 10
 
 
 class Worker:
-    """The parts that this process works on under its registration, and the choice of the next step.
+    """Chooses the next step of the parts that this process takes part in, does it, and judges its errors.
 
     `choices` maps partitions to the engine chosen for them, if one was; `refused` counts writes that were rejected
-    because other workers had taken over; `waiting` are the parts that wait for other partitions.
+    because other workers had taken over.
     """
 
     def __init__(self, setups: Setups, context: Context, kind: Kind) -> None:
@@ -54,7 +41,6 @@ class Worker:
         self._context = context
         self._kind = kind
         self._circuits: dict[str, Circuit] = {}
-        self._aside: dict[PartKey, float] = {}
         self._reported: dict[PartitionRef, str] = {}
         self._shown: dict[PartKey, int] = {}
         self._fenced_in_a_row = 0
@@ -64,110 +50,25 @@ class Worker:
         self.refused = 0
         #: Errors of partitions that a run could not work on.
         self.problems: dict[PartitionRef, InstepError] = {}
-        self.waiting = Waiting(context)
+        self.membership = Membership(setups, context, kind)
         self._swept: float | None = None
-        self._register()
-
-    def _register(self) -> None:
-        """Register under a new id, without parts. If that fails, the old id stays and counts as lost."""
-        self._part_contexts: dict[PartKey, PartContext] = {}
-        self._live_refresh: dict[PartKey, LiveRefresh] = {}
-        self._jobs: set[str] = set()
-        #: Parts whose lease call got no reply, or that could not be joined: maybe no worker knows their lease.
-        self._unsure: set[PartKey] = set()
-        self._registration = Registration(self._context, self._kind)
 
     @property
     def id(self) -> str:
-        return self._registration.id
+        return self.membership.id
 
     @property
-    def heartbeat(self) -> Heartbeat:
-        return self._registration.heartbeat
+    def waiting(self) -> Waiting:
+        """The parts that wait for other partitions."""
+        return self.membership.waiting
 
     def end(self, *, stop: str | None = None) -> None:
-        """End in good order: slices go back without losing an attempt. With `stop`, jobs without any other worker are
-        STOPPED. The order matters: another worker must find a lease free, or its holder alive.
-        """
-        self._registration.silence()
-        try:
-            with suppress(Transient, Unknown):  # The missing proof of life or heartbeat tells the others.
-                jobs = sorted(self._jobs)
-                self._forget_what_ended()
-                for job_id in jobs:
-                    ended = job_id not in self._jobs
-                    if ended or self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
-                        self._settle(job_id)
-                self._registration.retire()
-        finally:
-            self._registration.end()
-
-    def _settle(self, job_id: str) -> None:
-        """Release the reservations of a stopped job; if that fails now, they expire."""
-        for (job, _), part_context in self._part_contexts.items():
-            if job == job_id:
-                with suppress(InstepError):
-                    part_context.setup.settle(part_context.part, self._context.ledger, job_id)
-
-    # Parts.
-
-    @property
-    def parts(self) -> frozenset[PartKey]:
-        """The parts that this worker takes part in."""
-        return frozenset(self._part_contexts)
-
-    def take(
-        self, part: JobPart, lease: Lease, *, fenced: bool = False, sound: bool = False, leads: bool = False
-    ) -> None:
-        """Work on a part whose lease this worker holds for its job. `fenced` and `sound`: see `PartContext`. `leads`:
-        it made the job (see `LiveRefresh`).
-        """
-        self._jobs.add(lease.job_id)
-        setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
-        if part.fresh:
-            setup.create(part.physical)
-        trace = trace_of(lease.job_id, self._context.ledger)
-        key = lease.job_id, part.ref
-        self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)
-        # The live refresh outlives the part's context, which is replaced under another epoch.
-        known = {each: found for each, found in self._live_refresh.items() if each in self._part_contexts}
-        made = LiveRefresh(setup, self._context, lease.job_id, self.heartbeat, part.epoch if leads else None)
-        self._live_refresh = {key: made} | known
-
-    def join(self, job_id: str, part: JobPart) -> bool:
-        """Take part in a job of other workers. False if its lease was lost."""
-        ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
-        try:
-            ledger.join_job(job_id, self.id)
-            lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
-        except (Conflict, Fenced):
-            if not again:  # The last worker that leaves a job frees its lease.
-                ledger.leave_job(job_id, self.id)
-            return False
-        self.heartbeat.keep(lease, since=since)
-        self.take(part, lease)
-        if not again:
-            self._tell(part.ref, f"takes part in job {job_id[:8]}")
-        return True
-
-    def adopt(self, job_id: str, ref: PartitionRef) -> bool:
-        """Take over a part without a worker. False if another worker was faster."""
-        ledger, since = self._context.ledger, self._context.clock.monotonic()
-        try:
-            lease = ledger.acquire_lease(ref, job_id, self.id)
-            if not isinstance(lease, Lease):
-                return False
-            part = ledger.adopt_part(lease)
-        except (Conflict, Fenced):
-            return False
-        self.heartbeat.keep(lease, since=since)
-        self.take(part, lease)
-        self._tell(ref, f"resumes job {job_id[:8]}, which has no worker")
-        return True
+        """See `Membership.end`."""
+        self.membership.end(stop=stop)
 
     # Loops.
 
-    def work(self, wanted: Collection[PartKey], begin: Callable[[Worker], bool], *, wait: float) -> None:
+    def work(self, wanted: Collection[PartKey], begin: Callable[[], bool], *, wait: float) -> None:
         """Work until these parts have ended or their jobs were stopped. `begin` starts jobs for their upstream. Work
         that only other workers can do is waited for, `wait` seconds at most without progress.
         """
@@ -199,7 +100,7 @@ class Worker:
                 for each in parts:
                     self._give_up(each.key, busy)
 
-    def serve(self, begin: Callable[[Worker], bool], *, until_idle: bool, longest: float | None = None) -> None:
+    def serve(self, begin: Callable[[], bool], *, until_idle: bool, longest: float | None = None) -> None:
         """Do all work on the worker's entities, for ever or until idle. `begin` starts jobs for wants and changes when
         no job is in work.
 
@@ -218,7 +119,7 @@ class Worker:
                 self._context.clock.sleep(pause)
                 pause = min(1.5 * pause, longest)
 
-    def _begin_upstream(self, begin: Callable[[Worker], bool], wanted: Collection[PartKey]) -> bool:
+    def _begin_upstream(self, begin: Callable[[], bool], wanted: Collection[PartKey]) -> bool:
         """Start the upstream of a run's parts. If a user has to mend the upstream, its waiting parts are given up."""
         try:
             return self._begin(begin)
@@ -230,9 +131,9 @@ class Worker:
                 self._give_up(key, error)
             return True
 
-    def _begin(self, begin: Callable[[Worker], bool]) -> bool:
+    def _begin(self, begin: Callable[[], bool]) -> bool:
         try:
-            return begin(self)
+            return begin()
         except (Conflict, Fenced, Transient, Unknown):
             return False  # The next look shows the cause.
 
@@ -242,8 +143,8 @@ class Worker:
         began, tried = clock.monotonic(), 0
         while True:
             try:
-                if self.heartbeat.lost:
-                    self._register_again()
+                if self.membership.heartbeat.lost:
+                    self.membership.register_again()
                 self._recover_if_due(refs)
                 return self._context.ledger.open_parts(refs)
             except (Transient, Unknown) as error:
@@ -285,13 +186,13 @@ class Worker:
             return True
         except (Conflict, Unknown, Transient) as error:
             if isinstance(error, Unknown):
-                self._unsure.add(key)
+                self.membership.doubt(key)
             if isinstance(error, Outage):
                 self._outage(each, error)
             return False
         except UserError as error:
             if self._is_over(key):
-                self._forget(key)
+                self.membership.forget(key)
             elif self._kind == "run":
                 self._give_up(key, error)
             elif isinstance(error, Away):
@@ -308,9 +209,9 @@ class Worker:
         ledger, ref = self._context.ledger, each.part.ref
         if each.job_state is JobState.STOPPING:
             ledger.sweep()  # The job ends as soon as no slice is in work.
-            self._settle(each.job_id)
+            self.membership.settle(each.job_id)
             return False
-        part_context = self._context_of(each)
+        part_context = self.membership.context_of(each)
         if part_context is None or (each.processing and not each.pending):
             return False
         key = each.key
@@ -321,11 +222,11 @@ class Worker:
                 part_context.lease,
                 self._context,
                 worker_id=self.id,
-                heartbeat=self.heartbeat,
+                heartbeat=self.membership.heartbeat,
                 error=failed,
             )
-            self._tell(ref, failed)
-            self._forget(key)
+            self.membership.tell(ref, failed)
+            self.membership.forget(key)
             return True
         part_context.ready = key not in self.waiting
         if not part_context.ready:
@@ -338,7 +239,7 @@ class Worker:
         if each.job_state is JobState.READY:
             ledger.start_job(each.job_id)
         if each.pending:
-            self._live_refresh[each.key].keep_served(part_context.part)
+            self.membership.live_refresh(each.key).keep_served(part_context.part)
             return self._circuit(part_context).wait() <= 0 and self._runner(each, part_context).run(
                 each, partial(self._progress, each.key)
             )
@@ -348,8 +249,8 @@ class Worker:
             self._context,
             job_id=each.job_id,
             worker_id=self.id,
-            heartbeat=self.heartbeat,
-            live_refresh=self._live_refresh[each.key],
+            heartbeat=self.membership.heartbeat,
+            live_refresh=self.membership.live_refresh(each.key),
             sound=part_context.sound,
         )
         if notes is None:
@@ -357,49 +258,8 @@ class Worker:
         self.reports[ref].notes += notes
         done = ledger.job(each.job_id) if self._kind == "worker" else None
         counts = f": {done.part(ref).counts}" if done else ""
-        self._tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
-        self._forget(each.key)
-        return True
-
-    def _context_of(self, each: OpenPart) -> PartContext | None:
-        """The worker's context of the part; joins or adopts it first if it has none under the current epoch."""
-        key = each.key
-        if key in self._unsure and self._regain(each):
-            return self._part_contexts[key]
-        part_context = self._part_contexts.get(key)
-        if part_context and each.held and part_context.part.epoch == each.part.epoch:
-            return part_context
-        self._forget(key)
-        if self._aside.get(key, 0.0) > self._context.clock.monotonic():
-            return None
-        if self._setups[each.part.ref].misfit(each.part):
-            return None
-        if each.held and not self.join(each.job_id, each.part):
-            self._unsure.add(key)  # If this is still so at the next look, the holder of the new lease has died.
-        elif not each.held:
-            self.adopt(each.job_id, each.part.ref)
-        return self._part_contexts.get(key)
-
-    def _regain(self, each: OpenPart) -> bool:
-        """Take over a part whose new lease was never adopted, because the reply to the lease was lost or its holder
-        died. Whether it was so. One more epoch is taken: any other holder of that lease is rejected by then.
-        """
-        ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
-        held = ledger.acquire_lease(ref, each.job_id, self.id)
-        self._unsure.discard(each.key)
-        if isinstance(held, Holder):
-            if held.job_id != each.job_id or held.epoch <= each.part.epoch:
-                return False
-            torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
-            self._unsure.add(each.key)
-            ledger.join_job(torn.job_id, self.id)
-            held = ledger.transfer_lease(torn, torn.job_id)
-        self._unsure.add(each.key)
-        part = ledger.adopt_part(held)
-        self._unsure.discard(each.key)
-        self._forget(each.key)
-        self.heartbeat.keep(held, since=since)
-        self.take(part, held)
+        self.membership.tell(ref, f"its part of job {each.job_id[:8]} is finished{counts}")
+        self.membership.forget(each.key)
         return True
 
     def _runner(self, each: OpenPart, part_context: PartContext) -> WaveRunner:
@@ -417,7 +277,7 @@ class Worker:
                 worker_id=self.id,
                 engine=engine,
                 context=self._context,
-                heartbeat=self.heartbeat,
+                heartbeat=self.membership.heartbeat,
                 circuit=self._circuit(part_context),
                 notes=self.reports[ref].notes,
             )
@@ -437,7 +297,7 @@ class Worker:
         _, ref = key
         self._context.counters.refused(ref.entity)
         self._context.progress.say(ref.label, f"lease lost to another worker; dropping this part: {error}")
-        self._forget(key)
+        self.membership.forget(key)
         if self._fenced_in_a_row >= FENCED_IN_A_ROW:
             self._fenced_in_a_row = 0
             problem = UserError(
@@ -459,17 +319,11 @@ class Worker:
 
     def registered_again(self) -> bool:
         """Ask the ledger whether others declared this worker dead; if so, register again under a new id."""
-        self.heartbeat.beat()
-        if not self.heartbeat.lost:
+        self.membership.heartbeat.beat()
+        if not self.membership.heartbeat.lost:
             return False
-        self._register_again()
+        self.membership.register_again()
         return True
-
-    def _register_again(self) -> None:
-        """Register again, without parts, after others declared this worker dead."""
-        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long; it registers again")
-        self._registration.bury()
-        self._register()
 
     def _outage(self, each: OpenPart, error: Outage | Away) -> None:
         """A run gives the part up; a worker waits, and stops the job when the outage takes too long."""
@@ -479,7 +333,7 @@ class Worker:
             self._give_up(each.key, away)
             return
         self._context.progress.say(ref.label, f"waiting: {error}")
-        part_context = self._part_contexts.get(each.key)
+        part_context = self.membership.known(each.key)
         if part_context and isinstance(error, Away):  # An `Outage` is counted by the wave itself.
             self._circuit(part_context).failed()
         if part_context and self._circuit(part_context).down_for() > self._context.timing.orphan / 1000:
@@ -489,50 +343,29 @@ class Worker:
         """Leave a part to the next run, with all parts that wait for it, and go on with the others."""
         _, ref = key
         self.problems[ref] = error
-        for each in [each for each in self._part_contexts if ref in all_upstream(self._setups, [each[1]])]:
+        for each in [each for each in sorted(self.membership.parts) if ref in all_upstream(self._setups, [each[1]])]:
             self.problems.setdefault(each[1], UserError(f"{each[1]} waits for {ref}: {error.what}", hint=error.hint))
-            self._forget(each)
-        self._forget(key)
+            self.membership.forget(each)
+        self.membership.forget(key)
 
     def _set_aside(self, key: PartKey, error: UserError) -> None:
         """Leave a job for a while because of an error; others may go on. Without other workers it stops, with the
         error.
         """
-        job_id, ref = key
+        _, ref = key
         if self._reported.get(ref) != str(error):
             self._reported[ref] = str(error)
             self._context.progress.say(ref.label, str(error))
-        self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
-        for other in [each for each in self._part_contexts if each[0] == job_id]:
-            self._forget(other)
-        self._jobs.discard(job_id)
-        with suppress(Transient, Unknown):
-            self._context.ledger.leave_job(job_id, self.id, stop=cleaned(str(error)))
-
-    def _forget(self, key: PartKey) -> None:
-        self._part_contexts.pop(key, None)
-        self.waiting.forget(key)
-        self.heartbeat.drop(key[1])
+        self.membership.set_aside(key, str(error))
 
     # Housekeeping and reports.
 
     def _forget_what_ended(self) -> None:
-        """Forget jobs that this worker no longer takes part in: a worker lives for months."""
-        mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
-        if mine is not None:
-            self._jobs &= set(mine.job_ids)
-        now = self._context.clock.monotonic()
-        self._aside = {key: until for key, until in self._aside.items() if until > now}
-        self._shown = {key: units for key, units in self._shown.items() if key[0] in self._jobs}
-        self._unsure = {key for key in self._unsure if key[0] in self._jobs}
+        self.membership.forget_what_ended()
+        self._shown = {key: units for key, units in self._shown.items() if key[0] in self.membership.jobs}
         if self._kind == "worker":  # They were reported.
             for report in self.reports.values():
                 report.notes.clear()
-
-    def _tell(self, ref: PartitionRef, message: str) -> None:
-        """Report to the log of a worker. A run shows bars instead."""
-        if self._kind == "worker":
-            self._context.progress.say(ref.label, message)
 
     def _progress(self, key: PartKey, units: int) -> None:
         self._shown[key] = self._shown.get(key, 0) + units
@@ -550,32 +383,3 @@ class Worker:
         missing = done - self._shown.get((job_id, ref), 0)
         if missing > 0:
             self._progress((job_id, ref), missing)
-
-
-def serve(
-    setups: Sequence[EntitySetup],
-    context: Context,
-    *,
-    until_idle: bool = False,
-    watch: float | None = None,
-    options: PlanOptions | None = None,
-    anew: Callable[[], Sequence[EntitySetup]] | None = None,
-) -> None:
-    """Run a worker for these entities: take part in any job on them, and start jobs for wants, until interrupted (or
-    idle). `watch`: poll the sources too, every so many seconds, with `options`. `anew` makes the setups again from time
-    to time.
-    """
-    traces.enabled()  # Reports now, not in the middle of work, if spans cannot be exported.
-    latest = SetupCache(setups, anew, partial(context.progress.say, "worker"))
-    planner = Planner(latest, context, options or PlanOptions(), {})
-    resting = Backoff(context)
-    beginners: list[JobStarter] = [WantScheduler(planner, resting)]
-    if watch is not None:
-        beginners.append(SourcePoller(planner, watch, resting))
-    worker = Worker(planner.setups, context, "worker")
-    try:
-        names = ", ".join(setup.ref.entity for setup in setups)
-        context.progress.say("worker", f"{worker.id[:8]} is ready for jobs on {names}")
-        worker.serve(lambda ours: any(each.begin(ours) for each in beginners), until_idle=until_idle, longest=watch)
-    finally:
-        worker.end()

@@ -26,7 +26,7 @@ from instep.domain.waves import TaskOutcome, Wave
 from instep.entities.setup import EntitySetup
 from instep.entities.tables.setup import TableSetup
 from instep.jobs.run import EntityResult
-from instep.jobs.worker import serve
+from instep.jobs.serve import serve
 from instep.pipeline.engine.choice import EngineChoice
 from instep.pipeline.engine.engine import TableProgram, WaveProgram
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes

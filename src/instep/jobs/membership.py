@@ -1,0 +1,229 @@
+"""The membership of one registered worker in jobs: which parts it works on, and under which leases."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from instep.domain.jobs import JobPart, JobState, OpenPart
+from instep.domain.refs import PartitionRef
+from instep.domain.texts import cleaned
+from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown
+from instep.jobs.heartbeat import Heartbeat
+from instep.jobs.job_spans import trace_of
+from instep.jobs.live_refresh import LiveRefresh
+from instep.jobs.part_context import PartContext
+from instep.jobs.registration import Kind, Registration
+from instep.ledger.ledger import Holder, Lease
+from instep.planning.context import Context
+from instep.planning.plan import as_job_says
+from instep.planning.upstream import PartKey, Setups, Waiting
+
+
+class Membership:
+    """Takes, joins, adopts and leaves parts for a worker. `waiting` are its parts that wait for other partitions."""
+
+    def __init__(self, setups: Setups, context: Context, kind: Kind) -> None:
+        self._setups = setups
+        self._context = context
+        self._kind = kind
+        self._aside: dict[PartKey, float] = {}
+        self.waiting = Waiting(context)
+        self._register()
+
+    def _register(self) -> None:
+        """Register under a new id, without parts. If that fails, the old id stays and counts as lost."""
+        self._part_contexts: dict[PartKey, PartContext] = {}
+        self._live_refresh: dict[PartKey, LiveRefresh] = {}
+        self._jobs: set[str] = set()
+        #: Parts whose lease call got no reply, or that could not be joined: maybe no worker knows their lease.
+        self._unsure: set[PartKey] = set()
+        self._registration = Registration(self._context, self._kind)
+
+    @property
+    def id(self) -> str:
+        """The worker's id."""
+        return self._registration.id
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        return self._registration.heartbeat
+
+    @property
+    def parts(self) -> frozenset[PartKey]:
+        """The parts that the worker takes part in."""
+        return frozenset(self._part_contexts)
+
+    @property
+    def jobs(self) -> frozenset[str]:
+        """The jobs that it takes part in."""
+        return frozenset(self._jobs)
+
+    def tell(self, ref: PartitionRef, message: str) -> None:
+        """Report to the log of a worker. A run shows bars instead."""
+        if self._kind == "worker":
+            self._context.progress.say(ref.label, message)
+
+    # Coming.
+
+    def take(
+        self, part: JobPart, lease: Lease, *, fenced: bool = False, sound: bool = False, leads: bool = False
+    ) -> None:
+        """Work on a part whose lease the worker holds for its job. `fenced` and `sound`: see `PartContext`. `leads`: it
+        made the job (see `LiveRefresh`).
+        """
+        self._jobs.add(lease.job_id)
+        setup = as_job_says(self._setups[part.ref], self._context.ledger, lease.job_id)
+        if part.fresh:
+            setup.create(part.physical)
+        trace = trace_of(lease.job_id, self._context.ledger)
+        key = lease.job_id, part.ref
+        self._part_contexts[key] = PartContext(setup, part, lease, fenced, sound, traceparent=trace)
+        # The live refresh outlives the part's context, which is replaced under another epoch.
+        known = {each: found for each, found in self._live_refresh.items() if each in self._part_contexts}
+        made = LiveRefresh(setup, self._context, lease.job_id, self.heartbeat, part.epoch if leads else None)
+        self._live_refresh = {key: made} | known
+
+    def join(self, job_id: str, part: JobPart) -> bool:
+        """Take part in a job of other workers. False if its lease was lost."""
+        ledger, since, again = self._context.ledger, self._context.clock.monotonic(), job_id in self._jobs
+        try:
+            ledger.join_job(job_id, self.id)
+            lease = ledger.renew_lease(Lease(part.ref, job_id, part.epoch, 0))
+        except (Conflict, Fenced):
+            if not again:  # The last worker that leaves a job frees its lease.
+                ledger.leave_job(job_id, self.id)
+            return False
+        self.heartbeat.keep(lease, since=since)
+        self.take(part, lease)
+        if not again:
+            self.tell(part.ref, f"takes part in job {job_id[:8]}")
+        return True
+
+    def adopt(self, job_id: str, ref: PartitionRef) -> bool:
+        """Take over a part without a worker. False if another worker was faster."""
+        ledger, since = self._context.ledger, self._context.clock.monotonic()
+        try:
+            lease = ledger.acquire_lease(ref, job_id, self.id)
+            if not isinstance(lease, Lease):
+                return False
+            part = ledger.adopt_part(lease)
+        except (Conflict, Fenced):
+            return False
+        self.heartbeat.keep(lease, since=since)
+        self.take(part, lease)
+        self.tell(ref, f"resumes job {job_id[:8]}, which has no worker")
+        return True
+
+    def context_of(self, each: OpenPart) -> PartContext | None:
+        """The context of an open part; joins or adopts it first if there is none under the current epoch. None if the
+        worker cannot work on it now.
+        """
+        key = each.key
+        if key in self._unsure and self._regain(each):
+            return self._part_contexts[key]
+        part_context = self._part_contexts.get(key)
+        if part_context and each.held and part_context.part.epoch == each.part.epoch:
+            return part_context
+        self.forget(key)
+        if self._aside.get(key, 0.0) > self._context.clock.monotonic():
+            return None
+        if self._setups[each.part.ref].misfit(each.part):
+            return None
+        if each.held and not self.join(each.job_id, each.part):
+            self._unsure.add(key)  # If this is still so at the next look, the holder of the new lease has died.
+        elif not each.held:
+            self.adopt(each.job_id, each.part.ref)
+        return self._part_contexts.get(key)
+
+    def _regain(self, each: OpenPart) -> bool:
+        """Take over a part whose new lease was never adopted, because the reply to the lease was lost or its holder
+        died. Whether it was so. One more epoch is taken: any other holder of that lease is rejected by then.
+        """
+        ledger, ref, since = self._context.ledger, each.part.ref, self._context.clock.monotonic()
+        held = ledger.acquire_lease(ref, each.job_id, self.id)
+        self._unsure.discard(each.key)
+        if isinstance(held, Holder):
+            if held.job_id != each.job_id or held.epoch <= each.part.epoch:
+                return False
+            torn = Lease(ref, held.job_id, held.epoch, held.expires_at)
+            self._unsure.add(each.key)
+            ledger.join_job(torn.job_id, self.id)
+            held = ledger.transfer_lease(torn, torn.job_id)
+        self._unsure.add(each.key)
+        part = ledger.adopt_part(held)
+        self._unsure.discard(each.key)
+        self.forget(each.key)
+        self.heartbeat.keep(held, since=since)
+        self.take(part, held)
+        return True
+
+    def known(self, key: PartKey) -> PartContext | None:
+        """The context that there is, whatever its epoch."""
+        return self._part_contexts.get(key)
+
+    def live_refresh(self, key: PartKey) -> LiveRefresh:
+        """The live refresh of a part that the worker has taken."""
+        return self._live_refresh[key]
+
+    def doubt(self, key: PartKey) -> None:
+        """A call about the part got no reply: the lease may be new without a worker that knows it."""
+        self._unsure.add(key)
+
+    # Going.
+
+    def forget(self, key: PartKey) -> None:
+        """Work on the part no more. The worker goes on taking part in its job."""
+        self._part_contexts.pop(key, None)
+        self.waiting.forget(key)
+        self.heartbeat.drop(key[1])
+
+    def set_aside(self, key: PartKey, why: str) -> None:
+        """Leave a job until the next sweep, because of an error with the part. Others may go on; without other workers
+        it stops, with the error.
+        """
+        job_id, _ = key
+        self._aside[key] = self._context.clock.monotonic() + self._context.timing.sweep / 1000
+        for other in [each for each in self._part_contexts if each[0] == job_id]:
+            self.forget(other)
+        self._jobs.discard(job_id)
+        with suppress(Transient, Unknown):
+            self._context.ledger.leave_job(job_id, self.id, stop=cleaned(why))
+
+    def settle(self, job_id: str) -> None:
+        """Release the reservations of a stopped job; if that fails now, they expire."""
+        for (job, _), part_context in self._part_contexts.items():
+            if job == job_id:
+                with suppress(InstepError):
+                    part_context.setup.settle(part_context.part, self._context.ledger, job_id)
+
+    def forget_what_ended(self) -> None:
+        """Forget jobs that the worker no longer takes part in: a worker lives for months."""
+        mine = next((each for each in self._context.ledger.workers() if each.id == self.id), None)
+        if mine is not None:
+            self._jobs &= set(mine.job_ids)
+        now = self._context.clock.monotonic()
+        self._aside = {key: until for key, until in self._aside.items() if until > now}
+        self._unsure = {key for key in self._unsure if key[0] in self._jobs}
+
+    def register_again(self) -> None:
+        """Register again, without parts, after others declared the worker dead."""
+        self._context.progress.say("workers", f"worker {self.id[:8]} was silent for too long; it registers again")
+        self._registration.bury()
+        self._register()
+
+    def end(self, *, stop: str | None = None) -> None:
+        """End in good order: slices go back without losing an attempt. With `stop`, jobs without any other worker are
+        STOPPED. The order matters: another worker must find a lease free, or its holder alive.
+        """
+        self._registration.silence()
+        try:
+            with suppress(Transient, Unknown):  # The missing proof of life or heartbeat tells the others.
+                jobs = sorted(self._jobs)
+                self.forget_what_ended()
+                for job_id in jobs:
+                    ended = job_id not in self._jobs
+                    if ended or self._context.ledger.leave_job(job_id, self.id, stop=stop) is JobState.STOPPED:
+                        self.settle(job_id)
+                self._registration.retire()
+        finally:
+            self._registration.end()

@@ -9,7 +9,7 @@ from tests.e2e.conftest import Location
 from tests.e2e.killing import Step, long_but, rebuild_killed, steps_of
 
 LANCE = "instep.targets.lance.target:LanceTarget"
-STEPS = [*steps_of(LANCE), Step("instep.targets.lance.location:Place", "create", "after")]
+STEPS = [*steps_of(LANCE), Step("instep.targets.lance.location:Location", "create", "after")]
 #: The alias has moved, and the ledger does not know.
 SHARPEST = Step(LANCE, "promote", "after")
 

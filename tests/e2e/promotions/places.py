@@ -16,7 +16,7 @@ from tests.servers.postgres import running_postgres
 _LEDGER = "instep.ledger.sql_ledger:SqlLedger"
 _COMMANDS = ("instep.clickhouse.embedded:EmbeddedSession.command",)
 _STATEMENTS = ("instep.postgres.connection:Session.run", "instep.postgres.connection:Session._commit")
-_SMALL_FILES = ("instep.targets.lance.location:Place.create", "instep.targets.lance.location:Place.remove")
+_SMALL_FILES = ("instep.targets.lance.location:Location.create", "instep.targets.lance.location:Location.remove")
 #: What PostgreSQL or Milvus is asked for, and changes nothing: to be killed before it is to be killed after a write.
 _READS = ("SELECT ", "CREATE TABLE IF NOT", "CREATE INDEX IF NOT", "query", "list_", "describe_", "get_", "has_")
 _EDGE = "instep.targets.qdrant.edge:EdgeCollections"
@@ -100,7 +100,7 @@ KINDS = [
     Kind(
         "milvus",
         "instep.targets.milvus.target:MilvusTarget",
-        ("instep.targets.milvus.location:Place.call",),
+        ("instep.targets.milvus.location:Location.call",),
         Step(("instep.targets.milvus.serving:_show",), "before"),
     ),
     Kind(

@@ -50,9 +50,9 @@ def _look(bus: Bus, scopes: Sequence[Scope]) -> float:
     began = time.perf_counter()
     matrix = status_matrix(lambda: bus.status, _names, scopes, only=False)
     milliseconds = 1_000 * (time.perf_counter() - began)
-    states = {row: set(states) for row, states in matrix.rows.items()}
+    states = {each.namespace: set(each.entities.values()) for each in matrix.namespaces}
     wanted = {scope: {IndexState.INDEXED if place else IndexState.INDEXING} for place, scope in enumerate(scopes)}
-    if states != wanted or matrix.whole is not IndexState.INDEXING or matrix.notes:
+    if states != wanted or matrix.state is not IndexState.INDEXING or matrix.notes:
         raise SystemExit("the matrix is wrong")
     return milliseconds
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import instep
 from bench import report
 from instep.container import Container
 from instep.domain.identity import chunk_id, document_id
-from instep.entities.documents.provenance import DocumentProvenance
+from instep.domain.refs import PartitionRef
 from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.lance import LanceTarget
 
@@ -62,21 +63,25 @@ def _asked(folder: Path, id: str, uri: str, index: int) -> float:
     began = time.perf_counter()
     found = instep.load(folder).why("Document", id)
     milliseconds = 1000 * (time.perf_counter() - began)
-    assert isinstance(found, DocumentProvenance)
-    if (found.row.source_uri, found.row.chunk_index) != (uri, index) or found.job is None or found.window is None:
+    if (found.row["source_uri"], found.row["chunk_index"]) != (uri, index) or found.job is None or found.window is None:
         raise SystemExit(f"wrong answer for {id}: {found}")
     return milliseconds
 
 
 def _fill(project: instep.Instep, target: LanceTarget, known: str, rows: int) -> None:
     one = project.why("Document", known)
-    assert isinstance(one, DocumentProvenance)
-    epoch = one.row.version
+    epoch = one.row["version"]
     # The job's last epoch: it has sealed its part.
-    last = one.part.epoch if one.part else epoch
+    assert one.job is not None
+    with closing(Container(project.project).ledger(read_only=True)) as ledger:
+        job = ledger.job(one.job.id)
+    assert job is not None
+    last = job.part(PartitionRef("Document")).part.epoch
     base = target.fence(one.physical, last)
     changes = (
-        ChunkChanges(_batch(start, min(_BATCH, rows - start), one.row.instance, epoch), existing_schema().empty_table())
+        ChunkChanges(
+            _batch(start, min(_BATCH, rows - start), one.row["instance"], epoch), existing_schema().empty_table()
+        )
         for start in range(0, rows, _BATCH)
     )
     staged = target.writer(one.physical, base).stage(changes)

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from websockets.sync.client import ClientConnection, connect
 
 from instep.answers.job_feed import JobWatch
+from instep.api.connections import websocket_options
 from instep.api.progress import Progress
-from instep.api.progress_connection import websocket_options
 from instep.domain.jobs import Job
 from instep.errors import Transient
 from instep.ledger.ledger import JobMark

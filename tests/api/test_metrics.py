@@ -11,8 +11,7 @@ from prometheus_client import generate_latest
 
 from instep.api import metrics
 from instep.api.application import create_app
-from instep.api.metrics import Kept, registry_of
-from instep.api.samples import LedgerSample
+from instep.api.metrics import Kept, LedgerSample, registry_of
 from instep.app import Instep, load
 from instep.errors import Away, Transient
 from instep.ledger.open import open_ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.answers.jobs import one_job_view
-from instep.api.progress_payload import status_data
+from instep.api.progress_feed import status_data
 from instep.domain.instances import Reason
 from instep.domain.jobs import JobPart, JobState, SlicePlan
 from instep.domain.refs import PartitionRef

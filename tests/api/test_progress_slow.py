@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from instep.api import progress, progress_connection, progress_feed, progress_poller
+from instep.api import connections, progress, progress_feed, progress_poller
 from tests.api.progress_server import PATIENCE, Channel, Ear, served_channel
 from tests.cli import ledgers
 from tests.waiting import until
@@ -24,7 +24,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_feed, "KEPT", _KEPT)
     monkeypatch.setattr(progress_poller, "CHANGE_SECONDS", 0.01)
     monkeypatch.setattr(progress_poller, "PROGRESS_SECONDS", 0.01)
-    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "_LINGER_SECONDS", 0.05)
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _hear_until(ear: Ear, seq: int) -> None:
 def test_a_slow_client_is_dropped_and_told_why_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SEND_SECONDS", PATIENCE)
     monkeypatch.setattr(progress, "CLOSE_SECONDS", PATIENCE)
-    monkeypatch.setattr(progress_connection, "_LINGER_SECONDS", PATIENCE)
+    monkeypatch.setattr(connections, "_LINGER_SECONDS", PATIENCE)
     with _busy_channel() as channel, channel.listening() as quick, _connected(channel, _deaf()) as deaf:
         first = quick.message()["seq"]
         with channel.listening(sock=deaf, max_queue=1) as slow:

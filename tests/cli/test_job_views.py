@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from instep.answers import jobs
-from instep.answers.jobs import Pulse, find_job, job_views, one_job_view, worker_views
+from instep.answers.answer import as_json
+from instep.answers.jobs import Pulse, Slices, find_job, job_views, one_job_view, worker_views
 from instep.cli.jobs import _units
 from instep.domain.clock import TIMING
 from instep.domain.jobs import JobState, SliceState
@@ -54,11 +55,10 @@ def test_a_running_job_tells_how_far_it_is_how_fast_and_who_works_on_it(
     (view,) = job_views(ledger)
     assert (view.id, view.state, view.refs) == (JOB, JobState.RUNNING, (PartitionRef("Document"),))
     assert (view.done, view.units, view.counts.failed) == (5, 20, 1)
-    assert view.slices == {SliceState.COMPLETED: 1, SliceState.PROCESSING: 1, SliceState.PENDING: 2}
-    assert (view.duration, view.rate, view.left) == (10.0, 0.5, 30.0)
+    assert view.slices == Slices(PENDING=2, PROCESSING=1, COMPLETED=1, FAILED=0, CANCELLED=0)
+    assert (view.duration_seconds, view.units_per_second, view.seconds_left) == (10.0, 0.5, 30.0)
     assert [each.id for each in view.workers] == [ANN, BOB]
     assert not view.waits_for_workers
-    assert view.as_dict()["slices"]["FAILED"] == 0
 
 
 def test_a_job_says_whether_it_counts_documents_or_rows(ledger: MemoryLedger) -> None:
@@ -73,14 +73,20 @@ def test_before_the_first_slice_there_is_no_speed_to_go_by(ledger: MemoryLedger,
     ledgers.begin(ledger)
     clock.sleep(5)
     view = one_job_view(ledger, JOB)
-    assert (view.duration, view.rate, view.left) == (5.0, None, None)
+    assert (view.duration_seconds, view.units_per_second, view.seconds_left) == (5.0, None, None)
 
 
 def test_a_job_that_is_being_planned_has_nothing_yet(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
     ledger.begin_job(JOB, ANN, {})
     view = one_job_view(ledger, JOB)
-    assert (view.state, view.refs, view.units, view.duration, view.left) == (JobState.INITIALIZING, (), 0, None, None)
+    assert (view.state, view.refs, view.units, view.duration_seconds, view.seconds_left) == (
+        JobState.INITIALIZING,
+        (),
+        0,
+        None,
+        None,
+    )
 
 
 def test_each_part_of_a_job_is_told_of_by_itself(ledger: MemoryLedger) -> None:
@@ -100,7 +106,12 @@ def test_an_ended_job_took_as_long_as_it_ran(ledger: MemoryLedger, clock: Virtua
     ledgers.finish(ledger, part, JobState.COMPLETED)
     clock.sleep(3600)
     view = one_job_view(ledger, JOB)
-    assert (view.state, view.duration, view.rate, view.left) == (JobState.COMPLETED, 7.0, None, None)
+    assert (view.state, view.duration_seconds, view.units_per_second, view.seconds_left) == (
+        JobState.COMPLETED,
+        7.0,
+        None,
+        None,
+    )
 
 
 def test_a_job_without_workers_is_said_to_wait(ledger: MemoryLedger) -> None:
@@ -117,7 +128,7 @@ def test_workers_tell_what_they_do_and_since_when(ledger: MemoryLedger, clock: V
     since = clock.now()
     clock.sleep(2)
     ann, bob = sorted(worker_views(ledger), key=lambda each: each.id)
-    assert (ann.kind, ann.refs, ann.job_ids, ann.slices, ann.busy_since) == ("run", (part.ref,), (JOB,), 2, since)
+    assert (ann.kind, ann.refs, ann.jobs, ann.slices, ann.busy_since) == ("run", (part.ref,), (JOB,), 2, since)
     assert (bob.kind, bob.host, bob.pid, bob.refs, bob.slices, bob.busy_since) == ("worker", "server-2", 7, (), 0, None)
 
 
@@ -138,7 +149,7 @@ def test_two_missed_heartbeats_are_late_and_silence_is_stale(
     clock.sleep(silence / 1000)
     (worker,) = worker_views(ledger)
     assert worker.pulse is pulse
-    assert worker.as_dict()["pulse"] == str(pulse)
+    assert as_json(worker)["pulse"] == str(pulse)
 
 
 def test_a_job_is_found_by_its_id_or_a_beginning_that_no_other_has(ledger: MemoryLedger) -> None:
@@ -189,7 +200,7 @@ def test_waiting_for_a_stop_ends_after_the_grace_time_even_if_all_workers_are_de
     before = clock.now()
     assert jobs.stop_job(ledger, JOB, "enough", clock=clock, wait=True) is JobState.STOPPED
     assert TIMING.grace <= clock.now() - before <= TIMING.grace + 1000 * jobs.STOP_POLL_SECONDS
-    assert one_job_view(ledger, JOB).slices == {SliceState.PENDING: 4}
+    assert one_job_view(ledger, JOB).slices == Slices.of({SliceState.PENDING: 4})
 
 
 def test_an_ended_job_is_not_stopped(ledger: MemoryLedger, clock: VirtualClock) -> None:

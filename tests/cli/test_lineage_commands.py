@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from instep.answers.lineage import Lineage
+from instep.answers.instances import instance_answer
+from instep.answers.lineage import Edge, Lineage, Node
 from instep.cli import graphs, main
 from instep.cli.texts import visible
 from instep.domain.instances import Instance, InstanceState, Reason
-from instep.domain.lineage import Edge, Graph, Link, Node
+from instep.domain.lineage import Link
 from tests.jobs.projects import Home, home
 
 Say = Callable[..., str]
@@ -168,8 +169,13 @@ def test_lineage_as_a_drawing(place: Home, say: Say) -> None:
 def hostile(text: str) -> Lineage:
     made = Instance("1f0c0000-0000-4000-8000-000000000001", text, text, 1, None, Reason.FIRST, InstanceState.LIVE, 1)
     gone = "2f0c0000-0000-4000-8000-000000000002"
-    nodes = (Node(made.uuid, made, made.state), Node(gone, None, None))
-    return Lineage(1, Graph(nodes, (Edge(made.uuid, gone, Link.INPUT),)), (made,))
+    shown = instance_answer(made)
+    nodes = (
+        Node(uuid=made.uuid, instance=shown, state=made.state),
+        Node(uuid=gone, instance=None, state=None),
+    )
+    edges = (Edge(from_=made.uuid, to=gone, link=Link.INPUT),)
+    return Lineage(at=1, instance=made.uuid, nodes=nodes, edges=edges, users=(shown,))
 
 
 class Tags(HTMLParser):
@@ -193,7 +199,7 @@ def test_names_are_data_in_every_format(text: str) -> None:
         *("html", "head", "meta", "title", "style", "body", "h1", "p", "svg", "line", "rect", "text"),
         *("table", "tr", "th", "td"),
     }
-    shown = [page, "\n".join(graphs.as_text(hostile(text))), "\n".join(graphs.as_dot(hostile(text).graph))]
+    shown = [page, "\n".join(graphs.as_text(hostile(text))), "\n".join(graphs.as_dot(hostile(text)))]
     assert not any("\x1b" in each for each in shown)
     first = shown[2].splitlines()[2]
     label = first[first.index("[label=") + len("[label=") : first.rindex("]")]

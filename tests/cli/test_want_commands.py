@@ -333,9 +333,9 @@ def test_the_python_api_takes_times_and_durations(folder: Path) -> None:
     project = instep.load(folder)
     moment = datetime(2026, 7, 1, tzinfo=UTC)
     made = project.want(["Document"], fresh_within=timedelta(hours=1), as_of=moment, by="ann")
-    assert (made.want.fresh_within, made.want.as_of, made.want.by) == (3_600_000, 1_782_864_000_000, "ann")
-    assert [each.want.id for each in project.wants("Document@global")] == [made.want.id]
-    assert project.cancel_want(made.want.id[:8], why="enough").want.error == "canceled: enough"
+    assert (made.fresh_within, made.as_of, made.by) == (3_600_000, 1_782_864_000_000, "ann")
+    assert [each.id for each in project.wants("Document@global")] == [made.id]
+    assert project.cancel_want(made.id[:8], why="enough").error == "canceled: enough"
     assert project.wants() == []
     assert not project.rebuild("Document").changed
     assert project.history("Document") == []

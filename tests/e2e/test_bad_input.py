@@ -187,7 +187,7 @@ def test_what_is_left_out_as_too_large_has_not_failed(place: Location) -> None:
     assert place.run().state is JobState.COMPLETED
     (status,) = instep.load(place.root).status()
     assert (status.failures, status.skipped) == (0, 1)
-    assert status.notes == ["1 document skipped as too large; see `instep failures`"]
+    assert status.notes == ("1 document skipped as too large; see `instep failures`",)
 
 
 def test_empty_files_and_an_empty_folder_are_fine(place: Location) -> None:

@@ -115,14 +115,14 @@ def test_a_title_that_changes_alone_is_written_and_nothing_embedded(embedded: Lo
     titled.write_text("---\ntitle: Zebras\n---\n\nHooves and manes.\n")
     embedded.run()
     (found,) = embedded.open().search("zebras", mode="text")
-    assert (found.hit.title, found.hit.text) == ("Zebras", "Hooves and manes.")
+    assert (found.title, found.text) == ("Zebras", "Hooves and manes.")
     endpoint.asked.clear()
     titled.write_text("---\ntitle: Giraffes\n---\n\nHooves and manes.\n")
     result = embedded.run()
     assert (result.counts.written, result.counts.rows_written, result.counts.embedded) == (1, 1, 0)
     assert endpoint.asked == []
     assert embedded.open().search("zebras", mode="text") == []
-    assert [each.hit.title for each in embedded.open().search("giraffes", mode="text")] == ["Giraffes"]
+    assert [each.title for each in embedded.open().search("giraffes", mode="text")] == ["Giraffes"]
 
 
 def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_embedded(
@@ -163,7 +163,7 @@ def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
     assert embedded.run().promoted
     assert (endpoint.asked, endpoint.requests) == ([], requests)
     assert len(truth.stored(embedded.index)) == chunks
-    uris = {each.hit.source_uri for each in embedded.open().search("river", mode="text", limit=100)}
+    uris = {each.source_uri for each in embedded.open().search("river", mode="text", limit=100)}
     assert uris
     assert all(uri.startswith("project:///../docs/") for uri in uris)
     assert embedded.run().state is None

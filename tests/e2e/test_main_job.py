@@ -170,9 +170,9 @@ def test_search_finds_words_meanings_and_both(place: Location) -> None:
     project = place.open()
     for mode in ("text", "vector", "hybrid"):
         found = project.search("moon pulls the sea", mode=mode, limit=3)
-        assert found[0].hit.source_uri.endswith("tides.md"), mode
-    (start, end), *_ = found[0].snippet.marks
-    assert found[0].snippet.text[start:end] == "moon"
+        assert found[0].source_uri.endswith("tides.md"), mode
+    (start, end), *_ = found[0].marks
+    assert found[0].snippet[start:end] == "moon"
 
 
 def test_search_before_the_first_run_says_what_to_do(place: Location) -> None:

@@ -68,7 +68,7 @@ def run(project: Instep, **options: bool) -> EntityResult:
 
 
 def texts(project: Instep, words: str = "searchable") -> set[str]:
-    return {each.hit.text for each in project.search(words, mode="text", limit=50)}
+    return {each.text for each in project.search(words, mode="text", limit=50)}
 
 
 def differs(project: Instep) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 import instep
 from instep.answers.jobs import stop_job
-from instep.answers.status import EntityStatus, entity_status
+from instep.answers.status import Partition, entity_status
 from instep.domain.jobs import Job, JobState
 from instep.domain.refs import PartitionRef
 from instep.entities.documents.setup import DocumentSetup
@@ -285,7 +285,7 @@ def test_what_cannot_be_had_of_one_entity_stops_no_other(site: Site, clock: Step
     assert site.place.wrong() == ""
 
 
-def status(site: Site) -> EntityStatus:
+def status(site: Site) -> Partition:
     container = workshop_of(instep.load(site.place.root).project, site.ledger, clock=site.clock)
     with closing(container):
         return entity_status(container.setups(["Document"])[0], site.ledger)

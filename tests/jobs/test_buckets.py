@@ -102,11 +102,11 @@ def test_what_buckets_hold_is_what_is_indexed(tmp_path: Path, capsys: pytest.Cap
     sums = [sum(getattr(each, name) for each in view.buckets) for name in ("documents", "rows", "bytes")]
     assert sums == [status.documents, status.rows, status.bytes]
     assert all(each.latency is not None and each.pending == 0 for each in view.buckets if each.documents)
-    assert view.warnings == []
+    assert view.warnings == ()
     capsys.readouterr()
     assert main(["buckets", "--json", "--project", str(place.root)]) == 0
     (shown,) = json.loads(capsys.readouterr().out)
-    assert shown["buckets"][3] == view.buckets[3]._asdict()
+    assert shown["buckets"][3] == view.buckets[3].model_dump()
     assert main(["buckets", "--project", str(place.root)]) == 0
     assert "█" in capsys.readouterr().out
 

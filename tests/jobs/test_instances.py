@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from instep.answers.answer import as_json
+from instep.answers.instances import instance_answer
 from instep.domain.instances import Instance, InstanceState, Reason
 from instep.domain.jobs import JobPart, JobState
 from instep.domain.refs import PartitionRef
-from instep.entities.instances import Left, ending, expire, expire_overdue, instance_dict, overdue, rebuild, taint
+from instep.entities.instances import Left, ending, expire, expire_overdue, overdue, rebuild, taint
 from instep.errors import UserError
 from instep.ledger.ledger import Lease, Ledger, NewPart
 from instep.ledger.open import open_ledger
@@ -160,7 +162,7 @@ def test_what_is_in_work_does_not_expire_by_itself(ledger: Ledger, clock: Virtua
 def test_all_that_is_known_of_an_instance_is_plain_data(ledger: Ledger) -> None:
     (built,) = build(ledger)
     taint(ledger, REF, why="broken")
-    new, old = (instance_dict(each) for each in ledger.instances(REF))
+    new, old = (as_json(instance_answer(each)) for each in ledger.instances(REF))
     assert (old["uuid"], old["canonical"], old["ended"]) == (built.uuid, False, "tainted: broken")
     assert (old["job"], old["fingerprint"], old["counts"]["read"]) == (JOB, {"chunker": "c1"}, ledgers.UNITS)
     assert old["window"] == {"floor": 0, "target": built.target}

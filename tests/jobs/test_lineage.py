@@ -58,8 +58,8 @@ def test_lineage_goes_to_the_end_and_shows_what_was_made_from_it(ledger: Ledger)
     one, other = built(ledger, "One", inputs=(raw,)), built(ledger, "Other", inputs=(raw,))
     top = built(ledger, "Top", inputs=(one, other))
     found = lineage(ledger, "Top")
-    assert [each.uuid for each in found.graph.nodes] == [top, one, other, raw]
-    assert {(each.source, each.target) for each in found.graph.edges} == {
+    assert [each.uuid for each in found.nodes] == [top, one, other, raw]
+    assert {(each.from_, each.to) for each in found.edges} == {
         (top, one),
         (top, other),
         (one, raw),
@@ -67,7 +67,7 @@ def test_lineage_goes_to_the_end_and_shows_what_was_made_from_it(ledger: Ledger)
     }
     assert found.users == ()
     assert [each.ref for each in lineage(ledger, "Raw@global").users] == ["One@global", "Other@global", "Top@global"]
-    assert [each.uuid for each in lineage(ledger, one[:8]).graph.nodes] == [one, raw]
+    assert [each.uuid for each in lineage(ledger, one[:8]).nodes] == [one, raw]
 
 
 def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: VirtualClock) -> None:
@@ -77,12 +77,14 @@ def test_lineage_of_a_time_is_what_was_known_then(ledger: Ledger, clock: Virtual
     clock.sleep(10)
     ledger.append([InstanceTainted(instance=first, why="wrong")])
     second = built(ledger, "Document")
-    now = lineage(ledger, "Document").graph
+    now = lineage(ledger, "Document")
     assert [each.uuid for each in now.nodes] == [second, first]
-    assert [(each.source, each.target, each.link) for each in now.edges] == [(second, first, Link.PREVIOUS)]
-    before = lineage(ledger, "Document", at=then).graph
+    assert [(each.from_, each.to, each.link) for each in now.edges] == [(second, first, Link.PREVIOUS)]
+    before = lineage(ledger, "Document", at=then)
     assert [(each.uuid, each.state) for each in before.nodes] == [(first, InstanceState.LIVE)]
-    assert lineage(ledger, second).as_dict()["nodes"][1]["instance"]["state"] == "Tainted"
+    left = lineage(ledger, second).nodes[1].instance
+    assert left is not None
+    assert left.state == "Tainted"
     with pytest.raises(UserError, match="no instance"):
         lineage(ledger, "Document", at=then - 60_000)
 
@@ -105,7 +107,7 @@ def test_an_instance_is_found_by_the_beginning_of_its_uuid_if_that_is_plain(
     clock.sleep(60)
     uuid = built(ledger, "Document")
     for text in (uuid, uuid[:8], uuid[:4], uuid[:13]):
-        assert lineage(ledger, text).graph.nodes[0].uuid == uuid
+        assert lineage(ledger, text).nodes[0].uuid == uuid
     unknown = f"{uuid[:9]}ffff"
     with pytest.raises(UserError, match=f"no instance begins with '{unknown}'") as caught:
         lineage(ledger, unknown)
@@ -128,10 +130,7 @@ def test_a_beginning_that_several_have_is_refused_unless_it_names_a_partition(le
         seen[uuid[:4]] = name
     else:
         pytest.fail("two of so many instances begin alike")
-    assert (
-        lineage(ledger, built(ledger, "face")).graph.nodes[0].instance
-        == lineage(ledger, "face").graph.nodes[0].instance
-    )
+    assert lineage(ledger, built(ledger, "face")).nodes[0].instance == lineage(ledger, "face").nodes[0].instance
 
 
 def test_status_of_a_time_tells_state_and_what_was_served(ledger: Ledger, clock: VirtualClock) -> None:
@@ -172,9 +171,9 @@ def _seen(each: Moment) -> tuple[str | None, str | None, str | None, int]:
 
 def test_lineage_is_that_of_the_promoted_generation(ledger: Ledger) -> None:
     old, new = built(ledger, "Document"), built(ledger, "Document", generation="v2")
-    assert lineage(ledger, "Document").graph.nodes[0].uuid == old
+    assert lineage(ledger, "Document").nodes[0].uuid == old
     ledger.append([GenerationPromoted(ref="Document@global", generation="v2")])
-    assert lineage(ledger, "Document").graph.nodes[0].uuid == new
+    assert lineage(ledger, "Document").nodes[0].uuid == new
 
 
 def test_generations_and_what_is_declared_no_more_are_told_too(ledger: Ledger, clock: VirtualClock) -> None:

@@ -81,9 +81,7 @@ def test_what_is_wrong_with_one_entity_stops_no_other(
     assert hint in found["Big@global"]["problem"]
     assert "error: Big is not up to date: " in said.err
     assert "Traceback" not in said.err
-    brandnew = {
-        each.hit.entity for each in instep.load(root).search("brandnew", mode="text", entities=["Small", "Other"])
-    }
+    brandnew = {each.entity for each in instep.load(root).search("brandnew", mode="text", entities=["Small", "Other"])}
     assert brandnew == {"Small", "Other"}
 
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import instep
-from instep.answers.search import Found
+from instep.answers.search import Hit
 from instep.errors import Transient, UserError
 from instep.project import Project
-from instep.targets.document_target import Hit
+from instep.targets import document_target
 from instep.targets.lance import LanceTarget
 from instep.targets.ranking import alternating
 
 QUERY = "reset password account"
 
 
-def hit(entity: str, chunk: int, score: float) -> Hit:
-    return Hit(entity, score, f"doc_{chunk}", f"chunk_{chunk}", 0, f"file:///{chunk}", None, "text")
+def hit(entity: str, chunk: int, score: float) -> document_target.Hit:
+    return document_target.Hit(entity, score, f"doc_{chunk}", f"chunk_{chunk}", 0, f"file:///{chunk}", None, "text")
 
 
 SCORES = st.lists(st.floats(-1e9, 1e9), max_size=8).map(lambda scores: sorted(scores, reverse=True))
@@ -70,18 +70,18 @@ def declared(root: Path, dimensions: int = 384, **more: Any) -> instep.Instep:
     return instep.Instep(Project.model_validate(project))
 
 
-def entities_of(found: list[Found]) -> list[str]:
-    return [each.hit.entity for each in found]
+def entities_of(found: list[Hit]) -> list[str]:
+    return [each.entity for each in found]
 
 
 def test_hits_of_words_do_not_crowd_out_those_of_ranks(tmp_path: Path) -> None:
     """An entity that is searched by its words alone has scores of BM25, the other one sums of ranks."""
     declared(tmp_path).run()
     project = declared(tmp_path, dimensions=256)  # Many was built with another embedder: it has no vectors to compare.
-    alone = [each.hit.chunk_id for each in project.search(QUERY, entities=["Few"], limit=6)]
+    alone = [each.chunk_id for each in project.search(QUERY, entities=["Few"], limit=6)]
     found = project.search(QUERY, limit=6)
     assert entities_of(found) == ["Few", "Many"] * 3
-    assert [each.hit.chunk_id for each in found if each.hit.entity == "Few"] == alone[:3]
+    assert [each.chunk_id for each in found if each.entity == "Few"] == alone[:3]
 
 
 @pytest.mark.parametrize("mode", ["text", "vector", "hybrid"])
@@ -120,7 +120,7 @@ def test_one_target_is_asked_while_another_one_is_away(tmp_path: Path, monkeypat
     asked: list[str] = []
     real = LanceTarget.search
 
-    def search(self: LanceTarget, *args: Any, **kwargs: Any) -> list[Hit]:
+    def search(self: LanceTarget, *args: Any, **kwargs: Any) -> list[document_target.Hit]:
         asked.append(self.uri.rpartition("/")[2])
         if asked[-1] == "other":
             raise Transient("other is away")
@@ -142,4 +142,4 @@ def test_what_two_entities_hold_is_found_in_both(tmp_path: Path) -> None:
     project.run()
     found = project.search(QUERY, entities=["Few", "Same"], limit=2)
     assert entities_of(found) == ["Few", "Same"]
-    assert found[0].hit.chunk_id == found[1].hit.chunk_id
+    assert found[0].chunk_id == found[1].chunk_id

@@ -142,8 +142,8 @@ def test_a_failed_read_is_unknown() -> None:
 
     scopes = [Scope.parse("42"), Scope.parse("7")]
     matrix = status_matrix(away, ["Issue"], scopes, only=True)
-    assert matrix.whole is IndexState.UNKNOWN
-    assert [matrix.of_scope(scope) for scope in scopes] == [IndexState.UNKNOWN] * 2
+    assert matrix.state is IndexState.UNKNOWN
+    assert [each.state for each in matrix.namespaces] == [IndexState.UNKNOWN] * 2
     assert matrix.notes == ("the status keys cannot be read: the bus does not answer",)
 
 
@@ -151,9 +151,9 @@ def test_only_namespaces_with_keys_of_these_entities_are_known(keys: Keys) -> No
     for key in ("status.42.Issue", "status.42.9.Other", "status.7", "status.global.User", "status.Issue", "status.x.y"):
         keys.real.put(key, {"state": "Indexed"})
     matrix = status_matrix(lambda: keys, ["Issue", "Note"], [], only=False)
-    assert list(map(str, matrix.rows)) == ["42", "7"]
-    assert matrix.of_entity("Issue") is IndexState.INDEXED
-    assert matrix.of_entity("Note") is IndexState.NOT_INDEXED
+    assert [str(each.namespace) for each in matrix.namespaces] == ["42", "7"]
+    assert matrix.entities["Issue"] is IndexState.INDEXED
+    assert matrix.entities["Note"] is IndexState.NOT_INDEXED
 
 
 def test_of_one_namespace_its_own_keys_are_read_and_no_others(keys: Keys) -> None:
@@ -167,7 +167,9 @@ def test_of_one_namespace_its_own_keys_are_read_and_no_others(keys: Keys) -> Non
     keys.real.put("status.42.Issue", {"state": "Indexed"})
     keys.real.put("status.42.9970.Issue", {"state": "Error"})
     matrix = status_matrix(Watched, ["Issue"], [Scope.parse("42")], only=True)
-    assert matrix.rows == {Scope.parse("42"): (IndexState.INDEXED,)}
+    assert [(str(each.namespace), each.entities) for each in matrix.namespaces] == [
+        ("42", {"Issue": IndexState.INDEXED})
+    ]
     assert asked == ["status.42"]
 
 
@@ -175,5 +177,6 @@ def test_keys_of_the_old_format_stand_for_entities_without_their_own(keys: Keys)
     keys.real.put("status.42.9970", {"state": "Indexing"})
     keys.real.put(KEY, {"state": "Indexed"})
     matrix = status_matrix(lambda: keys, ["MergeRequest", "Issue"], [REF.scope], only=True)
-    assert matrix.rows[REF.scope] == (IndexState.INDEXED, IndexState.INDEXING)
+    (seen,) = matrix.namespaces
+    assert seen.entities == {"MergeRequest": IndexState.INDEXED, "Issue": IndexState.INDEXING}
     assert matrix.notes == ("status.42.9970 has the old format: it stands for 1 of its entities",)

@@ -153,7 +153,7 @@ def test_one_name_stands_for_all_targets(tmp_path: Path) -> None:
     assert [each.ref for each in opened.status(["Document"])] == [MAIN, OTHER]
     assert len({each.instance for each in opened.status(["Document"])}) == 2
     assert opened.failures(["Document"]) == []
-    assert {each.hit.entity for each in opened.search("document 3", entities=["Document"])} == {"Document"}
+    assert {each.entity for each in opened.search("document 3", entities=["Document"])} == {"Document"}
     assert opened.why("Document", place.uri(3)).target == "main"
     assert opened.why("other", place.uri(3)).target == "other"
 

@@ -42,11 +42,11 @@ def refusal(act: Callable[[], object]) -> UserError:
 
 def test_a_want_follows_the_job_that_builds_what_it_lacks(ledger: Ledger, clock: VirtualClock) -> None:
     view = make_want(ledger, "w1", [REF, TICKET], by="ann")
-    assert (view.want.state, view.current, view.startable) == (WantState.IDLE, (None, None), True)
+    assert (view.state, view.current, view.startable) == (WantState.IDLE, (None, None), True)
     assert [ref for ref, _ in view.lacking] == [str(REF), str(TICKET)]
     documents, tickets = ledgers.begin(ledger, entities=("Document", "Ticket"), slices=1)
     (view,) = want_views(ledger)
-    assert (view.want.state, view.in_time, view.startable) == (WantState.BUILDING, True, False)
+    assert (view.state, view.in_time, view.startable) == (WantState.BUILDING, True, False)
     ledgers.complete(ledger, documents, 1)
     ledgers.finish(ledger, documents, JobState.COMPLETED)
     (view,) = want_views(ledger)
@@ -55,8 +55,8 @@ def test_a_want_follows_the_job_that_builds_what_it_lacks(ledger: Ledger, clock:
     ledgers.finish(ledger, tickets, JobState.COMPLETED)
     assert want_views(ledger) == []
     (view,) = want_views(ledger, open_only=False)
-    assert (view.want.state, view.lacking) == (WantState.SUCCESSFUL, ())
-    assert view.as_dict()["instances"] == [each.uuid for each in view.current if each is not None]
+    assert (view.state, view.lacking) == (WantState.SUCCESSFUL, ())
+    assert view.instances == view.current
 
 
 def test_a_job_that_began_too_early_does_not_do(ledger: Ledger, clock: VirtualClock) -> None:
@@ -65,9 +65,9 @@ def test_a_job_that_began_too_early_does_not_do(ledger: Ledger, clock: VirtualCl
     clock.sleep(60)
     early = make_want(ledger, "early", [REF], as_of=began)
     late = make_want(ledger, "late", [REF], fresh_within=MINUTE // 2)
-    assert (early.want.state, early.in_time) == (WantState.BUILDING, True)
-    assert (late.want.state, late.in_time) == (WantState.BUILDING, False)
-    assert late.want.needed == clock.now() - MINUTE // 2
+    assert (early.state, early.in_time) == (WantState.BUILDING, True)
+    assert (late.state, late.in_time) == (WantState.BUILDING, False)
+    assert late.needed == clock.now() - MINUTE // 2
 
 
 def test_what_is_wanted_as_of_later_is_not_begun_now(ledger: Ledger, clock: VirtualClock) -> None:
@@ -81,14 +81,14 @@ def test_what_is_wanted_as_of_later_is_not_begun_now(ledger: Ledger, clock: Virt
 def test_wants_of_a_partition_are_listed_newest_first(ledger: Ledger) -> None:
     for name, refs in (("w1", [REF]), ("w2", [TICKET]), ("w3", [TICKET, REF])):
         make_want(ledger, name, refs)
-    assert [each.want.id for each in want_views(ledger, ref=REF)] == ["w3", "w1"]
-    assert [each.want.id for each in want_views(ledger, limit=2)] == ["w3", "w2"]
+    assert [each.id for each in want_views(ledger, ref=REF)] == ["w3", "w1"]
+    assert [each.id for each in want_views(ledger, limit=2)] == ["w3", "w2"]
 
 
 def test_a_canceled_want_stays_so_and_one_that_ended_otherwise_is_not_canceled(ledger: Ledger) -> None:
     make_want(ledger, "w1", [REF])
     view = cancel_want(ledger, "w1", by="ann", why="asked twice")
-    assert (view.want.state, view.want.error) == (WantState.CANCELED, "canceled by ann: asked twice")
+    assert (view.state, view.error) == (WantState.CANCELED, "canceled by ann: asked twice")
     assert cancel_want(ledger, "w1", by="bob") == view
     (part,) = ledgers.begin(ledger, slices=1)
     ledgers.complete(ledger, part, 1)

@@ -122,8 +122,8 @@ def test_a_page_outlives_its_server(watched: Watched, site: Site) -> None:
     want = instep.load(site.folder).want(["Letter"], as_of=datetime.now(UTC) + timedelta(days=1), by="ann")
     site.begin()
     expect(connection).to_contain_text("live")
-    expect(page.get_by_role("row", name=want.want.id[:8])).to_contain_text("ann")
-    instep.load(site.folder).cancel_want(want.want.id)
+    expect(page.get_by_role("row", name=want.id[:8])).to_contain_text("ann")
+    instep.load(site.folder).cancel_want(want.id)
 
 
 WAYS = (

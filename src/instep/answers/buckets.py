@@ -1,67 +1,58 @@
-"""Buckets of documents: what each holds, how long its changes take, and which one holds too much."""
+"""Buckets of documents: content of each, latency of its changes, and which one holds too much."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from instep.answers.answer import Answer, Ref
 from instep.domain.buckets import SKEW, BucketLoad, skewed
-from instep.domain.refs import PartitionRef
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import built, generation_of
 from instep.ledger.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class BucketView:
-    """All buckets of one generation of a partition, by their numbers, empty ones too. `instance` is what is served, or
-    what is being built for the first time. `declared` is how many there are to be, `seen_at` the ledger's time.
+class Bucket(Answer):
+    """What it holds; and of its changes how long they took, in ms: the mean of `slices`, the longest, and how long of
+    that a worker worked on them. `pending` are planned, and not durable yet.
     """
 
-    ref: PartitionRef
+    bucket: int
+    documents: int
+    rows: int
+    bytes: int
+    slices: int
+    latency: int | None
+    longest: int | None
+    working: int | None
+    pending: int
+    pending_since: int | None
+
+
+class Buckets(Answer):
+    """All buckets of one generation of a partition."""
+
+    ref: Ref
     generation: str
     instance: str
-    buckets: Sequence[BucketLoad]
+    buckets: tuple[Bucket, ...]
     declared: int
+    warnings: tuple[str, ...]
     seen_at: int
 
-    @property
-    def warnings(self) -> list[str]:
-        count = len(self.buckets)
-        rows = sum(each.rows for each in self.buckets)
-        found = [
-            f"bucket {each.bucket} is skewed: {each.rows:,} rows, which one writer keeps up to date, are "
-            f"{each.rows * count / rows:.1f} times the mean (more than {SKEW} times is too much)"
-            for each in skewed(self.buckets, count)
-        ]
-        if count != self.declared:
-            found.append(f"{count:,} buckets, and the project says {self.declared:,}")
-        return found
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "instance": self.instance,
-            "buckets": [each._asdict() for each in self.buckets],
-            "declared": self.declared,
-            "warnings": self.warnings,
-            "seen_at": self.seen_at,
-        }
-
-
-def bucket_views(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None) -> list[BucketView]:
-    """In a generation, or that which is promoted; of partitions of which something is built, or in work. Raises
-    `UserError` when there are none such.
+def buckets(setups: Sequence[DocumentSetup], ledger: Ledger, generation: str | None) -> list[Buckets]:
+    """Of the partitions that are built, or in work, in a generation or the promoted one. Raises `UserError` when there
+    are none.
     """
-    found = [view for setup in setups if (view := _view(setup, ledger, generation_of(ledger, setup.ref, generation)))]
+    found = [
+        each for setup in setups if (each := _buckets(setup, ledger, generation_of(ledger, setup.ref, generation)))
+    ]
     if setups and not found:
         built(ledger, setups[0].ref, generation_of(ledger, setups[0].ref, generation))
     return found
 
 
-def _view(setup: DocumentSetup, ledger: Ledger, generation: str) -> BucketView | None:
+def _buckets(setup: DocumentSetup, ledger: Ledger, generation: str) -> Buckets | None:
     checkpoint, job = ledger.checkpoint(setup.ref, generation), ledger.unfinished_job(setup.ref, generation)
     if checkpoint is not None:
         instance, count = checkpoint.instance, checkpoint.buckets
@@ -73,4 +64,25 @@ def _view(setup: DocumentSetup, ledger: Ledger, generation: str) -> BucketView |
     known = {each.bucket: each for each in ledger.bucket_loads(setup.ref, generation, instance)}
     every = range(max([count, *(number + 1 for number in known)]))
     loads = [known.get(number, BucketLoad(number)) for number in every]
-    return BucketView(setup.ref, generation, instance, loads, setup.buckets, ledger.now())
+    return Buckets(
+        ref=setup.ref,
+        generation=generation,
+        instance=instance,
+        buckets=tuple(map(Bucket.model_validate, loads)),
+        declared=setup.buckets,
+        warnings=tuple(_warnings(loads, setup.buckets)),
+        seen_at=ledger.now(),
+    )
+
+
+def _warnings(loads: Sequence[BucketLoad], declared: int) -> list[str]:
+    count = len(loads)
+    rows = sum(each.rows for each in loads)
+    found = [
+        f"bucket {each.bucket} is skewed: {each.rows:,} rows, which one writer keeps up to date, are "
+        f"{each.rows * count / rows:.1f} times the mean (more than {SKEW} times is too much)"
+        for each in skewed(loads, count)
+    ]
+    if count != declared:
+        found.append(f"{count:,} buckets, and the project says {declared:,}")
+    return found

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any
 
+from instep.answers.answer import Answer
 from instep.domain.jobs import Job, PartStatus
 from instep.domain.refs import CheckpointKey, PartitionRef, Scope
-from instep.ledger.ledger import Checkpoint, Ledger
+from instep.ledger import ledger as stored
+from instep.ledger.ledger import Ledger
 
 #: A checkpoint of a whole partition.
 COMPLETE = "complete"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointView:
+class Checkpoint(Answer):
     """`state` is `complete` for that of a partition (`watermark`: up to when, in ms), else how far a slice of an open
     part is.
     """
@@ -24,25 +23,14 @@ class CheckpointView:
     generation: str
     state: str
     watermark: int | None
-    job_id: str
+    job: str
     instance: str
     error: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "generation": self.generation,
-            "state": self.state,
-            "watermark": self.watermark,
-            "job": self.job_id,
-            "instance": self.instance,
-            "error": self.error,
-        }
 
-
-def checkpoint_views(
+def checkpoints(
     ledger: Ledger, entity: str, scopes: Collection[Scope], *, only: bool, slices: int = 1_000
-) -> list[CheckpointView]:
+) -> list[Checkpoint]:
     """Of one entity, by scope: of all its partitions that are served, and of these scopes; with `only`, of these alone.
     At most so many `slices` of each open part.
     """
@@ -57,18 +45,18 @@ def checkpoint_views(
     return views
 
 
-def _whole(checkpoint: Checkpoint) -> CheckpointView:
-    return CheckpointView(
+def _whole(checkpoint: stored.Checkpoint) -> Checkpoint:
+    return Checkpoint(
         key=str(CheckpointKey(checkpoint.ref)),
         generation=checkpoint.generation,
         state=COMPLETE,
         watermark=checkpoint.watermark,
-        job_id=checkpoint.job_id,
+        job=checkpoint.job_id,
         instance=checkpoint.instance,
     )
 
 
-def _open(ledger: Ledger, ref: PartitionRef, generation: str, limit: int) -> Iterable[CheckpointView]:
+def _open(ledger: Ledger, ref: PartitionRef, generation: str, limit: int) -> Iterable[Checkpoint]:
     """The slices of the part that is open, if one is, under their own keys."""
     job = ledger.unfinished_job(ref, generation)
     status = _part(job, ref) if job else None
@@ -76,12 +64,12 @@ def _open(ledger: Ledger, ref: PartitionRef, generation: str, limit: int) -> Ite
         return
     count = sum(status.slices.values())
     for place, each in enumerate(ledger.slices(job.id, ref, limit=limit)):
-        yield CheckpointView(
+        yield Checkpoint(
             key=str(CheckpointKey(ref, place, count)),
             generation=generation,
             state=each.state.lower(),
             watermark=None,
-            job_id=job.id,
+            job=job.id,
             instance=status.part.instance,
             error=each.error,
         )

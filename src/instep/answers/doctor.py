@@ -1,13 +1,12 @@
-"""The doctor: is everything there that a run needs? Each answer says what to do about a no."""
+"""Checks that everything is there that a run needs; each problem comes with a hint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
+from instep.answers.answer import Answer
 from instep.entities.ownership import foreign_alias
 from instep.entities.setup import EntitySetup
 from instep.error_transport import explained
@@ -20,17 +19,14 @@ class Health(StrEnum):
     PROBLEM = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Answer):
+    """One answer of the doctor. `away`: it may be there again later."""
+
     subject: str
     health: Health
     detail: str
     hint: str | None = None
-    #: It may be there again later.
     away: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "health": str(self.health)}
 
 
 def check(
@@ -70,14 +66,14 @@ def check(
 
 def _ask(subject: str, question: Callable[[], str], *, else_: Health = Health.PROBLEM) -> Finding:
     try:
-        return Finding(subject, Health.OK, question())
+        return Finding(subject=subject, health=Health.OK, detail=question())
     except Exception as raised:
         error = explained(raised)
         if isinstance(error, UserError):
             what = f"{error.where}: {error.what}" if error.where else error.what
-            return Finding(subject, else_, what, error.hint, isinstance(error, Away))
+            return Finding(subject=subject, health=else_, detail=what, hint=error.hint, away=isinstance(error, Away))
         if isinstance(error, InstepError):
-            return Finding(subject, else_, str(error), away=isinstance(error, Transient))
+            return Finding(subject=subject, health=else_, detail=str(error), away=isinstance(error, Transient))
         raise
 
 
@@ -90,7 +86,7 @@ def _foreign(setup: EntitySetup) -> Iterator[Finding]:
         if isinstance(error, UserError) and not isinstance(error, Away):
             found = error  # One that cannot be read may be anybody's.
     if found is not None:
-        yield Finding(f"index {setup.alias}", Health.PROBLEM, found.what, found.hint)
+        yield Finding(subject=f"index {setup.alias}", health=Health.PROBLEM, detail=found.what, hint=found.hint)
 
 
 def _target(setup: EntitySetup) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from instep.answers.jobs import JobView, job_view
+from instep.answers import jobs
 from instep.domain.jobs import Job, JobState
 from instep.ledger.ledger import JobMark, Ledger
 
@@ -23,7 +23,7 @@ class Look:
     was nothing to do.
     """
 
-    seen: tuple[JobView, ...]
+    seen: tuple[jobs.Job, ...]
     gone: tuple[str, ...]
     at: int
 
@@ -61,7 +61,7 @@ class JobWatch:
             at=now,
         )
 
-    def one(self, job_id: str) -> JobView | None:
+    def one(self, job_id: str) -> jobs.Job | None:
         """A job, whenever it was."""
         with self._lock:
             ledger = self._opened()
@@ -73,8 +73,8 @@ class JobWatch:
         with self._lock:
             self._closed()
 
-    def _view(self, job: Job, now: int) -> JobView:
-        return job_view(job, (), now, self._tables)
+    def _view(self, job: Job, now: int) -> jobs.Job:
+        return jobs.job_view(job, (), now, self._tables)
 
     def _opened(self) -> Ledger:
         if self._ledger is None:

@@ -1,18 +1,17 @@
-"""Jobs and workers as a user sees them, and what may be asked of a job: stop, resume, retry.
-
-Views are made of what the ledger says at one moment: `seen_at`, by its clock.
-"""
+"""Jobs and workers, as of one moment of the ledger (`seen_at`, by its clock); stop and resume of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from instep.answers.answer import HIDDEN, OBJECT, Answer, Ref
+from instep.domain import jobs
 from instep.domain.clock import TIMING, Clock, Timing
-from instep.domain.counts import Counts
-from instep.domain.jobs import STOPPED_BY, Job, JobState, PartStatus, SliceState
+from instep.domain.jobs import STOPPED_BY, JobState, PartStatus, SliceState
 from instep.domain.refs import PartitionRef
 from instep.domain.speed import Lately, seconds_left
 from instep.errors import Missing, UserError
@@ -38,9 +37,8 @@ class Pulse(StrEnum):
     STALE = "stale"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """A worker, and what it does: its slices in work, the oldest since `busy_since`."""
+class Worker(Answer):
+    """A worker and what it does; `slices` in work, the oldest since `busy_since`."""
 
     id: str
     kind: str
@@ -49,94 +47,97 @@ class WorkerView:
     started_at: int
     heartbeat_at: int
     pulse: Pulse
-    job_ids: tuple[str, ...]
-    refs: tuple[PartitionRef, ...]
+    jobs: tuple[str, ...]
+    refs: tuple[Ref, ...]
     slices: int
     busy_since: int | None
     seen_at: int
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "host": self.host,
-            "pid": self.pid,
-            "started_at": self.started_at,
-            "heartbeat_at": self.heartbeat_at,
-            "pulse": str(self.pulse),
-            "jobs": list(self.job_ids),
-            "refs": [str(each) for each in self.refs],
-            "slices": self.slices,
-            "busy_since": self.busy_since,
-            "seen_at": self.seen_at,
-        }
+
+class Counts(Answer):
+    """What became of the units read; `read` is the sum of written, skipped, deleted and failed."""
+
+    read: int
+    written: int
+    skipped: int
+    deleted: int
+    failed: int
+    rows_written: int
+    rows_kept: int
+    rows_deleted: int
+    embedded: int
+    bytes_read: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartView:
-    """A partition's share of a job. `state` is None while it is open."""
+class Slices(Answer):
+    """Slices by state."""
 
-    ref: PartitionRef
+    PENDING: int
+    PROCESSING: int
+    COMPLETED: int
+    FAILED: int
+    CANCELLED: int
+
+    @classmethod
+    def of(cls, numbers: Mapping[SliceState, int]) -> Slices:
+        return cls(**{state.value: numbers.get(state, 0) for state in SliceState})
+
+    def in_state(self, state: SliceState) -> int:
+        number: int = getattr(self, state)
+        return number
+
+    @property
+    def total(self) -> int:
+        return sum(map(self.in_state, SliceState))
+
+
+class Part(Answer):
+    """A partition's share of a job. `state` is null while it is open; `units` while they are not counted."""
+
+    ref: Ref
     generation: str
     state: JobState | None
     fresh: bool
     instance: str
     physical: str
-    slices: Mapping[SliceState, int]
+    slices: Slices
     units: int | None
     counts: Counts
-    lately: Lately
+    lately: Annotated[Lately, OBJECT] = HIDDEN
     finished_at: int | None
     error: str | None
 
     @property
     def failed_slices(self) -> int:
-        return self.slices.get(SliceState.FAILED, 0) + self.slices.get(SliceState.CANCELLED, 0)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "state": str(self.state) if self.state else None,
-            "fresh": self.fresh,
-            "instance": self.instance,
-            "physical": self.physical,
-            "slices": _slices_dict(self.slices),
-            "units": self.units,
-            "counts": self.counts.as_dict(),
-            "finished_at": self.finished_at,
-            "error": self.error,
-        }
+        return self.slices.FAILED + self.slices.CANCELLED
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """A job and how far it is.
-
-    `units` are the documents or rows planned (`unit` says which; it is `unit` for a job on both), None when not all
-    were counted; `done` those of finished slices. `rate` is their number per second lately (`domain.speed`), `left` the
-    seconds that the rest takes at that rate; both are None unless the job runs and something was done lately.
+class Job(Answer):
+    """`units` are the documents or rows planned, `done` those of finished slices. `units_per_second` is how fast it is
+    now (over the last five minutes at most), `seconds_left` how long the rest takes so; both are null unless it runs
+    and something was done in this time.
     """
 
     id: str
     state: JobState
-    worker_id: str
-    configuration: Mapping[str, Any]
-    parts: tuple[PartView, ...]
-    slices: Mapping[SliceState, int]
-    unit: str
+    made_by: str = Field(description="The worker that planned it.")
+    configuration: dict[str, Any]
+    slices: Slices
+    #: What its units are called; `unit` for a job on documents and rows.
+    unit: str = HIDDEN
     units: int | None
     done: int
     counts: Counts
     created_at: int
     started_at: int | None
     finished_at: int | None
-    duration: float | None
-    rate: float | None
-    left: float | None
-    workers: tuple[WorkerView, ...]
+    duration_seconds: float | None
+    units_per_second: float | None
+    seconds_left: float | None
+    workers: tuple[Worker, ...]
     error: str | None
     seen_at: int
+    parts: tuple[Part, ...]
 
     @property
     def refs(self) -> tuple[PartitionRef, ...]:
@@ -153,39 +154,15 @@ class JobView:
         """Whether it should run, and no worker works on it."""
         return not self.workers and self.state in (JobState.READY, JobState.RUNNING)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "state": str(self.state),
-            "made_by": self.worker_id,
-            "configuration": dict(self.configuration),
-            "slices": _slices_dict(self.slices),
-            "units": self.units,
-            "done": self.done,
-            "counts": self.counts.as_dict(),
-            "created_at": self.created_at,
-            "started_at": self.started_at,
-            "finished_at": self.finished_at,
-            "duration_seconds": self.duration,
-            "units_per_second": self.rate,
-            "seconds_left": self.left,
-            "workers": [each.as_dict() for each in self.workers],
-            "error": self.error,
-            "seen_at": self.seen_at,
-            "parts": [each.as_dict() for each in self.parts],
-        }
 
-
-def job_views(
-    ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()
-) -> list[JobView]:
+def job_views(ledger: Ledger, *, limit: int = 20, timing: Timing = TIMING, tables: Collection[str] = ()) -> list[Job]:
     """Newest first. `tables` are the entities that are indexed from tables."""
     return views_of(ledger, ledger.jobs(limit=limit), timing=timing, tables=tables)
 
 
 def views_of(
-    ledger: Ledger, found: Sequence[Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
-) -> list[JobView]:
+    ledger: Ledger, found: Sequence[jobs.Job], *, timing: Timing = TIMING, tables: Collection[str] = ()
+) -> list[Job]:
     """In the same order."""
     if not found:
         return []
@@ -194,19 +171,19 @@ def views_of(
     return [job_view(job, workers, now, tables) for job in found]
 
 
-def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> JobView:
+def one_job_view(ledger: Ledger, wanted: str, *, timing: Timing = TIMING, tables: Collection[str] = ()) -> Job:
     """The job whose id is, or begins with, `wanted`."""
     return job_view(find_job(ledger, wanted), worker_views(ledger, timing=timing), ledger.now(), tables)
 
 
-def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[WorkerView]:
+def worker_views(ledger: Ledger, *, timing: Timing = TIMING) -> list[Worker]:
     """The oldest first."""
     now = ledger.now()
     return [worker_view(each, now, timing) for each in ledger.workers()]
 
 
-def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> WorkerView:
-    return WorkerView(
+def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker:
+    return Worker(
         id=worker.id,
         kind=worker.kind,
         host=worker.host,
@@ -214,7 +191,7 @@ def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker
         started_at=worker.started_at,
         heartbeat_at=worker.heartbeat_at,
         pulse=pulse_of(now - worker.heartbeat_at, timing),
-        job_ids=worker.job_ids,
+        jobs=worker.job_ids,
         refs=worker.refs,
         slices=worker.slices,
         busy_since=worker.busy_since,
@@ -229,28 +206,28 @@ def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
     return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
 
 
-def job_view(job: Job, workers: Iterable[WorkerView], now: int, tables: Collection[str] = ()) -> JobView:
+def job_view(job: jobs.Job, workers: Iterable[Worker], now: int, tables: Collection[str] = ()) -> Job:
     counts = job.counts
     rate = job.lately.rate(now)
     units = job.units if all(each.expected is not None for each in job.parts) else None
-    return JobView(
+    return Job(
         id=job.id,
         state=job.state,
-        worker_id=job.worker_id,
-        configuration=job.configuration,
+        made_by=job.worker_id,
+        configuration=dict(job.configuration),
         parts=tuple(_part_view(each) for each in job.parts),
-        slices=job.slices,
+        slices=Slices.of(job.slices),
         unit=_unit(each.part.ref.entity in tables for each in job.parts),
         units=units,
         done=counts.read,
-        counts=counts,
+        counts=Counts.model_validate(counts),
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        duration=_duration(job, now),
-        rate=rate,
-        left=seconds_left(units, counts.read, rate),
-        workers=tuple(each for each in workers if job.id in each.job_ids),
+        duration_seconds=_duration(job, now),
+        units_per_second=rate,
+        seconds_left=seconds_left(units, counts.read, rate),
+        workers=tuple(each for each in workers if job.id in each.jobs),
         error=job.error,
         seen_at=now,
     )
@@ -261,7 +238,7 @@ def _unit(of_tables: Iterable[bool]) -> str:
     return "unit" if len(found) > 1 else "row" if True in found else "document"
 
 
-def find_job(ledger: Ledger, wanted: str) -> Job:
+def find_job(ledger: Ledger, wanted: str) -> jobs.Job:
     """The job whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.job(wanted)
     if exact:
@@ -271,15 +248,17 @@ def find_job(ledger: Ledger, wanted: str) -> Job:
             f"{wanted!r} is too short for the beginning of a job's id",
             hint=f"Give at least {SHORTEST_PREFIX} characters; `instep jobs` lists the ids.",
         )
-    jobs = ledger.jobs(limit=SEARCHED_JOBS)
-    found = [job for job in jobs if job.id.startswith(wanted)]
+    newest = ledger.jobs(limit=SEARCHED_JOBS)
+    found = [job for job in newest if job.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     if found:
         raise UserError(f"{len(found)} jobs begin with {wanted!r}", hint=f"Which one? {_candidates(found)}")
-    if not jobs:
+    if not newest:
         raise Missing("no job is known: nothing has run yet", hint="`instep run` makes one.")
-    older = f" Of a job older than the newest {SEARCHED_JOBS}, give the whole id." if len(jobs) >= SEARCHED_JOBS else ""
+    older = (
+        f" Of a job older than the newest {SEARCHED_JOBS}, give the whole id." if len(newest) >= SEARCHED_JOBS else ""
+    )
     raise Missing(f"no job begins with {wanted!r}", hint=f"`instep jobs` lists them.{older}")
 
 
@@ -303,7 +282,7 @@ def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bo
     return state
 
 
-def resume_job(ledger: Ledger, job: Job) -> None:
+def resume_job(ledger: Ledger, job: jobs.Job) -> None:
     """A stopped job runs again: any worker may take it up. Raises `UserError` when it cannot."""
     if job.state is JobState.STOPPING:
         raise UserError(
@@ -326,7 +305,7 @@ def resume_job(ledger: Ledger, job: Job) -> None:
     ledger.start_job(job.id)
 
 
-def entities_to_retry(job: Job) -> dict[str, list[str]]:
+def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:
     """The entities of an ended job in which something failed, by generation; none if nothing did.
 
     Running them with `retry_failures` plans anew: work that is already indexed is not repeated.
@@ -353,34 +332,30 @@ def _something_failed(part: PartStatus) -> bool:
     return part.state is not JobState.COMPLETED or part.counts.failed > 0
 
 
-def _part_view(status: PartStatus) -> PartView:
-    return PartView(
+def _part_view(status: PartStatus) -> Part:
+    return Part(
         ref=status.part.ref,
         generation=status.part.generation,
         state=status.state,
         fresh=status.part.fresh,
         instance=status.part.instance,
         physical=status.part.physical,
-        slices=status.slices,
+        slices=Slices.of(status.slices),
         units=status.expected,
-        counts=status.counts,
+        counts=Counts.model_validate(status.counts),
         lately=status.lately,
         finished_at=status.finished_at,
         error=status.error,
     )
 
 
-def _duration(job: Job, now: int) -> float | None:
+def _duration(job: jobs.Job, now: int) -> float | None:
     """Seconds from the start to the end, or to now; None before the start."""
     if job.started_at is None:
         return None
     return max(0, (job.finished_at or now) - job.started_at) / 1000
 
 
-def _candidates(jobs: Sequence[Job], most: int = 5) -> str:
-    shown = ", ".join(f"{job.id} ({', '.join(str(part.part.ref) for part in job.parts)})" for job in jobs[:most])
-    return f"{shown}, …" if len(jobs) > most else f"{shown}."
-
-
-def _slices_dict(slices: Mapping[SliceState, int]) -> dict[str, int]:
-    return {str(state): slices.get(state, 0) for state in SliceState}
+def _candidates(found: Sequence[jobs.Job], most: int = 5) -> str:
+    shown = ", ".join(f"{job.id} ({', '.join(str(part.part.ref) for part in job.parts)})" for job in found[:most])
+    return f"{shown}, …" if len(found) > most else f"{shown}."

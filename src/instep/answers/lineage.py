@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Any
 
-from instep.domain.instances import Instance
+from pydantic import Field
+
+from instep.answers.answer import HIDDEN, Answer
+from instep.answers.instances import Instance, instance_answer
+from instep.domain import instances
+from instep.domain.instances import InstanceState
 from instep.domain.jobs import Job
-from instep.domain.lineage import Graph, graph, made_from
+from instep.domain.lineage import Link, graph, made_from
 from instep.domain.refs import PartitionRef, RefError, own_name
 from instep.domain.state import State
-from instep.entities.instances import instance_dict
 from instep.errors import Missing, UserError
 from instep.ledger.ledger import Ledger
 
@@ -20,35 +22,50 @@ from instep.ledger.ledger import Ledger
 _UUID = re.compile(r"[0-9a-f]{4,8}\Z|[0-9a-f]{8}-[0-9a-f-]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """What an instance was made from, and `users`: what was made from it; as of `at`, or (None) now."""
+class Node(Answer):
+    """`instance` is null when it was forgotten."""
+
+    uuid: str
+    instance: Instance | None
+    #: Its state at that time.
+    state: InstanceState | None = HIDDEN
+
+
+class Edge(Answer):
+    from_: str = Field(serialization_alias="from")
+    to: str
+    link: Link
+
+
+class Lineage(Answer):
+    """What an instance was made from, and `users`: what was made from it."""
 
     at: int | None
-    graph: Graph
+    instance: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
     users: tuple[Instance, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.at,
-            "instance": self.graph.nodes[0].uuid,
-            "nodes": [
-                {"uuid": each.uuid, "instance": instance_dict(each.instance) if each.instance else None}
-                for each in self.graph.nodes
-            ],
-            "edges": [{"from": each.source, "to": each.target, "link": str(each.link)} for each in self.graph.edges],
-            "users": [instance_dict(each) for each in self.users],
-        }
 
 
 def lineage(ledger: Ledger, wanted: str, *, at: int | None = None) -> Lineage:
     """Of the canonical instance of a partition, or of an instance by its UUID; as it was known at a time."""
     state = ledger.state(at=at)
     instance = _instance(state, wanted, past=at is not None)
-    return Lineage(at, graph(state, instance.uuid), tuple(made_from(state, instance.uuid)))
+    found = graph(state, instance.uuid)
+    return Lineage(
+        at=at,
+        instance=instance.uuid,
+        nodes=tuple(Node(uuid=each.uuid, instance=_answer(each.instance), state=each.state) for each in found.nodes),
+        edges=tuple(Edge(from_=each.source, to=each.target, link=each.link) for each in found.edges),
+        users=tuple(map(instance_answer, made_from(state, instance.uuid))),
+    )
 
 
-def _instance(state: State, wanted: str, *, past: bool) -> Instance:
+def _answer(instance: instances.Instance | None) -> Instance | None:
+    return instance_answer(instance) if instance else None
+
+
+def _instance(state: State, wanted: str, *, past: bool) -> instances.Instance:
     """Nothing that is known by its name is taken for the beginning of a UUID."""
     try:
         ref = str(PartitionRef.parse(wanted))
@@ -82,8 +99,7 @@ def _unknown(state: State, ref: str | None, wanted: str, *, past: bool) -> UserE
     return Missing(f"{what}{' at that time' if past else ''}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Answer):
     """What was canonical of a partition's generation at a time (and what was served), in which state. `promoted`:
     who asked for no generation got what was served of this one.
     """
@@ -95,17 +111,6 @@ class Moment:
     served: Instance | None
     open_wants: int
     promoted: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": self.ref,
-            "generation": self.generation,
-            "at": self.at,
-            "instance": instance_dict(self.instance) if self.instance else None,
-            "served": instance_dict(self.served) if self.served else None,
-            "open_wants": self.open_wants,
-            "promoted": self.promoted,
-        }
 
 
 def moments(
@@ -130,13 +135,13 @@ def moments(
 
 def _moment(state: State, ref: str, generation: str, at: int) -> Moment:
     return Moment(
-        ref,
-        generation,
-        at,
-        state.current(ref, generation),
-        state.reading(ref, generation),
-        len(state.open_wants(ref, generation)),
-        state.promoted.get(ref) == generation,
+        ref=ref,
+        generation=generation,
+        at=at,
+        instance=_answer(state.current(ref, generation)),
+        served=_answer(state.reading(ref, generation)),
+        open_wants=len(state.open_wants(ref, generation)),
+        promoted=state.promoted.get(ref) == generation,
     )
 
 

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+from instep.answers.answer import Answer, ScopeText
 from instep.bus.bus import StatusEntry, StatusKeys
+from instep.domain import status
 from instep.domain.refs import RefError, Scope
-from instep.domain.status import Matrix, StatusKey
+from instep.domain.status import IndexState, StatusKey
 from instep.domain.texts import cleaned
 from instep.errors import InstepError
+
+
+class NamespaceStatus(Answer):
+    namespace: ScopeText
+    state: IndexState
+    entities: dict[str, IndexState]
+
+
+class Matrix(Answer):
+    """What is together is as far as its worst part."""
+
+    state: IndexState
+    entities: dict[str, IndexState]
+    namespaces: tuple[NamespaceStatus, ...]
+    notes: tuple[str, ...]
 
 
 def status_matrix(
@@ -23,9 +39,9 @@ def status_matrix(
     try:
         listed = keys().under(prefix)
     except InstepError as error:
-        return Matrix.unread(namespaces, entities, cleaned(str(error)))
+        return _answer(status.Matrix.unread(namespaces, entities, cleaned(str(error))))
     scopes = namespaces if only else sorted({*namespaces, *_namespaces(listed, entities)})
-    return Matrix.of(listed, scopes, entities)
+    return _answer(status.Matrix.of(listed, scopes, entities))
 
 
 def _namespaces(listed: Iterable[StatusEntry], entities: Sequence[str]) -> set[Scope]:
@@ -46,18 +62,15 @@ def _namespaces(listed: Iterable[StatusEntry], entities: Sequence[str]) -> set[S
     return {scope for scope in scopes if not scope.is_global}
 
 
-def matrix_dict(matrix: Matrix) -> dict[str, Any]:
-    """As JSON has it."""
-    return {
-        "state": str(matrix.whole),
-        "entities": {entity: str(matrix.of_entity(entity)) for entity in matrix.entities},
-        "namespaces": [
-            {
-                "namespace": str(scope),
-                "state": str(matrix.of_scope(scope)),
-                "entities": {entity: str(state) for entity, state in zip(matrix.entities, row, strict=True)},
-            }
-            for scope, row in matrix.rows.items()
-        ],
-        "notes": list(matrix.notes),
-    }
+def _answer(found: status.Matrix) -> Matrix:
+    return Matrix(
+        state=found.whole,
+        entities={entity: found.of_entity(entity) for entity in found.entities},
+        namespaces=tuple(
+            NamespaceStatus(
+                namespace=scope, state=found.of_scope(scope), entities=dict(zip(found.entities, row, strict=True))
+            )
+            for scope, row in found.rows.items()
+        ),
+        notes=found.notes,
+    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
-from instep.answers.snippets import Snippet, snippet
+from instep.answers.answer import Answer
+from instep.answers.snippets import snippet
 from instep.domain.refs import PartitionRef, generation_text
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of, physical_of
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
-from instep.targets.document_target import Hit, SearchMode
+from instep.targets import document_target
+from instep.targets.document_target import SearchMode
 from instep.targets.ranking import alternating
 from instep.telemetry.progress import Progress
 
@@ -21,15 +22,19 @@ MAX_LIMIT = 1000
 _EMBEDDER = "embedder"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A hit, with the part of its text that answers the query."""
+class Hit(Answer):
+    """`score` is comparable within one answer only. `marks` are the ranges of `snippet` that match."""
 
-    hit: Hit
-    snippet: Snippet
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self.hit), "snippet": self.snippet.text, "marks": [list(mark) for mark in self.snippet.marks]}
+    entity: str
+    score: float
+    document_id: str
+    chunk_id: str
+    chunk_index: int
+    source_uri: str
+    title: str | None
+    text: str
+    snippet: str
+    marks: tuple[tuple[int, int], ...]
 
 
 def search(
@@ -41,7 +46,7 @@ def search(
     limit: int,
     generation: str | None = None,
     progress: Progress,
-) -> list[Found]:
+) -> list[Hit]:
     """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
     by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
     """
@@ -49,7 +54,7 @@ def search(
         raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
     if not 1 <= limit <= MAX_LIMIT:
         raise UserError(f"--limit {limit} is out of range", hint=f"Allowed: 1 to {MAX_LIMIT}.")
-    answers: list[list[Hit]] = []
+    answers: list[list[document_target.Hit]] = []
     for setup in setups:
         physical = physical_of(setup, ledger, generation)
         if physical is None:
@@ -61,7 +66,12 @@ def search(
         )
     if not answers:
         raise _nothing_built([setup.ref for setup in setups], ledger, generation)
-    return [Found(hit, snippet(hit.text, query)) for hit in alternating(answers)[:limit]]
+    return [_answer(hit, query) for hit in alternating(answers)[:limit]]
+
+
+def _answer(hit: document_target.Hit, query: str) -> Hit:
+    found = snippet(hit.text, query)
+    return Hit(**asdict(hit), snippet=found.text, marks=found.marks)
 
 
 def in_one_target(setups: Sequence[DocumentSetup], target: str | None) -> list[DocumentSetup]:

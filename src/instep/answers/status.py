@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
+from instep.answers.answer import Answer, Ref
+from instep.answers.jobs import Counts
 from instep.domain.fingerprint import changed_parts
 from instep.domain.jobs import Job, JobState, PartStatus
-from instep.domain.refs import PartitionRef
 from instep.domain.status import IndexState
 from instep.domain.texts import amount
 from instep.entities.instances import ending
@@ -18,15 +15,24 @@ from instep.jobs.backoff import stays_stopped
 from instep.ledger.ledger import Checkpoint, Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class EntityStatus:
-    """One generation of a partition, its latest job and its part in that. `documents` is None for a table.
-    `rows` is what the target holds; None when that could not be read. `promoted`: who asks for no generation reads this
-    one. `skipped` are not among the `failures`: they are to be left out.
+class LatestJob(Answer):
+    id: str
+    state: JobState
+    created_at: int
+    finished_at: int | None
+    error: str | None
+    counts: Counts
+    slices: dict[str, int]
+
+
+class Partition(Answer):
+    """How a partition is, in the generation that is served. `documents` is null for a table, `rows` (of the target)
+    when they cannot be read.
     """
 
-    ref: PartitionRef
+    ref: Ref
     generation: str
+    promoted: bool
     state: IndexState
     documents: int | None
     rows: int | None
@@ -36,42 +42,11 @@ class EntityStatus:
     instance: str | None
     physical: str | None
     watermark: int | None
-    job: Job | None
-    part: PartStatus | None
-    promoted: bool
-    notes: Sequence[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        job, part = self.job, self.part
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "promoted": self.promoted,
-            "state": str(self.state),
-            "documents": self.documents,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "failures": self.failures,
-            "skipped": self.skipped,
-            "instance": self.instance,
-            "physical": self.physical,
-            "watermark": self.watermark,
-            "job": {
-                "id": job.id,
-                "state": str(part.state or job.state),
-                "created_at": job.created_at,
-                "finished_at": part.finished_at,
-                "error": part.error or job.error,
-                "counts": part.counts.as_dict(),
-                "slices": {str(state): number for state, number in part.slices.items()},
-            }
-            if job and part
-            else None,
-            "notes": list(self.notes),
-        }
+    job: LatestJob | None
+    notes: tuple[str, ...]
 
 
-def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> EntityStatus:
+def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = None) -> Partition:
     """Of a generation; by default of the promoted one."""
     promoted = ledger.promoted(setup.ref)
     generation = (promoted or "") if generation is None else generation
@@ -103,7 +78,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         notes.append(stays_stopped(job))
     elif error:
         notes.append(f"last job: {error}")
-    return EntityStatus(
+    return Partition(
         ref=setup.ref,
         generation=generation,
         state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
@@ -115,10 +90,21 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
         instance=checkpoint.instance if checkpoint else None,
         physical=checkpoint.physical if checkpoint else None,
         watermark=checkpoint.watermark if checkpoint else None,
-        job=job,
-        part=part,
+        job=_latest(job, part) if job and part else None,
         promoted=promoted == generation,
-        notes=notes,
+        notes=tuple(notes),
+    )
+
+
+def _latest(job: Job, part: PartStatus) -> LatestJob:
+    return LatestJob(
+        id=job.id,
+        state=part.state or job.state,
+        created_at=job.created_at,
+        finished_at=part.finished_at,
+        error=part.error or job.error,
+        counts=Counts.model_validate(part.counts),
+        slices={str(state): number for state, number in part.slices.items()},
     )
 
 

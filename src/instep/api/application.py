@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
 
-from instep import __version__
-from instep.api import document, metrics, page, problems, progress, tracing
-from instep.api.access import Access
-from instep.api.guard import Guard
-from instep.api.routes import (
-    buckets,
+from instep import __version__, web
+from instep.api import (
     failures,
     jobs,
+    metrics,
+    openapi,
     partitions,
+    problems,
+    progress,
     project,
-    queues,
     search,
-    slices,
-    status,
+    tracing,
     wants,
-    why,
-    workers,
 )
+from instep.api.access import Access
+from instep.api.guard import Guard
 from instep.api.server import Server
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
@@ -34,20 +34,7 @@ from instep.app import Instep
 #: Requests that wait for ledger, sources and targets at once; others queue for them.
 THREADS: Final = 16
 
-ROUTERS: Final = (
-    project.router,
-    jobs.router,
-    slices.router,
-    failures.router,
-    wants.router,
-    partitions.router,
-    why.router,
-    status.router,
-    buckets.router,
-    workers.router,
-    queues.router,
-    search.router,
-)
+ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, search))
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
 BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, tracing.mount)
@@ -87,7 +74,17 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
         app.include_router(router, prefix="/api")
     for mount in BESIDE:
         mount(app, server)
-    document.install(app)
-    page.mount(app)  # Last: it takes every path that is left.
+    openapi.install(app)
+    # Last: it takes every path that is left.
+    app.mount("/", Page(directory=Path(web.__file__).parent, html=True), name="page")
     app.add_middleware(Guard, access=server.access)
     return app
+
+
+class Page(StaticFiles):
+    """The page: files of `instep.web` as they are, without its Python."""
+
+    def lookup_path(self, path: str) -> tuple[str, object]:  # type: ignore[override]  # os.stat_result or None
+        if path.endswith(".py") or "__pycache__" in path:
+            return "", None
+        return super().lookup_path(path)

@@ -1,16 +1,21 @@
-"""Connections to the server: how many there may be, and how long one may take to say what it wants."""
+"""Connections to the server, of HTTP and WebSocket: bounded number, memory and time, whatever a client does."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 #: Seconds in which a request has to be there, with all that belongs to it. They are small.
 REQUEST_SECONDS: Final = 10.0
 #: So many are open at once, channels of progress among them. One more is closed without a word.
 MOST: Final = 1_000
+#: Bytes of a message that a client may send.
+MAX_MESSAGE_BYTES: Final = 4_096
+#: How long what was sent last, and why it is closed, may take to be read.
+_LINGER_SECONDS: Final = 10.0
 
 
 class Connection(H11Protocol):
@@ -62,3 +67,19 @@ class Connection(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class Channel(WebSocketsSansIOProtocol):
+    """Ends in bounded time. uvicorn's own waits for ever for a client that is connected and reads nothing."""
+
+    async def run_asgi(self) -> None:
+        try:
+            await super().run_asgi()
+        finally:
+            # Of a connection that is closed by then, nothing is left to abort.
+            self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+
+def websocket_options() -> dict[str, Any]:
+    """Settings for uvicorn. Messages are small, and compressing them would be done for each client anew."""
+    return {"ws": Channel, "ws_max_size": MAX_MESSAGE_BYTES, "ws_per_message_deflate": False}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -20,15 +22,16 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from instep import __version__
-from instep.answers.jobs import Pulse
-from instep.api.samples import LedgerSample, sample_bus, sample_ledger
+from instep.answers.jobs import Pulse, Worker, worker_views
+from instep.answers.queues import QueueStatus
 from instep.api.server import Server
 from instep.app import Instep
+from instep.container import Container
 from instep.domain.jobs import JobState, SliceState
 from instep.domain.wants import WantState
 from instep.errors import InstepError
-from instep.ledger.totals import EntityFigures
-from instep.queues.status import QueueStatus
+from instep.ledger.totals import EntityFigures, Figures
+from instep.project import Project
 from instep.telemetry.exposition import new_registry
 
 #: For how long what was read is shown again. Queues are counted in databases that have other things to do.
@@ -77,6 +80,25 @@ class Kept(Generic[T]):
                     self._value = None
                 self._until = self.monotonic() + self.seconds
             return self._value
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSample:
+    figures: Figures
+    workers: tuple[Worker, ...]
+
+
+def sample_ledger(project: Project) -> LedgerSample:
+    container = Container(project)
+    with closing(container.ledger(read_only=True)) as ledger:
+        return LedgerSample(ledger.figures(), tuple(worker_views(ledger, timing=container.timing)))
+
+
+def sample_bus(project: Project) -> Mapping[str, int]:
+    """Dead letters of each entity."""
+    container = Container(project)
+    with closing(container), closing(container.ledger(read_only=True)) as ledger:
+        return Counter(each.entity for each in container.bus(ledger).dead_letters())
 
 
 class ProjectCollector(Collector):
@@ -195,10 +217,10 @@ def _of_queues(queues: Mapping[str, QueueStatus]) -> Iterator[GaugeMetricFamily]
     for name, status in queues.items():
         held = {"leased": status.leased, "retrying": status.retrying, "parked": status.parked}
         keys += [((name, state), count.keys) for state, count in held.items()]
-        if status.counts is not None:
-            keys.append(((name, "offered"), status.counts.offered))
-        if status.oldest is not None:
-            oldest.append(((name,), status.now / 1000 - status.oldest.timestamp()))
+        if status.offered is not None:
+            keys.append(((name, "offered"), status.offered))
+        if status.oldest_at is not None:
+            oldest.append(((name,), status.now / 1000 - status.oldest_at.timestamp()))
     yield _gauges("queue_keys", "Keys of pending queues.", ["queue", "state"], keys)
     yield _gauges("queue_oldest_seconds", "Since the event of the oldest key that is offered.", ["queue"], oldest)
 

@@ -6,11 +6,11 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Generic, TypeVar, get_type_hints
 
 from fastapi import Query
+from pydantic import BaseModel
 
-from instep.api.models.base import Page
 from instep.errors import Missing
 
 Item = TypeVar("Item")
@@ -19,13 +19,22 @@ Place = TypeVar("Place", bound=tuple[Any, ...])
 #: What databases keep of a whole number.
 _LARGEST: Final = 2**63 - 1
 
+
+class Page(BaseModel, Generic[Item]):
+    """One page of a list; `next` is given as `after` to have the next one, and null on the last."""
+
+    items: list[Item]
+    next: str | None = None
+
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Items on a page at most.")]
 After = Annotated[str | None, Query(max_length=2_000, description="The `next` of the page before.")]
 
 
-def page(items: Sequence[Item], limit: int, place: Callable[[int], tuple[Any, ...]]) -> Page[Item]:
-    """`items` are one more than fit on it, if there are more; `place` is that of an item, by its number."""
+def page(items: Sequence[Item], limit: int, place: Callable[[Item], tuple[Any, ...]]) -> Page[Item]:
+    """`items` are one more than fit on it, if there are more; `place` is that of an item among all."""
     more = len(items) > limit
-    return Page(items=list(items[:limit]), next=_text(place(limit - 1)) if more else None)
+    return Page(items=list(items[:limit]), next=_text(place(items[limit - 1])) if more else None)
 
 
 def location_of(kind: type[Place], after: str | None) -> Place | None:

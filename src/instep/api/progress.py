@@ -17,9 +17,8 @@ from fastapi import FastAPI
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from instep.answers.job_feed import JobWatch
-from instep.api.progress_connection import MAX_MESSAGE_BYTES
-from instep.api.progress_feed import Feed, Listener, Message
-from instep.api.progress_payload import message_text
+from instep.api.connections import MAX_MESSAGE_BYTES
+from instep.api.progress_feed import Feed, Listener, Message, message_text
 from instep.api.progress_poller import AWAY, Poller, now_ms
 from instep.api.server import Server
 

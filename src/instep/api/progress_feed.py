@@ -7,14 +7,17 @@ encoded twice. One that falls out of the list behind is slow. For one event loop
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from instep.answers.job_feed import NEWEST, Look
-from instep.answers.jobs import JobView
-from instep.api.progress_payload import message_text, status_data
+import msgspec
 
+from instep.answers.job_feed import NEWEST, Look
+from instep.answers.jobs import Job
+from instep.domain.jobs import SliceState
+
+CHANNEL: Final = "searchIndexJobStatus"
 #: Messages that are kept: for who comes back, and as far as anybody may lag behind. A look brings far fewer.
 KEPT: Final = 1_024
 #: Of so many jobs under way, those seen last, the newest message is kept besides. More are not seen at once.
@@ -113,7 +116,7 @@ class Feed:
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
 
-    def about(self, job: JobView) -> Message:
+    def about(self, job: Job) -> Message:
         """A job that nobody polls, for one who asks for it: not kept."""
         return Message(self.last, job.id, message_text(self.last, job.seen_at, job.id, status_data(job)))
 
@@ -137,3 +140,41 @@ class Feed:
             return [self._live[job_id], *trouble] if job_id in self._live else []
         newest = [self._newest] if self._newest else []
         return (sorted(self._live.values()) or newest) + trouble
+
+
+def message_text(seq: int, at: int, job_id: str | None, data: dict[str, Any] | None, **more: Any) -> str:
+    """A message of the channel as it is sent."""
+    message = {"channel": CHANNEL, "seq": seq, "at": at, "job": job_id, "data": data, **more}
+    return msgspec.json.encode(message).decode()
+
+
+def status_data(job: Job) -> dict[str, Any]:
+    """How far a job is. Unknown numbers are null: how many records there are before it is planned, for one."""
+    return {
+        "status": str(job.state),
+        "stats": {
+            "jobStats": _records(job.units if job.parts else None, job.counts.read, job.counts.failed),
+            "entityStats": _entities(job),
+        },
+        "rate": None if job.units_per_second is None else round(job.units_per_second, 2),
+        "secondsLeft": None if job.seconds_left is None else round(job.seconds_left),
+        "slices": {str(state): job.slices.in_state(state) for state in SliceState},
+    }
+
+
+def _entities(job: Job) -> dict[str, dict[str, int | None]]:
+    """An entity's partitions together."""
+    totals: defaultdict[str, int | None] = defaultdict(int)
+    read: defaultdict[str, int] = defaultdict(int)
+    failed: defaultdict[str, int] = defaultdict(int)
+    for part in job.parts:
+        name = part.ref.entity
+        before = totals[name]
+        totals[name] = None if before is None or part.units is None else before + part.units
+        read[name] += part.counts.read
+        failed[name] += part.counts.failed
+    return {name: _records(total, read[name], failed[name]) for name, total in totals.items()}
+
+
+def _records(total: int | None, read: int, failed: int) -> dict[str, int | None]:
+    return {"totalRecords": total, "successRecords": read - failed, "failedRecords": failed}

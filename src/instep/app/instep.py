@@ -5,7 +5,7 @@ import instep
 project = instep.load("instep.yaml")
 project.run()
 for found in project.search("how do I configure it"):
-    print(found.hit.source_uri, found.snippet.text)
+    print(found.source_uri, found.snippet)
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.answers.doctor import Finding
+    from instep.answers.failures import Failure
+    from instep.answers.instances import Change, Instance
     from instep.answers.lineage import Lineage, Moment
-    from instep.answers.search import Found
-    from instep.answers.status import EntityStatus
-    from instep.domain.instances import Instance
-    from instep.entities.instances import Left
-    from instep.entities.provenance import Provenance
+    from instep.answers.search import Hit
+    from instep.answers.status import Partition
+    from instep.answers.wants import Want
+    from instep.answers.why import Provenance
     from instep.entities.setup import EntitySetup
     from instep.jobs.collection import Garbage
     from instep.jobs.promote import Promotion
     from instep.jobs.run import EntityResult
     from instep.ledger.event_log import Verified
-    from instep.ledger.ledger import FailureRecord
-    from instep.requests.wants import WantView
     from instep.targets.document_target import SearchMode
 
 #: How long old instances and wants are kept unless told otherwise.
@@ -173,7 +172,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
             context = container.context(ledger, Silent())
             return promote(setup, name or "", context, allow_deletes=allow_deletes, allow_empty=allow_empty, by=by)
 
-    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[EntityStatus]:
+    def status(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[Partition]:
         """State, size and freshness of each entity, in the promoted generation or another."""
         from instep.answers.status import entity_status
 
@@ -243,7 +242,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         as_of: datetime | None = None,
         generation: str | None = None,
         by: str = "",
-    ) -> WantView:
+    ) -> Want:
         """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
         promoted generation or another.
 
@@ -266,7 +265,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
 
     def wants(
         self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
-    ) -> list[WantView]:
+    ) -> list[Want]:
         """What is waited for (with `ended`, also what was), on one partition or all, newest first. `after`: those that
         are older than the want of this id.
         """
@@ -276,7 +275,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
             return want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit)
 
-    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> WantView:
+    def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> Want:
         """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""
         from instep.requests.wants import cancel_want, find_want
 
@@ -288,12 +287,15 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
 
     def history(self, ref: str, *, limit: int = 100) -> list[Instance]:
         """Every instance of a partition, newest first."""
+        from instep.answers.instances import instance_answer
+
         found = self._ref(ref)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return ledger.instances(found, limit=limit)
+            return list(map(instance_answer, ledger.instances(found, limit=limit)))
 
-    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Left:
+    def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Change:
         """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
+        from instep.answers.instances import change_answer
         from instep.entities.instances import live, taint
 
         found, container = self._ref(ref), Container(self.project)
@@ -301,12 +303,13 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
             name = generation_of(ledger, found, checked_generation(generation))
             live(ledger, found, name, "tainted")  # No ledger is made just to find that it is empty.
         with closing(container.ledger()) as ledger:
-            return taint(ledger, found, name, why=why, by=by)
+            return change_answer(taint(ledger, found, name, why=why, by=by))
 
-    def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Left:
+    def rebuild(self, ref: str, *, generation: str | None = None, allow_empty: bool = False, by: str = "") -> Change:
         """The next run builds it anew, though nothing is wrong with it. `allow_empty`: it may become empty, because its
         source is. That is said by a want, so that a worker builds it too.
         """
+        from instep.answers.instances import change_answer
         from instep.entities.instances import rebuild
         from instep.requests.wants import make_want
 
@@ -314,14 +317,15 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         with closing(container.ledger()) as ledger:
             name = generation_of(ledger, found, checked_generation(generation))
             left = rebuild(ledger, found, name, by=by)
-            if not allow_empty:
-                return left
-            settings = JobSettings(allow_empty=True)
-            make_want(ledger, container.ids.new(), [found], generation=name, by=by, settings=settings)
-            return replace(left, wanted=True)
+            if allow_empty:
+                settings = JobSettings(allow_empty=True)
+                make_want(ledger, container.ids.new(), [found], generation=name, by=by, settings=settings)
+                left = replace(left, wanted=True)
+            return change_answer(left)
 
-    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Left]:
+    def expire(self, refs: Iterable[str] | None = None, *, generation: str | None = None, by: str = "") -> list[Change]:
         """The time of these partitions is over; by default of those that are past their time to live."""
+        from instep.answers.instances import change_answer
         from instep.entities.instances import expire, expire_overdue, live, overdue
 
         container = Container(self.project)
@@ -336,9 +340,12 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
             if not named and not overdue(ledger, ttls):
                 return []
         with closing(container.ledger()) as ledger:
-            if not named:
-                return expire_overdue(ledger, ttls, by=by)
-            return [expire(ledger, ref, name, by=by) for ref, name in names.items()]
+            done = (
+                [expire(ledger, ref, name, by=by) for ref, name in names.items()]
+                if named
+                else expire_overdue(ledger, ttls, by=by)
+            )
+            return list(map(change_answer, done))
 
     def search(
         self,
@@ -350,7 +357,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         generation: str | None = None,
         target: str | None = None,
         progress: Progress | None = None,
-    ) -> list[Found]:
+    ) -> list[Hit]:
         """Best hits first. `mode`: `text`, `vector` or `hybrid` (reciprocal rank fusion of both). `generation`: another
         than the promoted one. `target`: which one is asked of entities that have several; the first by default.
         """
@@ -370,12 +377,14 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
                 progress=progress or Silent(),
             )
 
-    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[FailureRecord]:
+    def failures(self, entities: Iterable[str] | None = None, *, limit: int = 100) -> list[Failure]:
         """Documents that could not be indexed, newest first: which, at what stage, why."""
+        from instep.answers.failures import Failure
+
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             refs = None if entities is None else [setup.ref for setup in container.setups(entities)]
-            return ledger.failure_page(refs=refs, limit=limit)
+            return list(map(Failure.model_validate, ledger.failure_page(refs=refs, limit=limit)))
 
     def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
         """Where a row that is served comes from: its instance, job, wants, inputs, and its document or slice.
@@ -383,11 +392,13 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
         of a table the row's key, its columns joined by commas.
         """
+        from instep.answers.why import provenance_answer
         from instep.entities.provenance import why
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
-            return why(container.one_each(), ledger, target, row_id, generation=checked_generation(generation))
+            found = why(container.one_each(), ledger, target, row_id, generation=checked_generation(generation))
+            return provenance_answer(found)
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
         """What the canonical instance of a partition was made from; as it was known at a time, if one is given.

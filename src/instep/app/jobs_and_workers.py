@@ -10,7 +10,7 @@ from instep.project import Project
 
 if TYPE_CHECKING:
     from instep.answers.job_feed import JobWatch
-    from instep.answers.jobs import JobView, WorkerView
+    from instep.answers.jobs import Job, Worker
     from instep.answers.overview import Overview
 
 
@@ -19,7 +19,7 @@ class Jobs:
 
     project: Project
 
-    def jobs(self, *, limit: int = 20) -> list[JobView]:
+    def jobs(self, *, limit: int = 20) -> list[Job]:
         """What ran and runs, on all servers of the ledger, newest first."""
         from instep.answers.jobs import job_views
 
@@ -27,7 +27,7 @@ class Jobs:
         with closing(container.ledger(read_only=True)) as ledger:
             return job_views(ledger, limit=limit, timing=container.timing, tables=container.tables)
 
-    def job(self, job_id: str) -> JobView:
+    def job(self, job_id: str) -> Job:
         """One job. The beginning of its id is enough (at least 4 characters)."""
         from instep.answers.jobs import one_job_view
 
@@ -50,7 +50,7 @@ class Jobs:
         container = Container(self.project)
         return JobWatch(lambda: container.ledger(read_only=True), container.tables)
 
-    def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> JobView:
+    def stop_job(self, job_id: str, *, reason: str = "stopped by request", wait: bool = False) -> Job:
         """Ask a job to stop: what is in work may end, the rest stays for a resume. `wait` until it has stopped."""
         from instep.answers.jobs import one_job_view, stop_job
 
@@ -61,7 +61,7 @@ class Jobs:
             stop_job(ledger, found.id, reason, clock=container.clock, wait=wait)
             return one_job_view(ledger, found.id, timing=container.timing, tables=container.tables)
 
-    def resume_job(self, job_id: str) -> JobView:
+    def resume_job(self, job_id: str) -> Job:
         """A stopped job runs again; any worker may take it up."""
         from instep.answers.jobs import find_job, one_job_view, resume_job
 
@@ -71,7 +71,7 @@ class Jobs:
             resume_job(ledger, find_job(ledger, found.id))
             return one_job_view(ledger, found.id, timing=container.timing, tables=container.tables)
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[Worker]:
         """Who is registered in the ledger, and does what, the oldest first."""
         from instep.answers.jobs import worker_views
 

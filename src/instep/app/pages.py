@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from instep.container import Container
-from instep.domain.jobs import Job, JobState, SliceState
-from instep.domain.refs import PartitionRef, own_name
+from instep.domain.jobs import JobState, SliceState
 from instep.domain.settings import NO_SETTINGS, JobSettings
 from instep.entities.partitions import all_refs, declared_refs
-from instep.errors import Missing
 from instep.project import Project
 
 if TYPE_CHECKING:
-    from instep.answers.jobs import JobView
-    from instep.answers.status import EntityStatus
-    from instep.ledger.ledger import FailureRecord
-    from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace, SliceView
+    from instep.answers.failures import Failure
+    from instep.answers.jobs import Job
+    from instep.answers.slices import Grid, Slice
+    from instep.answers.status import Partition
+    from instep.ledger.paging import FailurePlace, JobPlace, SlicePlace
     from instep.requests.job_requests import Asked
 
 
@@ -31,7 +30,7 @@ class Watching:
 
     def job_page(
         self, states: Collection[JobState] = (), *, after: JobPlace | None = None, limit: int = 20
-    ) -> list[JobView]:
+    ) -> list[Job]:
         """Newest first; of all states, unless some are named."""
         from instep.answers.jobs import views_of
 
@@ -48,38 +47,36 @@ class Watching:
         state: SliceState | None = None,
         after: SlicePlace | None = None,
         limit: int = 100,
-    ) -> list[SliceView]:
+    ) -> list[Slice]:
         """Slices of a job, by partition and number: of one entity (or partition), in one state, or all."""
         from instep.answers.jobs import find_job
+        from instep.answers.slices import slice_page
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            job = find_job(ledger, job_id)
-            refs = None if entity is None else _named_in(job, entity)
-            return ledger.slice_page(job.id, refs=refs, state=state, after=after, limit=limit)
+            return slice_page(ledger, find_job(ledger, job_id), entity, state=state, after=after, limit=limit)
 
-    def slice_states(self, job_id: str) -> dict[tuple[PartitionRef, str], list[SliceState]]:
-        """The states of all slices, by their numbers: of each partition of a job, and its generation."""
+    def slice_grid(self, job_id: str) -> Grid:
+        """The states of all slices of a job."""
         from instep.answers.jobs import find_job
+        from instep.answers.slices import slice_grid
 
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            job = find_job(ledger, job_id)
-            found: dict[PartitionRef, list[SliceState]] = {each.part.ref: [] for each in job.parts}
-            for ref, _, state in ledger.slice_states(job.id):
-                found.setdefault(ref, []).append(state)
-        generations = {each.part.ref: each.part.generation for each in job.parts}
-        return {(ref, generations.get(ref, "")): states for ref, states in found.items()}
+            return slice_grid(ledger, find_job(ledger, job_id))
 
     def failure_page(
         self, entities: Iterable[str] | None = None, *, after: FailurePlace | None = None, limit: int = 100
-    ) -> list[FailureRecord]:
+    ) -> list[Failure]:
         """Documents and rows that could not be indexed, newest first."""
+        from instep.answers.failures import Failure
+
         refs = None if entities is None else declared_refs(entities, self.project)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            return ledger.failure_page(refs=refs, after=after, limit=limit)
+            found = ledger.failure_page(refs=refs, after=after, limit=limit)
+            return list(map(Failure.model_validate, found))
 
     def partition_page(
         self, entities: Iterable[str] | None = None, *, after: str | None = None, limit: int = 100
-    ) -> list[EntityStatus]:
+    ) -> list[Partition]:
         """How partitions are, as far as their namespaces are declared, by name. What is asked of their targets costs
         a question each.
         """
@@ -135,12 +132,3 @@ class Watching:
             job = find_job(ledger, job_id)
         with closing(container.ledger()) as ledger:
             return ask_again(ledger, container.ids, job, by=by)
-
-
-def _named_in(job: Job, entity: str) -> Sequence[PartitionRef]:
-    """Partitions of a job that are called so: it may be on some that are not declared any more."""
-    refs = [each.part.ref for each in job.parts]
-    found = [ref for ref in refs if entity in (str(ref), ref.entity, own_name(ref.entity))]
-    if not found:
-        raise Missing(f"job {job.id} is not on {entity!r}", hint=f"It is on: {', '.join(map(str, refs)) or 'nothing'}.")
-    return found

@@ -22,13 +22,13 @@ from instep.project import Project
 from instep.telemetry.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from instep.answers.queues import QueueStatus
     from instep.domain.key_leases import KeyLease
     from instep.ledger.key_leases import KeyFailure
     from instep.ledger.ledger import Ledger
     from instep.queues.backfill import Backfill
     from instep.queues.consumers import Ack, Answer, Given
     from instep.queues.engines.queue_engine import Observation, PendingStore
-    from instep.queues.status import QueueStatus
     from instep.queues.verify import Verified
 
 #: How far `observe` looks back unless told otherwise.
@@ -136,8 +136,8 @@ class PendingQueue:
 
     def status(self) -> QueueStatus:
         """How far it is on its way, and what is in it."""
+        from instep.answers.queues import queue_status
         from instep.queues.opening import open_queue
-        from instep.queues.status import queue_status
 
         label = self.project.queues[self.name].label
         other_end = open_queue(self.project, self.name, reverse=True)

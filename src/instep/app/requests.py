@@ -19,10 +19,10 @@ from instep.telemetry.progress import Progress, Silent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.answers.checkpoints import CheckpointView
+    from instep.answers.checkpoints import Checkpoint
+    from instep.answers.matrix import Matrix
     from instep.bus.bus import Bus, DeadLetter
     from instep.domain.requests import Kind
-    from instep.domain.status import Matrix
     from instep.jobs.namespaces import Deletion
     from instep.requests.dispatch import Dispatched
     from instep.requests.handlers import Handler
@@ -164,24 +164,22 @@ class Handling:
                 lambda: container.bus(ledger).status, names, named or self.project.scopes, only=bool(named)
             )
 
-    def checkpoints(
-        self, entities: Iterable[str] | None = None, namespaces: Iterable[str] = ()
-    ) -> list[CheckpointView]:
+    def checkpoints(self, entities: Iterable[str] | None = None, namespaces: Iterable[str] = ()) -> list[Checkpoint]:
         """Checkpoints of these entities (all by default) by their keys, and the slices of what is being built; in these
         namespaces alone, if any are named.
         """
-        from instep.answers.checkpoints import checkpoint_views
+        from instep.answers.checkpoints import checkpoints
         from instep.jobs.namespaces import namespaces_of
 
         named = namespaces_of(namespaces)
         with closing(Container(self.project).ledger(read_only=True)) as ledger:
-            views: list[CheckpointView] = []
+            views: list[Checkpoint] = []
             for name in self._names(entities):
                 is_namespaced = self.project.entities[name].namespaced
                 if named and not is_namespaced:
                     continue
                 scopes = (named or self.project.scopes) if is_namespaced else [GLOBAL]
-                views += checkpoint_views(ledger, name, scopes, only=bool(named))
+                views += checkpoints(ledger, name, scopes, only=bool(named))
             return views
 
     def deletion(self, namespace: str) -> Deletion:

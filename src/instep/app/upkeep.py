@@ -19,7 +19,7 @@ from instep.telemetry.progress import Progress, Silent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.answers.buckets import BucketView
+    from instep.answers.buckets import Buckets
     from instep.answers.differences import Comparison
     from instep.entities.documents.setup import DocumentSetup
     from instep.jobs.adoption import Adoption
@@ -36,13 +36,13 @@ class Upkeep:
     project: Project
     _spark: SparkSession | None
 
-    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[BucketView]:
+    def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[Buckets]:
         """What each bucket of these entities holds (all documents by default), and how it keeps up."""
-        from instep.answers.buckets import bucket_views
+        from instep.answers.buckets import buckets
 
         container, name = Container(self.project), checked_generation(generation)
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
-            return bucket_views(container.documents(entities), ledger, name)
+            return buckets(container.documents(entities), ledger, name)
 
     def diff(
         self,

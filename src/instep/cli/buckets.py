@@ -24,8 +24,7 @@ from instep.cli.texts import bytes_text, ref_text, seconds_text, span_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from instep.answers.buckets import BucketView
-    from instep.domain.buckets import BucketLoad
+    from instep.answers.buckets import Bucket, Buckets
 
 
 #: Columns of a full bar, and what fills it.
@@ -54,10 +53,10 @@ def buckets(
 
     found = load(project).buckets(entities, generation=generation)
     out = Output(as_json=as_json)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
-def _show(out: Output, found: Sequence[BucketView]) -> None:
+def _show(out: Output, found: Sequence[Buckets]) -> None:
     columns = ["bucket", "", "documents", "rows", "bytes", "latency", "longest", "pending", "oldest"]
     for view in found:
         most = max((each.rows for each in view.buckets), default=0)
@@ -68,7 +67,7 @@ def _show(out: Output, found: Sequence[BucketView]) -> None:
             out.line(f"{ref_text(view.ref, view.generation)}: {warning}")
 
 
-def _row(load: BucketLoad, most: int, now: int) -> list[Text]:
+def _row(load: Bucket, most: int, now: int) -> list[Text]:
     from rich.text import Text
 
     return [

@@ -36,7 +36,7 @@ def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
             if each.hint:
                 out.line(f"    {each.hint}")
 
-    out.result([each.as_dict() for each in findings], show)
+    out.result(findings, show)
     problems = [each for each in findings if each.health == "problem"]
     if problems:
         raise typer.Exit(ExitCode.BUSY if all(each.away for each in problems) else ExitCode.ERROR)

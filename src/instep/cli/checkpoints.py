@@ -10,7 +10,7 @@ from instep.cli.output import Output
 from instep.cli.texts import id_text, moment_text
 
 if TYPE_CHECKING:
-    from instep.answers.checkpoints import CheckpointView
+    from instep.answers.checkpoints import Checkpoint
 
 
 def checkpoints(
@@ -32,10 +32,10 @@ def checkpoints(
 
     found = load(project).checkpoints(entities, namespaces or ())
     out = Output(as_json=as_json)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
-def _show(out: Output, found: Sequence[CheckpointView]) -> None:
+def _show(out: Output, found: Sequence[Checkpoint]) -> None:
     if not found:
         out.line("No checkpoints: nothing of it is indexed.")
         return
@@ -44,7 +44,7 @@ def _show(out: Output, found: Sequence[CheckpointView]) -> None:
             each.key,
             each.state,
             None if each.watermark is None else moment_text(each.watermark),
-            id_text(each.job_id),
+            id_text(each.job),
             each.generation or None,
             each.error,
         ]

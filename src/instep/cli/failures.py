@@ -49,4 +49,4 @@ def failures(
         ]
         out.table(None, ["entity", "document", "stage", "reason", "tries", "last"], rows)
 
-    out.result([{**each._asdict(), "ref": str(each.ref)} for each in found], show)
+    out.result(found, show)

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
 
-from instep.answers.lineage import Lineage
+from instep.answers.lineage import Edge, Lineage, Node
 from instep.cli.texts import id_text, moment_text, visible
-from instep.domain.lineage import Edge, Graph, Link, Node
+from instep.domain.lineage import Link
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 290, 64, 350, 88
 
@@ -25,12 +25,12 @@ svg { max-width: 100%; height: auto } rect { fill: #f4f6f8; stroke: #57606a } .f
 
 def as_text(found: Lineage) -> Iterator[str]:
     """A tree: below each instance those that it was made from. One that comes up again is not repeated."""
-    nodes = {each.uuid: each for each in found.graph.nodes}
+    nodes = {each.uuid: each for each in found.nodes}
     links: dict[str, list[Edge]] = defaultdict(list)
-    for edge in found.graph.edges:
-        links[edge.source].append(edge)
+    for edge in found.edges:
+        links[edge.from_].append(edge)
     seen: set[str] = set()
-    pending = [(found.graph.nodes[0].uuid, 0, "")]
+    pending = [(found.nodes[0].uuid, 0, "")]
     while pending:
         uuid, depth, how = pending.pop()
         again = uuid in seen and bool(links[uuid])
@@ -39,8 +39,7 @@ def as_text(found: Lineage) -> Iterator[str]:
             continue
         seen.add(uuid)
         pending += [
-            (edge.target, depth + 1, _IN_PLACE if edge.link is Link.PREVIOUS else _FROM)
-            for edge in reversed(links[uuid])
+            (edge.to, depth + 1, _IN_PLACE if edge.link is Link.PREVIOUS else _FROM) for edge in reversed(links[uuid])
         ]
     for user in found.users:
         yield visible(f"used by {user.ref} {id_text(user.uuid)}: {user.state}")
@@ -61,15 +60,15 @@ def label(node: Node) -> tuple[str, str]:
     return visible(f"{each.ref}{generation} {id_text(each.uuid)}"), visible(", ".join(facts))
 
 
-def as_dot(graph: Graph) -> Iterator[str]:
+def as_dot(found: Lineage) -> Iterator[str]:
     yield "digraph lineage {"
     yield "  rankdir=LR; node [shape=box];"
-    for node in graph.nodes:
+    for node in found.nodes:
         style = "" if node.instance is not None else ", style=dashed"
         yield f"  {_quoted(node.uuid)} [label={_quoted(chr(10).join(label(node)))}{style}];"
-    for edge in graph.edges:
+    for edge in found.edges:
         style = ' [style=dashed, label="in place of"]' if edge.link is Link.PREVIOUS else ""
-        yield f"  {_quoted(edge.source)} -> {_quoted(edge.target)}{style};"
+        yield f"  {_quoted(edge.from_)} -> {_quoted(edge.to)}{style};"
     yield "}"
 
 
@@ -79,15 +78,15 @@ def _quoted(text: str) -> str:
 
 
 def as_html(found: Lineage) -> Iterator[str]:
-    first = found.graph.nodes[0]
+    first = found.nodes[0]
     title = escape(f"Lineage of {label(first)[0]}")
     yield f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>'
     yield f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{title}</h1>"
     if found.at is not None:
         yield f"<p>As it was known at {escape(moment_text(found.at))}.</p>"
-    yield from _drawing(found.graph)
+    yield from _drawing(found)
     yield "<table>\n<tr><th>instance</th><th>how it is</th><th>job</th><th>revision</th></tr>"
-    for node in found.graph.nodes:
+    for node in found.nodes:
         each = node.instance
         cells = [*label(node), (each.job if each else None) or "-", (each.revision if each else None) or "-"]
         cells[0] = f"{each.ref if each else 'collected'} {node.uuid}"
@@ -99,18 +98,18 @@ def as_html(found: Lineage) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def _drawing(graph: Graph) -> Iterator[str]:
+def _drawing(found: Lineage) -> Iterator[str]:
     """Boxes in columns by their distance from the first, which is the order of the nodes."""
-    places = _places(graph)
+    places = _places(found)
     width = max(x for x, _ in places.values()) + _WIDTH + 4
     height = max(y for _, y in places.values()) + _HEIGHT + 4
     yield f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
-    for edge in graph.edges:
-        (x, y), (u, v) = places[edge.source], places[edge.target]
+    for edge in found.edges:
+        (x, y), (u, v) = places[edge.from_], places[edge.to]
         right, left = (x + _WIDTH, u) if u > x else (x, u + _WIDTH)
         line = f'x1="{right}" y1="{y + _HEIGHT // 2}" x2="{left}" y2="{v + _HEIGHT // 2}"'
         yield f'<line class="{edge.link}" {line}/>'
-    for number, node in enumerate(graph.nodes):
+    for number, node in enumerate(found.nodes):
         x, y = places[node.uuid]
         kind = "first" if number == 0 else "gone" if node.instance is None else "other"
         yield f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
@@ -120,14 +119,14 @@ def _drawing(graph: Graph) -> Iterator[str]:
     yield "</svg>"
 
 
-def _places(graph: Graph) -> dict[str, tuple[int, int]]:
-    depths = {graph.nodes[0].uuid: 0}
+def _places(found: Lineage) -> dict[str, tuple[int, int]]:
+    depths = {found.nodes[0].uuid: 0}
     # Nodes come in order of their distance, and so do the edges that lead to them.
-    for edge in graph.edges:
-        depths.setdefault(edge.target, depths[edge.source] + 1)
+    for edge in found.edges:
+        depths.setdefault(edge.to, depths[edge.from_] + 1)
     rows: dict[int, int] = defaultdict(int)
     places = {}
-    for node in graph.nodes:
+    for node in found.nodes:
         depth = depths[node.uuid]
         places[node.uuid] = (2 + depth * _ACROSS, 2 + rows[depth] * _DOWN)
         rows[depth] += 1

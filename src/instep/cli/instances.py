@@ -24,8 +24,7 @@ from instep.domain.fingerprint import changed_parts, digest
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.domain.instances import Instance
-    from instep.entities.instances import Left
+    from instep.answers.instances import Change, Instance
 
 
 def taint(
@@ -49,7 +48,7 @@ def taint(
 
     left = load(project).taint(ref, generation=generation, why=why, by=user_text())
     out = Output(as_json=as_json)
-    out.result(left.as_dict(), lambda: show_left(out, left, "is tainted"))
+    out.result(left, lambda: show_left(out, left, "is tainted"))
 
 
 def rebuild(
@@ -73,7 +72,7 @@ def rebuild(
 
     left = load(project).rebuild(ref, generation=generation, allow_empty=allow_empty, by=user_text())
     out = Output(as_json=as_json)
-    out.result(left.as_dict(), lambda: show_left(out, left, "is to be replaced"))
+    out.result(left, lambda: show_left(out, left, "is to be replaced"))
 
 
 def expire(
@@ -112,7 +111,7 @@ def expire(
         for left in done:
             show_left(out, left, "has expired")
 
-    out.result([left.as_dict() for left in done], show)
+    out.result(done, show)
 
 
 def promote(
@@ -178,11 +177,10 @@ def history(
       instep history Document@global --limit 5 --json
     """
     from instep.app import load
-    from instep.entities.instances import instance_dict
 
     found = load(project).history(ref, limit=limit)
     out = Output(as_json=as_json)
-    out.result([instance_dict(each) for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
 def _show(out: Output, found: Sequence[Instance]) -> None:
@@ -209,10 +207,7 @@ def _show(out: Output, found: Sequence[Instance]) -> None:
 
 
 def _details(each: Instance, previous: Instance | None) -> list[str]:
-    from instep.entities.instances import ending
-
-    how = ending(each)
-    ended = f"ended {moment_text(each.ended_at)}: {how}" if how and each.ended_at is not None else None
+    ended = f"ended {moment_text(each.ended_at)}: {each.ended}" if each.ended_at is not None else None
     parts = [_window(each), _code(each, previous), ended]
     texts = [text for text in parts if text]
     name = id_text(each.uuid)
@@ -220,10 +215,10 @@ def _details(each: Instance, previous: Instance | None) -> list[str]:
 
 
 def _window(each: Instance) -> str | None:
-    if each.target is None:
+    if each.window is None:
         return None
-    since = f"after {moment_text(each.floor)}, " if each.floor else ""
-    return f"window {since}up to {moment_text(each.target)}{_refreshes(each)}"
+    since = f"after {moment_text(each.window.floor)}, " if each.window.floor else ""
+    return f"window {since}up to {moment_text(each.window.target)}{_refreshes(each)}"
 
 
 def _refreshes(each: Instance) -> str:
@@ -292,14 +287,14 @@ def lineage(
     out = Output(as_json=as_json or form is Format.JSON)
 
     def show() -> None:
-        shown = {Format.TEXT: graphs.as_text, Format.HTML: graphs.as_html}.get(form)
-        for line in shown(found) if shown else graphs.as_dot(found.graph):
+        shown = {Format.HTML: graphs.as_html, Format.DOT: graphs.as_dot}.get(form, graphs.as_text)
+        for line in shown(found):
             out.line(line)
 
-    out.result(found.as_dict(), show)
+    out.result(found, show)
 
 
-def show_left(out: Output, left: Left, what: str) -> None:
+def show_left(out: Output, left: Change, what: str) -> None:
     """Print the change of the old instance, and the next step."""
     name = ref_text(left.ref, left.generation)
     if left.old is not None and left.changed:
@@ -311,7 +306,7 @@ def show_left(out: Output, left: Left, what: str) -> None:
     out.line(_next(left))
 
 
-def _next(left: Left) -> str:
+def _next(left: Change) -> str:
     if left.new is not None and left.new.worked_on_by:
         return f"Job {id_text(left.new.worked_on_by)} builds it now."
     if left.wanted:

@@ -16,7 +16,7 @@ from instep.domain.jobs import SliceState
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:
-    from instep.answers.jobs import JobView
+    from instep.answers.jobs import Job
 
 
 def jobs(
@@ -35,10 +35,10 @@ def jobs(
 
     found = load(project).jobs(limit=limit)
     out = Output(as_json=as_json)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
-def _show(out: Output, found: Sequence[JobView]) -> None:
+def _show(out: Output, found: Sequence[Job]) -> None:
     if not found:
         out.line("No jobs: nothing has run yet.")
         return
@@ -49,7 +49,7 @@ def _show(out: Output, found: Sequence[JobView]) -> None:
             refs_text(each.refs, each.generation) or None,
             percent_text(each),
             ago_text(each.started_at or each.created_at, each.seen_at),
-            None if each.duration is None else span_text(round(each.duration * 1000)),
+            None if each.duration_seconds is None else span_text(round(each.duration_seconds * 1000)),
             len(each.workers),
         ]
         for each in found
@@ -61,7 +61,7 @@ def _show(out: Output, found: Sequence[JobView]) -> None:
             out.line(f"Job {id_text(each.id)} waits for a worker. Start one: instep worker")
 
 
-def percent_text(job: JobView) -> str | None:
+def percent_text(job: Job) -> str | None:
     """How much of the planned documents is done; 100 % only when all are."""
     if not job.units:
         return None
@@ -105,7 +105,7 @@ def show(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOption 
 
     found = load(project).job(job_id)
     out = Output(as_json=as_json)
-    out.result(found.as_dict(), lambda: _show_job(out, found))
+    out.result(found, lambda: _show_job(out, found))
 
 
 @app.command("stop")
@@ -129,7 +129,7 @@ def stop(
 
     found = load(project).stop_job(job_id, reason=f"stopped by {user_text()}", wait=wait)
     out = Output(as_json=as_json)
-    out.result(found.as_dict(), lambda: out.line(_after_stop(found)))
+    out.result(found, lambda: out.line(_after_stop(found)))
 
 
 @app.command("resume")
@@ -155,7 +155,7 @@ def resume(job_id: IdArgument, project: ProjectOption = None, as_json: JsonOptio
         if not serving:
             out.line("No server is waiting for work. Start one: instep worker (or instep run)")
 
-    out.result(found.as_dict(), say)
+    out.result(found, say)
 
 
 @app.command("retry")
@@ -190,7 +190,7 @@ def retry(
         out.result([], lambda: out.line(f"Nothing failed in job {job_id}."))
 
 
-def _after_stop(job: JobView) -> str:
+def _after_stop(job: Job) -> str:
     name = f"Job {id_text(job.id)}"
     if job.state == "STOPPED":
         return f"{name} is stopped: {_units(job)} done. Go on with it: instep job resume {id_text(job.id)}"
@@ -199,19 +199,19 @@ def _after_stop(job: JobView) -> str:
     return f"{name} is stopping: slices in work have 30 seconds to end. Wait for it: instep job stop --wait"
 
 
-def _units(job: JobView) -> str:
+def _units(job: Job) -> str:
     return amount(job.done, job.unit) if job.units is None else f"{job.done:,} of {amount(job.units, job.unit)}"
 
 
-def _show_job(out: Output, job: JobView) -> None:
+def _show_job(out: Output, job: Job) -> None:
     now = job.seen_at
     for name, text in (
         ("job", job.id),
         ("state", state_text(job.state)),
-        ("made", f"{ago_text(job.created_at, now)} by worker {id_text(job.worker_id)}"),
+        ("made", f"{ago_text(job.created_at, now)} by worker {id_text(job.made_by)}"),
         ("started", ago_text(job.started_at, now)),
         ("ended", ago_text(job.finished_at, now)),
-        ("time", None if job.duration is None else seconds_text(job.duration)),
+        ("time", None if job.duration_seconds is None else seconds_text(job.duration_seconds)),
         ("done", _done(job)),
         ("slices", _slices(job)),
         ("error", job.error),
@@ -233,7 +233,7 @@ def _show_job(out: Output, job: JobView) -> None:
     _show_next(out, job)
 
 
-def _show_parts(out: Output, job: JobView) -> None:
+def _show_parts(out: Output, job: Job) -> None:
     rows = [
         [
             ref_text(part.ref, part.generation),
@@ -251,7 +251,7 @@ def _show_parts(out: Output, job: JobView) -> None:
         out.table(None, ["entity", "state", "planned", "written", "same", "deleted", "failed", "rows"], rows)
 
 
-def _show_next(out: Output, job: JobView) -> None:
+def _show_next(out: Output, job: Job) -> None:
     name = id_text(job.id)
     if job.waits_for_workers:
         out.line("It waits for a worker. Start one: instep worker")
@@ -262,22 +262,23 @@ def _show_next(out: Output, job: JobView) -> None:
         out.line(f"See what failed, and why: instep failures{again}")
 
 
-def _done(job: JobView) -> str | None:
+def _done(job: Job) -> str | None:
     if job.units == 0:
         return None
     text = _units(job) if job.units is None else f"{_units(job)} ({percent_text(job)})"
-    if job.rate is None:
+    if job.units_per_second is None:
         return text
-    left = "" if job.left is None else f", about {seconds_text(job.left)} left"
-    return f"{text}, {rate_text(job.rate)}/s{left}"
+    left = "" if job.seconds_left is None else f", about {seconds_text(job.seconds_left)} left"
+    return f"{text}, {rate_text(job.units_per_second)}/s{left}"
 
 
-def _slices(job: JobView) -> str | None:
-    shown = [f"{job.slices[state]:,} {name}" for state, name in _SLICES.items() if job.slices.get(state)]
+def _slices(job: Job) -> str | None:
+    numbers = ((job.slices.in_state(state), name) for state, name in _SLICES.items())
+    shown = [f"{number:,} {name}" for number, name in numbers if number]
     return ", ".join(shown) or None
 
 
-def _asked(job: JobView) -> str | None:
+def _asked(job: Job) -> str | None:
     """What the job was asked for, where that is not the usual; which entities, the table says."""
     asked = {key: value for key, value in sorted(job.configuration.items()) if value}
     if job.parts:

@@ -3,7 +3,7 @@
 out = Output(as_json=as_json, quiet=quiet)
 with out.progress() as progress:
     results = load(project).run(progress=progress)
-out.result([each.as_dict() for each in results], lambda: out.table("Run", ["entity", "documents"], rows))
+out.result(results, lambda: out.table("Run", ["entity", "documents"], rows))
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ class Output:
     quiet: bool = False
 
     def result(self, value: Any, show: Callable[[], None]) -> None:
-        """The command's answer: `value` as JSON, or whatever `show` prints."""
+        """The command's answer: `value` as JSON, or what `show` prints."""
         if self.as_json:
+            from instep.answers.answer import as_json
+
             # In UTF-8 all but lone surrogates can be written, and their escape is JSON's own.
             plain = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not plain, default=str) + "\n")
+            sys.stdout.write(json.dumps(as_json(value), indent=2, ensure_ascii=not plain) + "\n")
         else:
             show()
 

@@ -239,7 +239,7 @@ def status(
             out.result([parked_dict(*each) for each in holds.items()], lambda: show_parked(out, holds))
             return
         seen = found.status()
-    out.result(seen.as_dict(), lambda: show_status(out, seen))
+    out.result(seen, lambda: show_status(out, seen))
 
 
 app.command("next")(queue_keys.next_keys)

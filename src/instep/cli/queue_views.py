@@ -12,10 +12,9 @@ from instep.cli.texts import ago_text, bytes_text, moment_text, seconds_text, sp
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:
+    from instep.answers.queues import Held, QueueStatus
     from instep.domain.key_leases import KeyLease
-    from instep.ledger.key_leases import KeyLeaseCount
     from instep.queues.states import Filling, Verdict
-    from instep.queues.status import QueueStatus
 
 
 _NEXT = {
@@ -57,12 +56,11 @@ def show_status(out: Output, seen: QueueStatus) -> None:
     if seen.verdict is not None:
         equal = "equal" if seen.verdict.equal else f"{seen.verdict.missing + seen.verdict.surplus:,} differ"
         rows.append(("verified", f"{equal}, {ago_text(seen.verdict.at, seen.now)}"))
-    if seen.counts is not None:
-        counts = seen.counts
-        size = "" if counts.bytes is None else f", {bytes_text(counts.bytes)}"
-        rows.append(("offered", f"{counts.offered:,} ({counts.withdrawn:,} withdrawn to be removed{size})"))
+    if seen.offered is not None:
+        size = "" if seen.bytes is None else f", {bytes_text(seen.bytes)}"
+        rows.append(("offered", f"{seen.offered:,} ({seen.withdrawn:,} withdrawn to be removed{size})"))
         rows.append(("oldest", _oldest(seen)))
-        rows += [("garbage", f"{number:,} in {table}") for table, number in counts.garbage.items() if number]
+        rows += [("garbage", f"{number:,} in {table}") for table, number in (seen.garbage or {}).items() if number]
     rows.append(("leased", _held(seen.leased, seen.now, "ran out")))
     rows.append(("retrying", _held(seen.retrying, seen.now, "are due")))
     rows.append(("parked", _held(seen.parked, seen.now, "are due")))
@@ -81,12 +79,12 @@ def _filling(filling: Filling) -> str:
 def _oldest(seen: QueueStatus) -> str:
     if seen.oldest_key is None:
         return "-"
-    when = "" if seen.oldest is None else f", {ago_text(round(seen.oldest.timestamp() * 1000), seen.now)}"
+    when = "" if seen.oldest_at is None else f", {ago_text(round(seen.oldest_at.timestamp() * 1000), seen.now)}"
     return f"key {seen.oldest_key}{when}"
 
 
-def _held(count: KeyLeaseCount, now: int, due: str) -> str:
-    if not count.keys:
+def _held(count: Held, now: int, due: str) -> str:
+    if not count.keys or count.since is None:
         return "0"
     more = f"{count.due:,} of them {due}, " if count.due else ""
     return f"{count.keys:,} ({more}the oldest for {span_text(now - count.since)})"

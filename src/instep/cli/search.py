@@ -13,8 +13,8 @@ from instep.cli.output import Output
 from instep.cli.texts import visible
 
 if TYPE_CHECKING:
-    from instep.answers.search import Found
-    from instep.targets.document_target import Hit, SearchMode
+    from instep.answers.search import Hit
+    from instep.targets.document_target import SearchMode
 
 
 def search(
@@ -64,10 +64,10 @@ def search(
             target=target,
             progress=progress,
         )
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
-def _show(out: Output, found: Sequence[Found]) -> None:
+def _show(out: Output, found: Sequence[Hit]) -> None:
     from rich.text import Text
 
     console = out.console()
@@ -75,12 +75,12 @@ def _show(out: Output, found: Sequence[Found]) -> None:
         out.line("Nothing found.")
     for number, each in enumerate(found, 1):
         head = Text(f"{number}. ", style="dim")
-        head.append(visible(_title(each.hit)), style="bold")
-        head.append(f"  {each.hit.score:.3f}", style="dim")
+        head.append(visible(_title(each)), style="bold")
+        head.append(f"  {each.score:.3f}", style="dim")
         console.print(head)
-        console.print(Text(f"   {visible(_name(each.hit.source_uri))}", style="cyan"))
-        body = Text(visible(each.snippet.text))
-        for start, end in each.snippet.marks:
+        console.print(Text(f"   {visible(_name(each.source_uri))}", style="cyan"))
+        body = Text(visible(each.snippet))
+        for start, end in each.marks:
             body.stylize("bold yellow", start, end)
         console.print(body)
 

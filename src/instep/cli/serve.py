@@ -148,8 +148,7 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
     """Until a signal. Requests in hand are answered, then what runs beside them is ended."""
     import uvicorn
 
-    from instep.api.connections import Connection
-    from instep.api.progress_connection import websocket_options
+    from instep.api.connections import Connection, websocket_options
 
     config = uvicorn.Config(
         app,

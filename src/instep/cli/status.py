@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,14 +21,15 @@ from instep.cli.options import (
 from instep.cli.output import Output
 from instep.cli.texts import id_text, moment_text, ref_text
 from instep.domain.refs import PartitionRef, generation_text
-from instep.domain.status import IndexState, Matrix, worst
+from instep.domain.status import IndexState
 from instep.errors import UserError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from instep.answers.lineage import Moment
-    from instep.answers.status import EntityStatus
+    from instep.answers.matrix import Matrix
+    from instep.answers.status import Partition
     from instep.app import Instep
 
 
@@ -89,7 +90,7 @@ def _show_now(
     apart = set(project.namespaced) & set(names or project.namespaced)
     if not apart and not namespaces:
         found = project.status(names, generation=generation)
-        out.result([each.as_dict() for each in found], lambda: _show(out, found))
+        out.result(found, lambda: _show(out, found))
         return
     matrix = project.matrix(namespaces, names)
     whole = [] if namespaces else [name for name in names or project.project.entities if name not in apart]
@@ -100,12 +101,10 @@ def _show_now(
             _show(out, found)
         show_matrix(out, matrix)
 
-    from instep.answers.matrix import matrix_dict
-
-    out.result({"entities": [each.as_dict() for each in found], "matrix": matrix_dict(matrix)}, show)
+    out.result({"entities": found, "matrix": matrix}, show)
 
 
-def _show(out: Output, found: Sequence[EntityStatus]) -> None:
+def _show(out: Output, found: Sequence[Partition]) -> None:
     rows = [
         [
             ref_text(each.ref, each.generation),
@@ -135,7 +134,7 @@ def _show_past(found: Sequence[Moment], out: Output) -> None:
                 name = ref_text(PartitionRef.parse(each.ref))
                 out.line(f"{name}: generation {each.generation or repr(each.generation)} was promoted.")
 
-    out.result([each.as_dict() for each in found], show)
+    out.result(found, show)
 
 
 def _past_row(each: Moment) -> list[Any]:
@@ -178,7 +177,7 @@ _NAMED = 3
 
 def show_matrix(out: Output, matrix: Matrix) -> None:
     """Whole, or, where that is too wide, what is worst of each namespace and entity."""
-    if not matrix.rows:
+    if not matrix.namespaces:
         out.line("No namespace is declared or known.")
         return
     width = sum(max(_WIDTH, len(entity) + 2) for entity in matrix.entities) + 2 * _WIDTH
@@ -192,34 +191,32 @@ def show_matrix(out: Output, matrix: Matrix) -> None:
 
 def _show_whole(out: Output, matrix: Matrix) -> None:
     rows = [
-        [_plain(str(scope)), _styled(matrix.of_scope(scope)), *map(_styled, states)]
-        for scope, states in matrix.rows.items()
+        [_plain(str(each.namespace)), _styled(each.state), *map(_styled, each.entities.values())]
+        for each in matrix.namespaces
     ]
     if len(rows) > 1:
-        columns = map(matrix.of_entity, matrix.entities)
-        rows.append([_plain("all"), _styled(matrix.whole), *map(_styled, columns)])
+        rows.append([_plain("all"), _styled(matrix.state), *map(_styled, matrix.entities.values())])
     out.texts(["namespace", "all", *matrix.entities], rows)
 
 
 def _show_worst(out: Output, matrix: Matrix) -> None:
     rows = [
-        [_plain(str(scope)), _styled(worst(states)), _plain(_summary(states, matrix.entities))]
-        for scope, states in matrix.rows.items()
+        [_plain(str(each.namespace)), _styled(each.state), _plain(_summary(each.entities))]
+        for each in matrix.namespaces
     ]
     out.texts(["namespace", "worst", "entities"], rows)
-    scopes = list(map(str, matrix.rows))
     rows = []
-    for place, entity in enumerate(matrix.entities):
-        states = [row[place] for row in matrix.rows.values()]
-        rows.append([_plain(entity), _styled(worst(states)), _plain(_summary(states, scopes))])
-    out.texts(["entity", "worst", "namespaces"], [*rows, [_plain("all"), _styled(matrix.whole), _plain("")]])
+    for entity, state in matrix.entities.items():
+        states = {str(each.namespace): each.entities[entity] for each in matrix.namespaces}
+        rows.append([_plain(entity), _styled(state), _plain(_summary(states))])
+    out.texts(["entity", "worst", "namespaces"], [*rows, [_plain("all"), _styled(matrix.state), _plain("")]])
 
 
-def _summary(states: Sequence[IndexState], names: Sequence[str]) -> str:
+def _summary(states: Mapping[str, IndexState]) -> str:
     """`34 Indexed, 2 Backfilling (MergeRequest, Issue)`: who is meant is said of all that is not Indexed."""
     parts = []
-    for state, number in sorted(Counter(states).items(), key=lambda each: list(IndexState).index(each[0])):
-        who = [name for name, each in zip(names, states, strict=True) if each is state]
+    for state, number in sorted(Counter(states.values()).items(), key=lambda each: list(IndexState).index(each[0])):
+        who = [name for name, each in states.items() if each is state]
         more = ", …" if len(who) > _NAMED else ""
         named = "" if state is IndexState.INDEXED else f" ({', '.join(who[:_NAMED])}{more})"
         parts.append(f"{number:,} {state}{named}")

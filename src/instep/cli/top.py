@@ -46,7 +46,7 @@ def top(
     out = Output(as_json=as_json)
     first = opened.overview()
     if once or as_json or not sys.stdout.isatty():
-        out.result(first.as_dict(), lambda: _print(out.console(), opened, first))
+        out.result(first, lambda: _print(out.console(), opened, first))
     else:
         with terminate_like_ctrl_c(), suppress(KeyboardInterrupt):
             _watch(out.console(), opened, first)

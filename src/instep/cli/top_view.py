@@ -14,13 +14,13 @@ from rich.text import Text
 from instep.cli.jobs import percent_text
 from instep.cli.texts import ago_text, id_text, rate_text, ref_text, refs_text, seconds_text, state_text, visible
 from instep.cli.workers import place_text, task_text
-from instep.domain.jobs import JobState, SliceState
+from instep.domain.jobs import JobState
 from instep.domain.texts import amount
 
 if TYPE_CHECKING:
-    from instep.answers.jobs import JobView, WorkerView
+    from instep.answers.failures import Failure
+    from instep.answers.jobs import Job, Worker
     from instep.answers.overview import Overview
-    from instep.ledger.ledger import FailureRecord
 
 _STYLES = {
     JobState.RUNNING: "cyan",
@@ -65,7 +65,7 @@ def _parts(name: str, seen: Overview, trouble: str | None) -> Iterator[Renderabl
         yield _failures(seen.failures, seen.seen_at)
 
 
-def _jobs(jobs: tuple[JobView, ...]) -> Table:
+def _jobs(jobs: tuple[Job, ...]) -> Table:
     table = _table("job", "state", "entities", "", "done", "rate", "left", "failed", right=(4, 5, 6, 7), narrow=(2, 3))
     table.columns[3].max_width = _BAR
     for job in jobs:
@@ -76,23 +76,22 @@ def _jobs(jobs: tuple[JobView, ...]) -> Table:
             _cut(refs_text(job.refs, job.generation) or "-"),
             "" if share is None else ProgressBar(total=1.0, completed=share),
             percent_text(job) or (f"{job.done:,}" if job.done else ""),
-            "" if job.rate is None else f"{rate_text(job.rate)}/s",
-            "" if job.left is None else seconds_text(job.left),
+            "" if job.units_per_second is None else f"{rate_text(job.units_per_second)}/s",
+            "" if job.seconds_left is None else seconds_text(job.seconds_left),
             Text(f"{job.counts.failed:,}" if job.counts.failed else "", style="red"),
         )
     return table
 
 
-def share_of(job: JobView) -> float | None:
+def share_of(job: Job) -> float | None:
     """How much is done: of the units where they were counted, else of the slices."""
     if job.units:
         return min(1.0, job.done / job.units)
-    slices = sum(job.slices.values())
-    still = job.slices.get(SliceState.PENDING, 0) + job.slices.get(SliceState.PROCESSING, 0)
-    return (slices - still) / slices if slices else None
+    slices = job.slices.total
+    return (slices - job.slices.PENDING - job.slices.PROCESSING) / slices if slices else None
 
 
-def _workers(workers: tuple[WorkerView, ...]) -> Table:
+def _workers(workers: tuple[Worker, ...]) -> Table:
     table = _table("worker", "where", "heartbeat", "works on", "slices", right=(4,), narrow=(1, 3))
     for each in workers:
         beat = Text(ago_text(each.heartbeat_at, each.seen_at) or "", style="" if each.pulse == "steady" else "yellow")
@@ -100,7 +99,7 @@ def _workers(workers: tuple[WorkerView, ...]) -> Table:
     return table
 
 
-def _failures(failures: tuple[FailureRecord, ...], now: int) -> Table:
+def _failures(failures: tuple[Failure, ...], now: int) -> Table:
     table = _table("failed", "of", "at", "why", "last", narrow=(0, 1, 3))
     for each in failures:
         cells = (each.uri, ref_text(each.ref, each.generation), each.stage, each.reason)

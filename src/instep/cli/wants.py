@@ -22,8 +22,8 @@ from instep.cli.texts import ago_text, id_text, moment_text, ref_text, refs_text
 from instep.domain.refs import PartitionRef
 
 if TYPE_CHECKING:
-    from instep.domain.instances import Instance
-    from instep.requests.wants import WantView
+    from instep.answers.instances import Instance
+    from instep.answers.wants import Want
 
 
 def wants(
@@ -49,29 +49,29 @@ def wants(
 
     found = load(project).wants(ref, ended=ended, limit=limit)
     out = Output(as_json=as_json)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found, ended=ended))
+    out.result(found, lambda: _show(out, found, ended=ended))
 
 
-def _show(out: Output, found: Sequence[WantView], *, ended: bool) -> None:
+def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
     if not found:
         out.line("No wants." if ended else "Nothing is waited for. Those that have ended: instep wants --all")
         return
     rows = [
         [
-            id_text(each.want.id),
-            str(each.want.state),
-            refs_text([PartitionRef.parse(ref) for ref in each.want.refs], each.want.generation),
-            "any" if each.want.needed is None else when_text(each.want.needed, each.seen_at),
-            ago_text(each.want.created_at, each.seen_at),
-            each.want.by.partition(" ")[0] or None,
+            id_text(each.id),
+            str(each.state),
+            refs_text([PartitionRef.parse(ref) for ref in each.refs], each.generation),
+            "any" if each.needed is None else when_text(each.needed, each.seen_at),
+            ago_text(each.created_at, each.seen_at),
+            each.by.partition(" ")[0] or None,
         ]
         for each in found
     ]
     # Six narrow columns: they fit in a terminal of 80.
     out.table(None, ["want", "state", "entities", "as of", "asked", "by"], rows)
     for each in found:
-        if each.want.error:
-            out.line(f"{id_text(each.want.id)}: {each.want.error}")
+        if each.error:
+            out.line(f"{id_text(each.id)}: {each.error}")
     if any(each.startable for each in found):
         out.line("What is Idle is built by the next `instep run` or worker.")
 
@@ -121,45 +121,44 @@ def want(
         by=user_text(),
     )
     out = Output(as_json=as_json)
-    out.result(found.as_dict(), lambda: _show_want(out, found))
+    out.result(found, lambda: _show_want(out, found))
 
 
-def _show_want(out: Output, view: WantView) -> None:
-    out.line(f"Want {id_text(view.want.id)} is {view.want.state}.")
-    if view.want.state == "Successful":
-        for ref, each in zip(view.want.refs, view.current, strict=True):
-            out.line(f"{_name(ref, view)} is there{_as_of(each)}.")
+def _show_want(out: Output, want: Want) -> None:
+    out.line(f"Want {id_text(want.id)} is {want.state}.")
+    if want.state == "Successful":
+        for ref, each in zip(want.refs, want.found, strict=True):
+            out.line(f"{_name(ref, want)} is there{_as_of(each)}.")
         return
-    for ref, each in view.lacking:
-        out.line(f"{_name(ref, view)}: {_lack(view, each)}.")
-    out.line(_next(view))
+    for ref, each in want.lacking:
+        out.line(f"{_name(ref, want)}: {_lack(want, each)}.")
+    out.line(_next(want))
 
 
-def _name(ref: str, view: WantView) -> str:
-    return ref_text(PartitionRef.parse(ref), view.want.generation)
+def _name(ref: str, want: Want) -> str:
+    return ref_text(PartitionRef.parse(ref), want.generation)
 
 
-def _next(view: WantView) -> str:
+def _next(want: Want) -> str:
     """The next step for a want that waits."""
-    want = view.want
     if want.upstream:
         return f"It waits for what that is made from: want {', '.join(map(id_text, want.upstream))}."
-    if want.needed is not None and want.needed > view.seen_at:
+    if want.needed is not None and want.needed > want.seen_at:
         return "A worker looks for changes then; an `instep run` after that does too."
-    if want.state == "Building" and view.in_time:
+    if want.state == "Building" and want.in_time:
         return "It is satisfied when that has ended well; see `instep wants`."
-    there = all(each is not None and each.usable for _, each in view.lacking)
+    there = all(each is not None and each.usable for _, each in want.lacking)
     run = f"instep run --generation {want.generation}" if want.generation else "instep run"
     return f"The next `{run}` or worker {'looks for changes' if there else 'builds it'}; see `instep wants`."
 
 
-def _lack(view: WantView, current: Instance | None) -> str:
-    needed = view.want.needed
+def _lack(want: Want, current: Instance | None) -> str:
+    needed = want.needed
     if current is None:
         return "not built yet"
     if current.worked_on_by:
         what = "builds" if current.state == "Building" else "refreshes"
-        window = "" if needed is None or current.target is None else f", up to {moment_text(current.target)}"
+        window = "" if needed is None or current.window is None else f", up to {moment_text(current.window.target)}"
         return f"job {id_text(current.worked_on_by)} {what} it{window}"
     if current.state == "Missing":
         return "to be built"
@@ -194,11 +193,11 @@ def cancel(
 
     found = load(project).cancel_want(want_id, by=user_text(), why=why)
     out = Output(as_json=as_json)
-    jobs = dict.fromkeys(each.worked_on_by for each in found.current if each is not None and each.worked_on_by)
+    jobs = dict.fromkeys(each.worked_on_by for each in found.found if each is not None and each.worked_on_by)
 
     def show() -> None:
-        out.line(f"Want {id_text(found.want.id)} is canceled.")
+        out.line(f"Want {id_text(found.id)} is canceled.")
         for job in jobs:
             out.line(f"Job {id_text(str(job))} goes on. Stop it: instep job stop {id_text(str(job))}")
 
-    out.result(found.as_dict(), show)
+    out.result(found, show)

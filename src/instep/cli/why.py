@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +12,8 @@ from instep.cli.output import Output
 from instep.cli.texts import id_text, moment_text, state_text
 
 if TYPE_CHECKING:
-    from instep.domain.instances import Instance
-    from instep.entities.documents.provenance import DocumentProvenance
-    from instep.entities.provenance import Provenance
-    from instep.entities.tables.provenance import RowProvenance
+    from instep.answers.instances import Instance
+    from instep.answers.why import Provenance, WrittenBy
 
 
 #: More of them are only in the JSON.
@@ -57,72 +55,65 @@ def why(
         for name, text in _facts(found):
             out.line(f"{name:<12}{text}")
 
-    out.result(found.as_dict(), show)
+    out.result(found, show)
 
 
 def _facts(found: Provenance) -> Iterator[tuple[str, str]]:
-    from instep.entities.documents.provenance import DocumentProvenance
-    from instep.entities.tables.provenance import RowProvenance
-
-    match found:
-        case DocumentProvenance():
-            yield from _document(found)
-        case RowProvenance():
-            yield from _row(found)
-    ref, uuid = found.origin
+    row = found.row
+    yield from _row(found) if "key" in row else _document(found)
     yield "target", f"{found.target}, index {found.physical}"
-    yield "instance", f"{uuid} of {ref}"
+    yield "instance", f"{row['instance']} of {row['ref']}"
     if found.instance is None:
         yield "", "not known any more: it was collected"
     else:
         yield "", instance_text(found.instance)
-    yield "job", _job(found)
+    yield "job", _job(found.job) if found.job else "not known any more"
     if found.window is not None:
         since = moment_text(found.window.floor) if found.window.floor else None
         yield "window", f"{f'after {since}, ' if since else ''}up to {moment_text(found.window.target)}"
-    if found.part is not None:
-        parts = ", ".join(f"{name} {value}" for name, value in sorted(found.part.fingerprint.items()))
+    if found.job is not None:
+        parts = ", ".join(f"{name} {value}" for name, value in sorted(found.job.fingerprint.items()))
         yield "fingerprint", parts or "none"
-        yield "revision", found.part.revision or "none: the project is not under version control"
+        yield "revision", found.job.revision or "none: the project is not under version control"
     for want in found.wants[:_MOST_WANTS]:
         yield "wanted", f"{id_text(want.id)}{f' by {want.by}' if want.by else ''}, {moment_text(want.created_at)}"
     if len(found.wants) > _MOST_WANTS:
         yield "", f"and {len(found.wants) - _MOST_WANTS:,} more; --json lists them"
-    for uuid, instance in found.inputs:
-        known = f"{instance.ref}, {instance_text(instance)}" if instance else "collected"
-        yield "made from", f"{uuid}: {known}"
+    for each in found.inputs:
+        known = f"{each.instance.ref}, {instance_text(each.instance)}" if each.instance else "collected"
+        yield "made from", f"{each.uuid}: {known}"
 
 
-def _document(found: DocumentProvenance) -> Iterator[tuple[str, str]]:
-    row = found.row
-    yield "row", f"chunk {row.chunk_index} of {row.source_uri}"
-    yield "", f"chunk_id {row.chunk_id}"
-    yield "file", f"version {row.source_version}, SHA-256 {row.document_hash}"
-    if found.document is not None and found.document.document_hash != row.document_hash:
+def _document(found: Provenance) -> Iterator[tuple[str, str]]:
+    row, document = found.row, found.document
+    yield "row", f"chunk {row['chunk_index']} of {row['source_uri']}"
+    yield "", f"chunk_id {row['chunk_id']}"
+    yield "file", f"version {row['source_version']}, SHA-256 {row['document_hash']}"
+    if document is not None and document["document_hash"] != row["document_hash"]:
         yield "", "changed since, but not in this chunk:"
-        yield "", f"version {found.document.version}, SHA-256 {found.document.document_hash}"
+        yield "", f"version {document['version']}, SHA-256 {document['document_hash']}"
     if found.job is None:
-        yield "", f"written under epoch {row.version}"
+        yield "", f"written under epoch {row['version']}"
 
 
-def _row(found: RowProvenance) -> Iterator[tuple[str, str]]:
-    yield "row", ", ".join(f"{name} {value}" for name, value in found.row_dict()["row"]["key"].items())
-    if found.watermark:
-        yield "changed", moment_text(found.watermark // 1_000)
-    if found.slice is not None and found.slice.count > 1:
-        rows = found.slice
-        lower, upper = (str(each) if each else "" for each in (rows.range.lower, rows.range.upper))
-        bounds = " and ".join([*([f"from {lower} on"] if lower else []), *([f"below {upper}"] if upper else [])])
-        yield "slice", f"{rows.index + 1:,} of {rows.count:,}: {', '.join(rows.cut_by)} {bounds}"
+def _row(found: Provenance) -> Iterator[tuple[str, str]]:
+    yield "row", ", ".join(f"{name} {value}" for name, value in found.row["key"].items())
+    if found.row["watermark"]:
+        yield "changed", moment_text(found.row["watermark"] // 1_000)
+    rows = found.slice
+    if rows is not None and rows["count"] > 1:
+        bounds = [f"from {_key(rows['from'])} on"] if rows["from"] else []
+        bounds += [f"below {_key(rows['below'])}"] if rows["below"] else []
+        place = f"{rows['index'] + 1:,} of {rows['count']:,}"
+        yield "slice", f"{place}: {', '.join(rows['columns'])} {' and '.join(bounds)}"
 
 
-def _job(found: Provenance) -> str:
-    if found.job is None or found.part is None:
-        return "not known any more"
-    status = found.job.part(found.part.ref)
-    state = state_text(str(status.state or found.job.state))
-    when = moment_text(status.finished_at or found.job.created_at)
-    return f"{found.job.id}, {state}, {when}"
+def _key(values: Sequence[object]) -> str:
+    return f"({', '.join(map(repr, values))})"
+
+
+def _job(job: WrittenBy) -> str:
+    return f"{job.id}, {state_text(job.state)}, {moment_text(job.finished_at or job.created_at)}"
 
 
 def instance_text(instance: Instance) -> str:

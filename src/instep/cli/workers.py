@@ -25,7 +25,7 @@ from instep.cli.texts import ago_text, id_text, refs_text
 from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.answers.jobs import WorkerView
+    from instep.answers.jobs import Worker
     from instep.telemetry.progress import Progress
 
 
@@ -44,10 +44,10 @@ def workers(project: ProjectOption = None, as_json: JsonOption = False) -> None:
 
     found = load(project).workers()
     out = Output(as_json=as_json)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
+    out.result(found, lambda: _show(out, found))
 
 
-def _show(out: Output, found: Sequence[WorkerView]) -> None:
+def _show(out: Output, found: Sequence[Worker]) -> None:
     if not found:
         out.line("No worker is registered. Start one: instep worker")
         return
@@ -69,19 +69,19 @@ def _show(out: Output, found: Sequence[WorkerView]) -> None:
             out.line(late_text(each))
 
 
-def task_text(worker: WorkerView) -> str:
+def task_text(worker: Worker) -> str:
     """Without a slice in work, a worker in a job finishes it, or waits for what the others do."""
     if worker.refs:
         return refs_text(worker.refs)
-    return f"job {id_text(worker.job_ids[0])}" if worker.job_ids else "idle"
+    return f"job {id_text(worker.jobs[0])}" if worker.jobs else "idle"
 
 
-def place_text(worker: WorkerView) -> str:
+def place_text(worker: Worker) -> str:
     """Host and process id."""
     return f"{worker.host}:{worker.pid}"
 
 
-def late_text(worker: WorkerView) -> str:
+def late_text(worker: Worker) -> str:
     """The meaning of a late heartbeat."""
     who = f"Worker {id_text(worker.id)}"
     if worker.pulse == "stale":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from instep.domain.events import Event, InstanceCreated, InstanceExpired, InstanceTainted
 from instep.domain.instances import Instance, InstanceState, Reason
@@ -32,16 +31,6 @@ class Left:
     @property
     def changed(self) -> bool:
         return self.old != self.new
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "changed": self.changed,
-            "old": instance_dict(self.old) if self.old else None,
-            "new": instance_dict(self.new) if self.new else None,
-            "wanted": self.wanted,
-        }
 
 
 def taint(ledger: Ledger, ref: PartitionRef, generation: str = "", *, why: str = "", by: str = "") -> Left:
@@ -112,36 +101,6 @@ def to_rebuild(ledger: Ledger, ref: PartitionRef, generation: str) -> Instance |
     if current is not None and current.worked_on_by:
         raise _in_work(ref, current, "built again")
     return current
-
-
-def instance_dict(each: Instance) -> dict[str, Any]:
-    return {
-        "uuid": each.uuid,
-        "ref": each.ref,
-        "generation": each.generation,
-        "sequence": each.sequence,
-        "previous": each.previous,
-        "reason": str(each.reason),
-        "state": str(each.state),
-        "canonical": not each.left,
-        "by": each.by,
-        "job": each.job,
-        "refreshed_by": each.refreshed_by,
-        "refreshes": each.refreshes,
-        "window": None if each.target is None else {"floor": each.floor, "target": each.target},
-        "watermark": each.watermark,
-        "fingerprint": None if each.fingerprint is None else dict(each.fingerprint),
-        "revision": each.revision,
-        "inputs": list(each.inputs),
-        "physical": each.physical,
-        "counts": each.counts.as_dict() if each.counts else None,
-        "created_at": each.created_at,
-        "started_at": each.started_at,
-        "live_at": each.live_at,
-        "ended_at": each.ended_at,
-        "ended": ending(each),
-        "error": each.error,
-    }
 
 
 _ENDINGS = {

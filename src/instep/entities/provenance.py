@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from instep.domain.instances import Instance
 from instep.domain.jobs import Job, JobPart
 from instep.domain.refs import PartitionRef
 from instep.domain.wants import Want
-from instep.entities.instances import instance_dict
 from instep.entities.setup import EntitySetup
 from instep.errors import Missing, Transient, UserError
 from instep.ledger.ledger import Ledger
@@ -83,43 +82,6 @@ class Provenance(ABC):
     @abstractmethod
     def row_dict(self) -> dict[str, Any]:
         """The row, and what it was made from."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            **self.row_dict(),
-            "target": self.target,
-            "physical": self.physical,
-            "instance": instance_dict(self.instance) if self.instance else None,
-            "job": _job_dict(self.job, self.part) if self.job and self.part else None,
-            "window": asdict(self.window) if self.window else None,
-            "wants": [_want_dict(each) for each in self.wants],
-            "inputs": [{"uuid": uuid, "instance": instance_dict(each) if each else None} for uuid, each in self.inputs],
-        }
-
-
-def _want_dict(want: Want) -> dict[str, Any]:
-    return {
-        "id": want.id,
-        "refs": list(want.refs),
-        "state": str(want.state),
-        "by": want.by,
-        "needed": want.needed,
-        "created_at": want.created_at,
-        "ended_at": want.ended_at,
-    }
-
-
-def _job_dict(job: Job, part: JobPart) -> dict[str, Any]:
-    status = job.part(part.ref)
-    return {
-        "id": job.id,
-        "state": str(status.state or job.state),
-        "created_at": job.created_at,
-        "finished_at": status.finished_at,
-        "counts": status.counts.as_dict(),
-        "fingerprint": dict(part.fingerprint),
-        "revision": part.revision,
-    }
 
 
 def why(

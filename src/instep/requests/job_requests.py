@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.answers.jobs import entities_to_retry
+from instep.answers.wants import Want
 from instep.domain.clock import Ids
 from instep.domain.jobs import Job
 from instep.domain.refs import PartitionRef
@@ -14,14 +15,14 @@ from instep.entities.generations import generation_of
 from instep.entities.instances import rebuild, to_rebuild
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
-from instep.requests.wants import WantView, make_want
+from instep.requests.wants import make_want
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The wants that were made, and the jobs that work on them already."""
 
-    wants: tuple[WantView, ...]
+    wants: tuple[Want, ...]
     refs: tuple[PartitionRef, ...]
 
     @property

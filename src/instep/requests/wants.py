@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from instep.answers.wants import Want, want_answer
+from instep.domain import wants
 from instep.domain.events import WantCanceled, WantCreated
 from instep.domain.instances import Instance
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import NO_SETTINGS, JobSettings
-from instep.domain.wants import Want, WantState
+from instep.domain.wants import WantState
 from instep.errors import Conflict, Missing, UserError
 from instep.ledger.ledger import Ledger
 from instep.telemetry import traces
@@ -20,57 +20,6 @@ from instep.telemetry.context import here
 SHORTEST_PREFIX = 4
 #: Among how many wants, the newest, a beginning is looked up. A whole id finds any want.
 SEARCHED_WANTS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class WantView:
-    """A want, and what it looks at: the canonical instance of each of its partitions, None where there is none.
-
-    Made of what the ledger said at one moment: `seen_at`, its present.
-    """
-
-    want: Want
-    current: tuple[Instance | None, ...]
-    seen_at: int
-
-    @property
-    def lacking(self) -> tuple[tuple[str, Instance | None], ...]:
-        """The partitions that do not satisfy it, and their canonical instances."""
-        pairs = zip(self.want.refs, self.current, strict=True)
-        return tuple((ref, each) for ref, each in pairs if not self.want.satisfied_by(each))
-
-    @property
-    def startable(self) -> bool:
-        """Whether a worker makes a job for it."""
-        return self.want.can_begin(self.seen_at)
-
-    @property
-    def in_time(self) -> bool:
-        """Whether the jobs that work on what it lacks reach far enough."""
-        needed = self.want.needed
-        windows = [each.target for _, each in self.lacking if each is not None and each.worked_on_by]
-        return needed is None or all(target is not None and target >= needed for target in windows)
-
-    def as_dict(self) -> dict[str, Any]:
-        want = self.want
-        return {
-            "id": want.id,
-            "state": str(want.state),
-            "refs": list(want.refs),
-            "generation": want.generation,
-            "needed": want.needed,
-            "fresh_within": want.fresh_within,
-            "as_of": want.as_of,
-            "by": want.by,
-            "derivative_of": want.derivative_of,
-            "upstream": list(want.upstream),
-            "instances": list(want.instances),
-            "current": [None if each is None else each.uuid for each in self.current],
-            "created_at": want.created_at,
-            "ended_at": want.ended_at,
-            "error": want.error,
-            "seen_at": self.seen_at,
-        }
 
 
 def make_want(
@@ -83,7 +32,7 @@ def make_want(
     as_of: int | None = None,
     by: str = "",
     settings: JobSettings = NO_SETTINGS,
-) -> WantView:
+) -> Want:
     """Want partitions as of a time, or not older than so many ms now, or at all."""
     if not refs:
         raise UserError("a want names at least one entity")
@@ -107,7 +56,7 @@ def make_want(
     return _view(ledger, want_id)
 
 
-def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") -> WantView:
+def cancel_want(ledger: Ledger, want_id: str, *, by: str = "", why: str = "") -> Want:
     """The want is waited for no more; the builds it shares go on. Raises `UserError` when it has ended otherwise."""
     before = ledger.want(want_id)
     if before is not None and before.state is WantState.CANCELED:
@@ -126,14 +75,14 @@ def want_views(
     open_only: bool = True,
     after: str | None = None,
     limit: int = 100,
-) -> list[WantView]:
+) -> list[Want]:
     """Newest first."""
     known: dict[tuple[str, str], Instance | None] = {}
-    wants, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
-    return [WantView(want, _current(ledger, want, known), now) for want in wants]
+    found, now = ledger.wants(ref=ref, open_only=open_only, after=after, limit=limit), ledger.present()
+    return [want_answer(want, _current(ledger, want, known), now) for want in found]
 
 
-def find_want(ledger: Ledger, wanted: str) -> Want:
+def find_want(ledger: Ledger, wanted: str) -> wants.Want:
     """The want whose id is, or alone begins with, `wanted`. Raises `Missing` if there is no such one."""
     exact = ledger.want(wanted)
     if exact is not None:
@@ -157,14 +106,16 @@ def find_want(ledger: Ledger, wanted: str) -> Want:
     raise Missing(f"no want begins with {wanted!r}", hint="`instep wants --all` lists them.")
 
 
-def _view(ledger: Ledger, want_id: str) -> WantView:
+def _view(ledger: Ledger, want_id: str) -> Want:
     want = ledger.want(want_id)
     if want is None:
         raise Conflict(f"want {want_id} is not in the ledger any more")
-    return WantView(want, _current(ledger, want, {}), ledger.present())
+    return want_answer(want, _current(ledger, want, {}), ledger.present())
 
 
-def _current(ledger: Ledger, want: Want, known: dict[tuple[str, str], Instance | None]) -> tuple[Instance | None, ...]:
+def _current(
+    ledger: Ledger, want: wants.Want, known: dict[tuple[str, str], Instance | None]
+) -> tuple[Instance | None, ...]:
     for ref in want.refs:
         if (ref, want.generation) not in known:
             known[ref, want.generation] = ledger.canonical(PartitionRef.parse(ref), want.generation)

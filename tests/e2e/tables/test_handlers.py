@@ -17,7 +17,7 @@ from instep.container import Container
 from instep.domain.refs import GLOBAL, Scope
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
-from instep.domain.status import IndexState, Matrix
+from instep.domain.status import IndexState
 from instep.entities.setup import EntitySetup
 from instep.jobs.namespaces import delete_namespace
 from instep.ledger.ledger import Ledger
@@ -64,8 +64,8 @@ def handle(
 
 
 def states(bus: Bus) -> dict[str, IndexState]:
-    found: Matrix = status_matrix(lambda: bus.status, ["Ticket"], NAMESPACES, only=True)
-    return {str(scope): found.of_scope(scope) for scope in NAMESPACES}
+    found = status_matrix(lambda: bus.status, ["Ticket"], NAMESPACES, only=True)
+    return {str(each.namespace): each.state for each in found.namespaces}
 
 
 def ask(bus: Bus, scopes: Sequence[Scope]) -> None:

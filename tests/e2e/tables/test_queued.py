@@ -16,7 +16,6 @@ from instep.domain.jobs import JobState
 from instep.domain.key_leases import ATTEMPTS, KeyLeaseState
 from instep.entities.plan_request import Kind
 from instep.entities.tables import change_queue
-from instep.entities.tables.provenance import RowProvenance
 from instep.errors import UserError
 from instep.queues.consumers import Wanted, next_keys, unpark
 from instep.queues.states import remember_reader
@@ -67,9 +66,7 @@ def test_what_is_pending_is_indexed_and_nothing_else(shop: QueuedShop) -> None:
 
 def _writer(shop: QueuedShop, key: str) -> str | None:
     found = instep.load(shop.root).why("Person", key)
-    assert isinstance(found, RowProvenance)
     assert found.slice is not None
-    assert int(key) in found.slice.keys
     return found.job.id if found.job else None
 
 

@@ -33,7 +33,7 @@ def test_a_folder_of_documents_is_kept_in_step(request: pytest.FixtureRequest, w
     assert (built.notes, built.counts.written) == ([], 30)
     assert truth.difference(truth.expected(docs), content(target, ALIAS)) == ""
     text = corpus.text(7)
-    assert "of 7" in project.search(text[:800], mode="vector")[0].hit.text
+    assert "of 7" in project.search(text[:800], mode="vector")[0].text
     for number in (1, 2):
         corpus.path(docs, number).write_text(f"{text}\n\nAnd zebras.\n")
     corpus.path(docs, 3).unlink()
@@ -41,7 +41,7 @@ def test_a_folder_of_documents_is_kept_in_step(request: pytest.FixtureRequest, w
     assert (changed.counts.written, changed.counts.deleted, changed.notes) == (2, 1, [])
     assert truth.difference(truth.expected(docs), content(target, ALIAS)) == ""
     for mode in ("text", "hybrid"):
-        assert "zebras" in project.search("zebras", mode=mode)[0].hit.text
+        assert "zebras" in project.search("zebras", mode=mode)[0].text
     assert project.run()[0].counts.read == 0
     (anew,) = project.run(full_refresh=True)
     assert (anew.counts.written, anew.notes) == (29, [])

@@ -39,14 +39,14 @@ def test_a_folder_of_documents_is_kept_in_step(server: PostgresServer, tmp_path:
     assert truth.difference(truth.expected(docs), stored()) == ""
     text = corpus.text(7)
     for mode in ("text", "vector", "hybrid"):
-        assert "of 7" in project.search(text[:800], mode=mode)[0].hit.text
+        assert "of 7" in project.search(text[:800], mode=mode)[0].text
     for number in (1, 2):
         corpus.path(docs, number).write_text(f"{text}\n\nAnd zebras.\n")
     corpus.path(docs, 3).unlink()
     (changed,) = project.run()
     assert (changed.counts.written, changed.counts.deleted, changed.notes) == (2, 1, [])
     assert truth.difference(truth.expected(docs), stored()) == ""
-    assert "zebras" in project.search("zebra", mode="text")[0].hit.text
+    assert "zebras" in project.search("zebra", mode="text")[0].text
     (nothing,) = project.run()
     assert nothing.counts.read == 0
     (anew,) = project.run(full_refresh=True)

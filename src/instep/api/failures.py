@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
-from instep.api.job_requests import asked
-from instep.api.models.base import Limit, Page
-from instep.api.models.failures import Failure, RetryFailures
-from instep.api.models.requests import Asked
-from instep.api.paging import After, location_of, page
+from instep.answers.failures import Failure
+from instep.api.paging import After, Limit, Page, location_of, page
 from instep.api.problems import responses
+from instep.api.requests import Asked, Body, asked
 from instep.api.server import BY, Ours, Own
 from instep.domain.settings import JobSettings
 from instep.ledger.paging import FailurePlace
@@ -23,16 +22,17 @@ Entities = Annotated[
 ]
 
 
+class RetryFailures(Body):
+    """Entities, or partitions of them; of all entities if none is named."""
+
+    entities: list[str] = Field(default=[], max_length=1_000)
+
+
 @router.get("", responses=responses(404, 409))
 def list_failures(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Failure]:
     """Documents and rows that could not be indexed, newest first."""
     found = instep.failure_page(entity, after=location_of(FailurePlace, after), limit=limit + 1)
-
-    def place(at: int) -> FailurePlace:
-        last = found[at]
-        return FailurePlace(last.failed_at, str(last.ref), last.generation, last.document_id)
-
-    return page([Failure(**each._asdict() | {"ref": str(each.ref)}) for each in found], limit, place)
+    return page(found, limit, _place)
 
 
 @router.post("/retry", status_code=202, responses=responses(404, 409))
@@ -40,3 +40,7 @@ def retry_failures(instep: Ours, worker: Own, request: RetryFailures) -> Asked:
     """Ask for entities with all that has failed in them, changed or not."""
     found = instep.ask(request.entities, settings=JobSettings(retry_failures=True), by=BY)
     return asked(instep, found, worker)
+
+
+def _place(last: Failure) -> FailurePlace:
+    return FailurePlace(last.failed_at, str(last.ref), last.generation, last.document_id)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from instep.api.models.base import Answer, Body
+from instep.answers.answer import Answer, Ref
 
 
 class Failure(Answer):
     """A document, or a row by its key, at what stage it failed, and why."""
 
-    ref: str
+    ref: Ref
     document_id: str
     uri: str
     version: str
@@ -20,9 +18,3 @@ class Failure(Answer):
     job_id: str
     failed_at: int
     generation: str
-
-
-class RetryFailures(Body):
-    """Entities, or partitions of them; of all entities if none is named."""
-
-    entities: list[str] = Field(default=[], max_length=1_000)

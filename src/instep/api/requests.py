@@ -1,19 +1,40 @@
-"""A request for a job, as the seed of distributed reindexing has it."""
+"""Requests for jobs over HTTP, the answer to one, and the worker that is started for it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from instep.api.models.base import WHOLE, Answer, Body
-from instep.api.models.wants import Want
+from instep.answers.answer import Answer
+from instep.answers.wants import Want
+from instep.api.worker_process import OwnWorker
+from instep.app import Instep
 from instep.domain.planning import SLICE_ROWS_MAX
+from instep.domain.refs import GLOBAL, PartitionRef
 from instep.domain.settings import LARGEST_PAYLOAD, LEAST_PAYLOAD, LEAST_SLICE_ROWS, MOST_REQUESTS
+from instep.entities.partitions import all_upstream_refs
+from instep.requests import job_requests
 
 MOST_THREADS = 64
 _MEGABYTES = r"^([1-9][0-9]?|100) ?MB$"
+
+
+class Body(BaseModel):
+    """The body of a request. A name that is not known is refused, and so is `"7"` where a number is to be."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _whole(value: object) -> object:
+    """JSON knows one kind of numbers: 7.0 is a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: Behind the bounds of a number.
+WHOLE = BeforeValidator(_whole)
 
 
 def _bytes(value: object) -> object:
@@ -68,6 +89,30 @@ class Asked(Answer):
     whether this server has a worker of its own at it.
     """
 
-    wants: list[Want]
+    wants: tuple[Want, ...]
     job: str | None
     worker: bool
+
+
+def asked(instep: Instep, found: job_requests.Asked, worker: OwnWorker | None, *, threads: int | None = None) -> Asked:
+    """`worker` is started for them and what they are made from; None: it is left to others."""
+    ours = worker is not None and worker.start(names(instep, found.refs), threads=threads)
+    return Asked(
+        wants=found.wants,
+        job=next(iter(found.jobs), None),
+        worker=ours,
+    )
+
+
+def names(instep: Instep, refs: Sequence[PartitionRef]) -> set[str]:
+    """What a worker is to look after for these: entities, and partitions in namespaces that nobody has declared."""
+    project = instep.project
+    declared = [ref for ref in refs if ref.entity in project.entities]
+    wanted = [*declared, *all_upstream_refs(project, declared)]
+    known = {GLOBAL, *project.scopes}
+    return {ref.entity if ref.scope in known else str(ref) for ref in wanted}
+
+
+def asked_again(instep: Instep, found: job_requests.Asked | None, worker: OwnWorker) -> Asked:
+    """Nothing is started where nothing failed."""
+    return Asked(wants=(), job=None, worker=False) if found is None else asked(instep, found, worker)

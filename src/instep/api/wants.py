@@ -6,14 +6,29 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
-from instep.api.models.base import Limit, Page
-from instep.api.models.wants import NewWant, Want
-from instep.api.paging import After
+from instep.answers.wants import Want
+from instep.api.paging import After, Limit, Page
 from instep.api.problems import responses
+from instep.api.requests import WHOLE, Body
 from instep.api.server import BY, Ours
 
 router = APIRouter(prefix="/wants", tags=["wants"])
+
+
+_Milliseconds = Annotated[int, Field(ge=0, le=10**13), WHOLE]
+
+
+class NewWant(Body):
+    """Partitions to be there (`Document`, `MergeRequest@42/9970`): as of a time (ms since 1970), or not older than so
+    many ms, or at all.
+    """
+
+    refs: list[str] = Field(min_length=1, max_length=1_000)
+    generation: str | None = None
+    fresh_within: _Milliseconds | None = None
+    as_of: _Milliseconds | None = None
 
 
 @router.get("", responses=responses(404, 409))
@@ -27,24 +42,22 @@ def list_wants(
 ) -> Page[Want]:
     """What is waited for, newest first."""
     found = instep.wants(ref, ended=ended, after=after, limit=limit + 1)
-    items = [Want.model_validate(each.as_dict()) for each in found[:limit]]
-    return Page(items=items, next=items[-1].id if len(found) > limit else None)
+    return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
 
 
 @router.post("", status_code=202, responses=responses(404, 409))
 def make_want(instep: Ours, request: NewWant) -> Want:
     """Ask for partitions. The next run or worker builds what is not there."""
-    found = instep.want(
+    return instep.want(
         request.refs,
         fresh_within=None if request.fresh_within is None else timedelta(milliseconds=request.fresh_within),
         as_of=None if request.as_of is None else datetime.fromtimestamp(request.as_of / 1000, UTC),
         generation=request.generation,
         by=BY,
     )
-    return Want.model_validate(found.as_dict())
 
 
 @router.post("/{want}/cancel", responses=responses(404, 409))
 def cancel_want(instep: Ours, want: str) -> Want:
     """Wait for it no more. The beginning of its id is enough, at least 4 characters."""
-    return Want.model_validate(instep.cancel_want(want, by=BY).as_dict())
+    return instep.cancel_want(want, by=BY)

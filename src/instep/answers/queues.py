@@ -1,0 +1,90 @@
+"""Status of a queue: phase, offered keys, leased keys, and garbage."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from instep.answers.answer import HIDDEN, OBJECT, Answer
+from instep.domain.key_leases import KeyLeaseState
+from instep.ledger.key_leases import KeyLeaseCount
+from instep.ledger.ledger import Ledger
+from instep.queues.engines.queue_engine import Ask, PendingStore
+from instep.queues.states import Filling, Phase, QueueMemory, Verdict, recall
+
+
+class Held(Answer):
+    """Keys in one state: how many, how many of them others may have now, and since when the oldest is."""
+
+    keys: int
+    due: int
+    since: int | None
+
+
+class QueueStatus(Answer):
+    """How far a queue is on its way, and what is in it."""
+
+    name: str
+    on: str
+    phase: Phase
+    reads: Literal["queue", "anti-join"]
+    backfill: dict[str, Any] | None
+    verify: dict[str, Any] | None
+    offered: int | None
+    withdrawn: int | None
+    garbage: dict[str, int] | None
+    bytes: int | None
+    oldest_key: int | None
+    oldest: str | None
+    leased: Held
+    retrying: Held
+    parked: Held
+    now: int
+    filling: Annotated[Filling, OBJECT] | None = HIDDEN
+    verdict: Annotated[Verdict, OBJECT] | None = HIDDEN
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """The time of the event of the oldest key that is offered, where the queue knows such times."""
+        return None if self.oldest is None else datetime.fromisoformat(self.oldest)
+
+
+def queue_status(store: PendingStore, oldest_first: PendingStore, on: str, ledger: Ledger) -> QueueStatus:
+    """`oldest_first` is the same queue, read from its other end."""
+    name, there = store.spec.name, store.exists()
+    words = recall(store) if there else QueueMemory()
+    holds = ledger.count_key_leases(name)
+    oldest = next(iter(oldest_first.read(Ask(1))), None) if there else None
+    filling, verdict = words.filling, words.verdict
+    counts = store.counts() if there else None
+    when = None if oldest is None else oldest.event_time
+    phase = words.phase if there else Phase.DECLARED
+    return QueueStatus(
+        name=name,
+        on=on,
+        phase=phase,
+        reads="queue" if phase is Phase.SWITCHED else "anti-join",
+        backfill=None if filling is None else {**asdict(filling), "share": filling.share},
+        verify=None if verdict is None else {**asdict(verdict), "equal": verdict.equal},
+        offered=None if counts is None else counts.offered,
+        withdrawn=None if counts is None else counts.withdrawn,
+        garbage=None if counts is None else counts.garbage,
+        bytes=None if counts is None else counts.bytes,
+        oldest_key=None if oldest is None else oldest.key,
+        oldest=None if when is None else when.isoformat(),
+        leased=_held(holds.get(KeyLeaseState.LEASED)),
+        retrying=_held(holds.get(KeyLeaseState.WAITING)),
+        parked=_held(holds.get(KeyLeaseState.PARKED)),
+        now=ledger.now(),
+        filling=filling,
+        verdict=verdict,
+    )
+
+
+def _held(count: KeyLeaseCount | None) -> Held:
+    return (
+        Held(keys=0, due=0, since=None)
+        if count is None
+        else Held(keys=count.keys, due=count.due, since=count.since or None)
+    )

@@ -1,0 +1,93 @@
+"""Provenance of a served row: instance, job, wants and inputs that led to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from instep.answers.answer import Answer
+from instep.answers.instances import Instance, Window, instance_answer
+from instep.answers.jobs import Counts
+from instep.answers.lineage import Node
+from instep.domain.jobs import Job, JobPart, JobState
+from instep.domain.wants import Want, WantState
+from instep.entities import provenance
+
+
+class WrittenBy(Answer):
+    """The job that wrote the row."""
+
+    id: str
+    state: JobState
+    created_at: int
+    finished_at: int | None
+    counts: Counts
+    fingerprint: dict[str, str]
+    revision: str
+
+
+class SatisfiedWant(Answer):
+    id: str
+    refs: tuple[str, ...]
+    state: WantState
+    by: str
+    needed: int | None
+    created_at: int
+    ended_at: int | None
+
+
+class Provenance(Answer):
+    """`row` has the columns that say where it comes from; of documents, `document` is what is recorded of its document
+    now, and of tables, `slice` is the one that it was in. What is null is not known any more.
+    """
+
+    row: dict[str, Any]
+    document: dict[str, Any] | None = None
+    slice: dict[str, Any] | None = None
+    target: str
+    physical: str
+    instance: Instance | None
+    job: WrittenBy | None
+    window: Window | None
+    wants: tuple[SatisfiedWant, ...]
+    inputs: tuple[Node, ...]
+
+
+def provenance_answer(found: provenance.Provenance) -> Provenance:
+    return Provenance(
+        **found.row_dict(),
+        target=found.target,
+        physical=found.physical,
+        instance=instance_answer(found.instance) if found.instance else None,
+        job=_written_by(found.job, found.part) if found.job and found.part else None,
+        window=Window.model_validate(found.window) if found.window else None,
+        wants=tuple(map(_satisfied, found.wants)),
+        inputs=tuple(
+            Node(uuid=uuid, instance=instance_answer(each) if each else None, state=each.state if each else None)
+            for uuid, each in found.inputs
+        ),
+    )
+
+
+def _satisfied(want: Want) -> SatisfiedWant:
+    return SatisfiedWant(
+        id=want.id,
+        refs=want.refs,
+        state=want.state,
+        by=want.by,
+        needed=want.needed,
+        created_at=want.created_at,
+        ended_at=want.ended_at,
+    )
+
+
+def _written_by(job: Job, part: JobPart) -> WrittenBy:
+    status = job.part(part.ref)
+    return WrittenBy(
+        id=job.id,
+        state=status.state or job.state,
+        created_at=job.created_at,
+        finished_at=status.finished_at,
+        counts=Counts.model_validate(status.counts),
+        fingerprint=dict(part.fingerprint),
+        revision=part.revision,
+    )

@@ -1,0 +1,93 @@
+"""`/api/project`, `/api/queues` and `/api/workers`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from instep import __version__
+from instep.answers.answer import Answer
+from instep.answers.jobs import Worker
+from instep.answers.queues import QueueStatus
+from instep.api.paging import Page
+from instep.api.problems import responses
+from instep.api.server import Ours
+from instep.project.documents import DocumentEntity
+
+router = APIRouter()
+
+
+class Entity(Answer):
+    """`ref` names its only partition; null for one that is indexed by namespaces."""
+
+    name: str
+    kind: str
+    ref: str | None
+    namespaced: bool
+    target: str
+    priority: int
+    depends_on: list[str]
+
+
+class Target(Answer):
+    name: str
+    type: str
+
+
+class Queue(Answer):
+    name: str
+    engine: str
+
+
+class Project(Answer):
+    """What is declared in `instep.yaml`. Addresses are left out: they may hold passwords."""
+
+    name: str
+    version: str
+    entities: list[Entity]
+    namespaces: list[str]
+    targets: list[Target]
+    queues: list[Queue]
+
+
+@router.get("/project", tags=["project"])
+def read_project(instep: Ours) -> Project:
+    """What is declared."""
+    project = instep.project
+    return Project(
+        name=project.name,
+        version=__version__,
+        entities=[
+            Entity(
+                name=name,
+                kind="documents" if isinstance(each, DocumentEntity) else "table",
+                ref=None if each.namespaced else f"{name}@global",
+                namespaced=each.namespaced,
+                target=project.target_of(name),
+                priority=each.priority,
+                depends_on=list(each.depends_on),
+            )
+            for name, each in project.entities.items()
+        ],
+        namespaces=list(project.namespaces),
+        targets=[Target(name=name, type=each.type) for name, each in project.targets.items()],
+        queues=[Queue(name=name, engine=each.engine) for name, each in project.queues.items()],
+    )
+
+
+@router.get("/queues", tags=["queues"])
+def list_queues(instep: Ours) -> Page[Queue]:
+    """Those that the project declares."""
+    return Page(items=[Queue(name=name, engine=each.engine) for name, each in instep.project.queues.items()])
+
+
+@router.get("/queues/{name}", tags=["queues"], responses=responses(404, 409))
+def read_queue(instep: Ours, name: str) -> QueueStatus:
+    """How far it is on its way, and what is in it."""
+    with instep.queue(name) as queue:
+        return queue.status()
+
+
+@router.get("/workers", tags=["workers"])
+def list_workers(instep: Ours) -> Page[Worker]:
+    """Who is registered in the ledger, and does what, the oldest first."""
+    return Page(items=instep.workers())

@@ -1,1 +1,0 @@
-"""One module for each noun of the API, with a `router`."""

@@ -14,9 +14,10 @@ import pytest
 from instep.container import Container
 from instep.domain.jobs import JobState
 from instep.entities.plan_request import Kind
-from instep.errors import UserError
+from instep.errors import Away, UserError
 from instep.pipeline.documents.embed.embedder import PROBE
 from instep.pipeline.documents.embed.http import close_connections
+from instep.telemetry.progress import Silent
 
 from . import corpus, truth
 from .conftest import Location
@@ -37,6 +38,8 @@ class Endpoint(ThreadingHTTPServer):
         self.refusal = 0
         self.dimensions = 3
         self.away = False
+        self.answers = threading.Event()
+        self.answers.set()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,6 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
         self.server.requests += 1
+        self.server.answers.wait()
         if self.server.refusal:
             self._answer(self.server.refusal, {"error": "the model is being loaded"})
         elif self.server.away:
@@ -72,12 +76,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+class Told(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, entity: str, message: str) -> None:
+        self.said.append(message)
+
+
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     server = Endpoint()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield server
+    server.answers.set()
     close_connections()
     server.shutdown()
     server.server_close()
@@ -260,4 +273,21 @@ def test_an_outage_of_the_endpoint_stops_the_job_and_the_next_run_resumes_it(
     endpoint.away = False
     result = embedded.run()
     assert result.state is JobState.COMPLETED
+    assert embedded.wrong() == ""
+
+
+def test_an_endpoint_that_says_nothing_is_told_and_ends_the_run_before_there_is_a_job(
+    embedded: Location, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.entities.documents.wiring._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("instep.entities.documents.wiring._LATE_SECONDS", 0.05)
+    endpoint.answers.clear()
+    told = Told()
+    with pytest.raises(Away, match="no whole answer within"):
+        embedded.open().run(progress=told)
+    assert "the embedder has not answered yet" in told.said
+    assert embedded.open().jobs() == []
+    assert endpoint.requests == 1
+    endpoint.answers.set()
+    assert embedded.run().state is JobState.COMPLETED
     assert embedded.wrong() == ""

@@ -143,3 +143,11 @@ def test_what_two_entities_hold_is_found_in_both(tmp_path: Path) -> None:
     found = project.search(QUERY, entities=["Few", "Same"], limit=2)
     assert entities_of(found) == ["Few", "Same"]
     assert found[0].chunk_id == found[1].chunk_id
+
+
+@pytest.mark.parametrize("odd", ["\0", "\udc80"])
+def test_what_is_no_text_in_a_question_is_looked_over(tmp_path: Path, odd: str) -> None:
+    """A terminal or a browser may send anything."""
+    project = declared(tmp_path)
+    project.run()
+    assert entities_of(project.search(f"{odd} reset password", entities=["Few"]))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from instep.answers.answer import Answer
 from instep.answers.snippets import snippet
 from instep.domain.refs import PartitionRef, generation_text
+from instep.domain.storable import storable
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of, physical_of
 from instep.errors import UserError
@@ -50,6 +51,7 @@ def search(
     """Best first, over all given entities, in the generation asked for or the promoted one; several entities are fused
     by rank. Those that are not built yet are left out; if none is built, a `UserError` says so.
     """
+    query = storable(query)  # No embedder and no target takes anything else.
     if not query.strip():
         raise UserError("the query is empty", hint='Try: instep search "how do I configure it"')
     if not 1 <= limit <= MAX_LIMIT:

@@ -234,8 +234,10 @@ class EntitySetup(ABC):
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row with this id, and its origin. It may belong to any partition in this index."""
 
-    def rehearse(self, found: Found) -> None:
-        """Try, before a job is made, anything that would fail all of its waves; writes nothing. Raises `UserError`."""
+    def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
+        """Try, before a job is made, anything that would fail all of its waves; writes nothing. `say` tells that it
+        takes long. Raises `UserError`.
+        """
         return
 
     @abstractmethod

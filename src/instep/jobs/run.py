@@ -242,7 +242,8 @@ class _Run:
 
     def _rehearsed(self, plan: EntityPlan) -> bool:
         try:
-            self._planner.setups[plan.ref].rehearse(plan.found)
+            say = partial(self._context.progress.say, plan.ref.label)
+            self._planner.setups[plan.ref].rehearse(plan.found, say)
         except InstepError as error:
             self.problems[plan.ref] = error
         return plan.ref not in self.problems

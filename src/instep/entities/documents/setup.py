@@ -48,7 +48,7 @@ class DocumentSetup(EntitySetup):
     limits: Limits = DEFAULT_LIMITS
     rehearsal: Callable[[], str] | None = None
     samples: int = SAMPLES
-    trial: Callable[[], None] | None = None
+    trial: Callable[[Callable[[str], None]], None] | None = None
 
     @property
     def unit(self) -> str:
@@ -112,12 +112,12 @@ class DocumentSetup(EntitySetup):
     def size(self, ledger: Ledger, checkpoint: Checkpoint) -> Size:
         return Size(*ledger.totals(checkpoint.instance))
 
-    def rehearse(self, found: Found) -> None:
+    def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
         """Embed one text before all of them, if embedding costs something."""
         if self.rehearsal is not None:
             self.rehearsal()
         if self.trial is not None and any(found.counts.get(each) for each in ("new", "changed", "retried")):
-            self.trial()
+            self.trial(say)
 
     def inspect(self, physical: str) -> tuple[inspection.Inspection | None, str | None]:
         return inspection.inspect(self, physical)

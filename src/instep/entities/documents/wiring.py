@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
@@ -17,7 +18,7 @@ from instep.entities.documents.setup import DocumentSetup
 from instep.entities.documents.sources import document_source, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
 from instep.entities.revision import revision_of
-from instep.errors import Transient, UserError
+from instep.errors import Away, Transient, UserError
 from instep.pipeline.documents.chunk import Chunker
 from instep.pipeline.documents.code_fingerprint import load_transform
 from instep.pipeline.documents.embed.embedder import Embedder, probe
@@ -30,6 +31,11 @@ from instep.project.targets import in_process
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.table_source import Sessions
 from instep.targets.document_target import DocumentTarget
+
+
+#: For how long one text is waited for before a job is made, and after how long that is told.
+_ANSWER_SECONDS: Final = 60.0
+_LATE_SECONDS: Final = 5.0
 
 
 def document_setup(project: Project, name: str, target: DocumentTarget, spark: Sessions) -> DocumentSetup:
@@ -102,17 +108,27 @@ def _rehearsal(name: str, transform: Any, spark: Sessions) -> Callable[[], str]:
     return rehearse
 
 
-def _try(declared: OpenAIEmbed, cache: str) -> None:
-    """Raises `UserError` for an embedder that cannot embed any text."""
+def _try(declared: OpenAIEmbed, cache: str, say: Callable[[str], None]) -> None:
+    """Raises `UserError` for an embedder that cannot embed any text, and `Away` for one that says nothing."""
     from instep.pipeline.documents.cache import EmbeddingCache
     from instep.pipeline.documents.embed.http import HttpEmbedder
 
     made = embedder_of(declared)
     assert isinstance(made, HttpEmbedder), "of that kind"
     # An embedder that has worked before is not tried here: all vectors may be cached.
-    if not EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
-        with suppress(Transient):  # An outage is retried when vectors are needed.
-            probe(replace(made, attempts=1))
+    if EmbeddingCache(cache, made.fingerprint, made.dimensions).exists:
+        return
+    began = time.monotonic()
+    late = threading.Timer(_LATE_SECONDS, say, ["the embedder has not answered yet"])
+    late.start()
+    try:
+        probe(replace(made, attempts=1, timeout=_ANSWER_SECONDS))
+    except Transient as error:
+        # Another outage is retried when vectors are needed; this one has been waited for.
+        if time.monotonic() - began >= _ANSWER_SECONDS:
+            raise Away(str(error), hint="Is its model still being loaded? Run again when it answers.") from error
+    finally:
+        late.cancel()
 
 
 def embedder_of(declared: Embed) -> Embedder:

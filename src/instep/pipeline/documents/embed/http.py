@@ -40,12 +40,16 @@ class _Unavailable(Exception):
         self.after = after
 
 
+class _NoAnswer(Exception):
+    """Nothing came in time. Not tried again here: that would be minutes in which nobody is told."""
+
+
 @dataclass(frozen=True)
 class HttpEmbedder:
     """Asks `url`/embeddings for vectors, `batch` texts at a time.
 
-    Tries again with growing pauses on outages, time-outs, 5xx and 429 (`Retry-After` is honoured);
-    then raises `Transient`. A refusal of the texts (other 4xx) or an answer that does not fit raises
+    Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
+    once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that does not fit raises
     `EmbedRejected`, a wrong key or address or vectors of another length `UserError`. `requests_per_minute` holds for
     this process.
     """
@@ -85,6 +89,8 @@ class HttpEmbedder:
                     return self._request(texts)
         except _Unavailable as error:
             raise Transient(f"the embedder is out of reach: {error}") from None
+        except _NoAnswer:
+            raise Transient(f"the embedder is out of reach: no whole answer within {self.timeout:.0f} s") from None
         raise AssertionError("a retry ends with an answer or an error")
 
     def _request(self, texts: Sequence[str]) -> Vectors:
@@ -95,8 +101,8 @@ class HttpEmbedder:
         turns.wait()
         try:
             response = within(self.timeout, partial(client.post, f"{self.url.rstrip('/')}/embeddings", json=body))
-        except TimeoutError as error:
-            raise _Unavailable(str(error)) from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise _NoAnswer from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError):
             raise _no_request() from None
         except httpx.RequestError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from instep.cli.exit_codes import ExitCode
 from instep.cli.log_progress import Lines
 from instep.cli.options import JsonOption
 from instep.cli.output import Output
+from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import cell_text, seconds_text, visible
 from instep.entities.partitions import QueuesAlone
 from instep.errors import Conflict, Fenced, InstepError, Transient, Unknown, UserError
@@ -327,3 +329,13 @@ def test_the_help_lists_every_command_in_a_panel_and_few_in_the_first(capsys: py
     listed = {line.split()[0] for line in shown[places[0] :].splitlines() if line.startswith("  ")}
     names = {each.name for each in app.registered_commands}
     assert names | {each.typer_instance.info.name for each in app.registered_groups if each.typer_instance} == listed
+
+
+def test_an_interrupt_that_a_library_logs_prints_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with terminate_like_ctrl_c():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except KeyboardInterrupt:
+            logging.exception("KeyboardInterrupt while sending command.")  # As Py4J does.
+        logging.error("something else")
+    assert [each.message for each in caplog.records] == ["something else"]

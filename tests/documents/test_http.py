@@ -59,7 +59,8 @@ def test_too_many_requests_waits_as_long_as_it_is_told(endpoint: Endpoint) -> No
     assert endpoint.times[1] - endpoint.times[0] >= 0.4
 
 
-def test_a_date_to_wait_until_is_understood(endpoint: Endpoint) -> None:
+def test_a_date_to_wait_until_is_understood(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.pipeline.documents.embed.http._LONGEST_WAIT", 0.01)  # So long for the last one.
     endpoint.script = [
         lambda _: refuse(429, retry_after=formatdate(0, usegmt=True)),
         lambda _: refuse(429, retry_after="soon"),

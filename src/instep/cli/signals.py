@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def terminate_like_ctrl_c() -> Iterator[None]:
         else:
             hook_before(what)
 
+    root = logging.getLogger()
+    root.addFilter(_is_no_interrupt)
     before = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGALRM)}
     hook_before, sys.unraisablehook = sys.unraisablehook, dropped
     try:
@@ -41,5 +44,11 @@ def terminate_like_ctrl_c() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = hook_before
+        root.removeFilter(_is_no_interrupt)
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Py4J, which Spark's driver talks through, hands an interrupt on, but logs it first, with a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))

@@ -49,9 +49,9 @@ class HttpEmbedder:
     """Asks `url`/embeddings for vectors, `batch` texts at a time.
 
     Tries again with growing pauses on outages, 5xx and 429 (`Retry-After` is honoured); then raises `Transient`, and at
-    once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that does not fit raises
-    `EmbedRejected`, a wrong key or address or vectors of another length `UserError`. `requests_per_minute` holds for
-    this process.
+    once when there is no whole answer within `timeout` seconds. A refusal of the texts (other 4xx) or an answer that
+    does not fit raises `EmbedRejected`, a wrong key or address or vectors of another length `UserError`.
+    `requests_per_minute` holds for this process.
     """
 
     url: str

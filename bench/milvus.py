@@ -15,7 +15,7 @@ from bench.environment import WORK
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.domain.identity import bucket_of
 from instep.targets.document_target import DocumentTarget
-from instep.targets.milvus import layout, names
+from instep.targets.milvus import layout, location
 from instep.targets.milvus.layout import Layout
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records, requests
@@ -69,7 +69,7 @@ class Milvus:
 
     def delete(self, document_ids: Sequence[str]) -> None:
         for at in range(0, len(document_ids), DELETED_AT_ONCE):
-            portion = names.texts(document_ids[at : at + DELETED_AT_ONCE])
+            portion = location.texts(document_ids[at : at + DELETED_AT_ONCE])
             self._client.delete(_COLLECTION, filter=f"document_id in {portion}")
 
     def rows(self) -> int:
@@ -99,4 +99,4 @@ def _by_partition(rows: Iterable[pa.RecordBatch], layout: Layout) -> Iterator[tu
             for batch, each in zip(found, buckets, strict=True)
         ]
         if any(batch.num_rows for batch in own):
-            yield names.partition(layout.prefix, bucket), pa.Table.from_batches(own).combine_chunks().to_batches()[0]
+            yield location.partition(layout.prefix, bucket), pa.Table.from_batches(own).combine_chunks().to_batches()[0]

@@ -29,8 +29,8 @@ from instep.domain.identity import content_hash
 from instep.pipeline.documents.writing import GROUP_ROWS
 from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.opensearch import layout
-from instep.targets.opensearch.names import coded
-from instep.targets.opensearch.pressure import MAX_REQUESTS
+from instep.targets.opensearch.bulk import MAX_REQUESTS
+from instep.targets.opensearch.layout import coded
 from instep.targets.opensearch.target import OpenSearchTarget
 
 GOAL = 0.85

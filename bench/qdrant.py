@@ -14,9 +14,8 @@ import qdrant_edge as edge
 from bench.environment import WORK
 from bench.vector_sides import DELETED_AT_ONCE, DIMENSIONS
 from instep.targets.document_target import DocumentTarget
-from instep.targets.qdrant.collections import TEXT_INDEX
+from instep.targets.qdrant.collections import TEXT_INDEX, point_id, points_of
 from instep.targets.qdrant.folder import folder
-from instep.targets.qdrant.points import point_id, points_of
 from instep.targets.qdrant.target import QdrantTarget
 
 #: Points that the client sends at once.

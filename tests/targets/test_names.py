@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import UserError
-from instep.targets.names import checked_name
+from instep.targets.ownership import checked_name
 
 
 @pytest.mark.parametrize("name", ["a..b", "a..", "..", "a/b", ".a", "", "a" * 201, "a\n"])

@@ -20,12 +20,12 @@ from instep.domain.waves import Mark
 from instep.errors import Fenced, UserError
 from instep.targets.document_target import DocumentTarget
 from instep.targets.ownership import NotOurs
-from instep.targets.qdrant import edge, points, writing
+from instep.targets.qdrant import collections, edge, writing
 from instep.targets.qdrant import target as module
+from instep.targets.qdrant.collections import point_id
 from instep.targets.qdrant.edge import EdgeCollections
 from instep.targets.qdrant.folder import folder
 from instep.targets.qdrant.journal import Journal
-from instep.targets.qdrant.points import point_id
 from instep.targets.qdrant.target import QdrantTarget
 from instep.targets.ranking import SEARCHED
 from tests.contracts.ownership import OURS, DocumentOwnership
@@ -137,12 +137,12 @@ def test_ids_never_change() -> None:
 
 def test_requests_are_bounded_in_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of({"small": ["s"] * 7, "large": ["x" * 5_000], "more": ["m"] * 3})
-    monkeypatch.setattr(points, "REQUEST_ROWS", 4)
-    monkeypatch.setattr(points, "REQUEST_BYTES", 4_000)
-    parts = list(points.requests(rows))
+    monkeypatch.setattr(collections, "REQUEST_ROWS", 4)
+    monkeypatch.setattr(collections, "REQUEST_BYTES", 4_000)
+    parts = list(collections.requests(rows))
     assert [part.num_rows for part in parts] == [4, 3, 1, 3]
     assert pa.Table.from_batches(parts).combine_chunks().to_batches()[0].equals(rows)
-    assert list(points.requests(rows.slice(0, 0))) == []
+    assert list(collections.requests(rows.slice(0, 0))) == []
 
 
 def test_a_document_with_more_rows_than_an_answer_holds_is_read_whole(
@@ -271,7 +271,7 @@ import numpy as np
 from instep.errors import UserError
 from instep.targets.qdrant.edge import EdgeCollections
 from instep.targets.qdrant.folder import folder
-from instep.targets.qdrant.points import Points, Where
+from instep.targets.qdrant.collections import Points, Where
 
 disk = Path(sys.argv[1])
 collections = EdgeCollections(disk / "index")

@@ -21,10 +21,9 @@ from instep.domain.waves import Mark
 from instep.errors import Away, Fenced, Transient, UserError
 from instep.targets import server_retry
 from instep.targets.document_target import ChunkChanges, DocumentTarget
-from instep.targets.qdrant import points, writing
+from instep.targets.qdrant import collections, writing
 from instep.targets.qdrant import server as module
-from instep.targets.qdrant.collections import TooLarge
-from instep.targets.qdrant.points import point_id
+from instep.targets.qdrant.collections import TooLarge, point_id
 from instep.targets.qdrant.server import ServerCollections
 from instep.targets.qdrant.target import QdrantTarget
 from instep.targets.ranking import SEARCHED
@@ -129,7 +128,7 @@ def test_a_client_finds_what_was_written(server: QdrantServer, target: QdrantTar
 def test_every_write_is_conditional_and_bounded(
     server: QdrantServer, target: QdrantTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points, "REQUEST_ROWS", 4)
+    monkeypatch.setattr(collections, "REQUEST_ROWS", 4)
     monkeypatch.setattr(writing, "_REMOVED_AT_ONCE", 6)
     put(target, "D__1", {f"d{number}": ["1", "2"] for number in range(10)}, epoch=5, attempt="1")
     put(target, "D__1", {f"d{number}": ["1"] for number in range(10)}, epoch=6, attempt="2")
@@ -191,7 +190,7 @@ def test_a_reader_never_finds_a_document_without_chunks(
         found, _ = server.local.scroll("D__1", limit=100)
         seen.append({each.payload["text"] for each in found if each.payload})
 
-    monkeypatch.setattr(points, "REQUEST_ROWS", 1)
+    monkeypatch.setattr(collections, "REQUEST_ROWS", 1)
     monkeypatch.setattr(writing, "_REMOVED_AT_ONCE", 1)
     server.after = look
     writer.stage(iter([ChunkChanges(rows, writer.existing(["a"]))]))

@@ -1,7 +1,8 @@
-"""Ownership of indexes: several ledgers may share a place, and none touches what another made."""
+"""Names and ownership of indexes: several ledgers may share a place, and none touches what another made."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, cast
@@ -114,3 +115,17 @@ def not_ours(name: str, found: str, owner: Owner, *, where: str) -> NotOurs:
         hint=f"If its ledger is lost, or it is to move here: instep adopt {entity}. "
         "Else give the entity another name, or its target another place.",
     )
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,199}\Z")
+
+
+def checked_name(name: str) -> str:
+    """The name itself if it can name an index or an alias."""
+    if not _NAME.match(name) or ".." in name:
+        raise UserError(
+            f"{name!r} cannot name an index",
+            hint="Use letters, digits, '_', '-', '.', '@' and '=', at most 200 characters, starting with a letter "
+            "or a digit.",
+        )
+    return name

@@ -101,7 +101,7 @@ KINDS = [
         "milvus",
         "instep.targets.milvus.target:MilvusTarget",
         ("instep.targets.milvus.location:Location.call",),
-        Step(("instep.targets.milvus.serving:_show",), "before"),
+        Step(("instep.targets.milvus.journal:_show",), "before"),
     ),
     Kind(
         "clickhouse",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from instep.targets.milvus.names import directory
+from instep.targets.milvus.location import directory
 from tests.e2e.promotions.sites import Rows
 
 

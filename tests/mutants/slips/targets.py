@@ -218,7 +218,7 @@ MUTANTS = [
     ),
     Mutant(
         "Milvus: of several promotions the first counts",
-        "targets/milvus/serving.py",
+        "targets/milvus/journal.py",
         '(-each["epoch"], each["at"], each["attempt"])',
         '(each["at"], each["attempt"])',
         ("tests/targets/milvus/test_serving.py", "tests/targets/milvus/test_contract.py"),
@@ -232,7 +232,7 @@ MUTANTS = [
     ),
     Mutant(
         "a name with two dots in a row names an index",
-        "targets/names.py",
+        "targets/ownership.py",
         'if not _NAME.match(name) or ".." in name:',
         "if not _NAME.match(name):",
         ("tests/targets/test_names.py",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from instep.targets.document_target import DocumentTarget
-from instep.targets.milvus import names
+from instep.targets.milvus import location
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.target import MilvusTarget
 from tests.contracts.target_rows import Content
@@ -15,7 +15,7 @@ def content(target: DocumentTarget, physical: str) -> Content:
     assert isinstance(target, MilvusTarget)
     found = Location(target.uri).call(
         "query",
-        names.collection(physical),
+        location.collection(physical),
         filter='chunk_id != ""',
         output_fields=["document_id", "text"],
         consistency_level="Strong",

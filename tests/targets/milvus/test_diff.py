@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from instep.targets.milvus import layout, names
+from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location
 from tests.contracts.document_diff import DiffContract, repaired, seen
 from tests.jobs.projects import Home
@@ -18,7 +18,7 @@ class TestMilvus(DiffContract):
     def test_rows_that_another_client_wrote_are_found_and_removed(self, place: Home) -> None:
         before = self.contents(place)
         physical = Tamperer(place).physical
-        collection = names.collection(physical)
+        collection = location.collection(physical)
         lite = Location(str(place.root / ".instep" / "milvus.db"))
         (row, *_) = lite.call("query", collection, filter='chunk_id != ""', output_fields=["*"])
         theirs = {name: value for name, value in row.items() if name != "_words"} | {"chunk_id": "theirs"}

@@ -11,7 +11,7 @@ import pytest
 from instep.domain.identity import bucket_of
 from instep.errors import InstepError
 from instep.targets.document_target import ChunkChanges
-from instep.targets.milvus import directory, layout, names
+from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
 from instep.targets.milvus.staging import records
 from instep.targets.milvus.target import MilvusTarget
@@ -43,13 +43,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def has_one(target: MilvusTarget, physical: str = "D") -> bool:
-    return names.directory(physical) in Location(target.uri).call("list_collections")
+    return location.directory(physical) in Location(target.uri).call("list_collections")
 
 
 def add_unlisted(target: MilvusTarget, documents: Documents) -> None:
     """As somebody else does who writes to the index."""
     for document, texts in documents.items():
-        partition = names.partition("bucket", bucket_of(document, BUCKETS))
+        partition = location.partition("bucket", bucket_of(document, BUCKETS))
         rows = records(rows_of({document: texts}))
         Location(target.uri).call("upsert", "D", rows, partition_name=partition)
 
@@ -176,7 +176,7 @@ def test_a_chunk_that_went_to_another_document_is_of_that_one(target: MilvusTarg
     moved = rows.set_column(0, rows.schema.field(0), ["b"])
     writer = target.writer("D", target.fence("D", 2))
     directory.add(Location(target.uri), "D", moved)
-    Location(target.uri).call("upsert", "D", records(moved), partition_name=names.partition("bucket", 0))
+    Location(target.uri).call("upsert", "D", records(moved), partition_name=location.partition("bucket", 0))
     assert writer.existing(["a"]).num_rows == 0
     assert Counter(writer.existing(["a", "b"])["document_id"].to_pylist()) == {"b": 1}
 
@@ -185,7 +185,7 @@ def test_it_goes_with_its_index(target: MilvusTarget) -> None:
     put(target, "D", BEFORE, epoch=1, attempt="1")
     assert has_one(target)
     target.drop("D")
-    assert Location(target.uri).call("list_collections") == [names.STATE]
+    assert Location(target.uri).call("list_collections") == [location.STATE]
 
 
 def test_a_server_trusts_none(served: MilvusTarget) -> None:
@@ -193,7 +193,7 @@ def test_a_server_trusts_none(served: MilvusTarget) -> None:
     served.create("D", DIMENSIONS, BUCKETS)
     place = Location(served.uri, served.token)
     assert not has_one(served)
-    layout.make(place, names.directory("D"), directory._schema())
+    layout.make(place, location.directory("D"), directory._schema())
     put(served, "D", BEFORE, epoch=1, attempt="1")
     assert not has_one(served)
     put(served, "D", AFTER, epoch=2, attempt="2")

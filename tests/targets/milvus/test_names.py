@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import UserError
-from instep.targets.milvus import names
+from instep.targets.milvus import location
 from instep.targets.milvus.target import MilvusTarget
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS
 
@@ -18,10 +18,10 @@ INDEXES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.@=-]{0,20}", fullmatch=True).fi
 
 @given(INDEXES)
 def test_every_name_has_a_collection_of_its_own(name: str) -> None:
-    coded = names.collection(name)
+    coded = location.collection(name)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", coded)
-    assert names.index(coded) == name
-    assert not coded.startswith(names.STATE)
+    assert location.index(coded) == name
+    assert not coded.startswith(location.STATE)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_every_name_has_a_collection_of_its_own(name: str) -> None:
     ],
 )
 def test_most_names_stay_what_they_are(name: str, coded: str) -> None:
-    assert names.collection(name) == coded
+    assert location.collection(name) == coded
 
 
 def test_what_milvus_cannot_name_is_refused() -> None:
     with pytest.raises(UserError, match="too long"):
-        names.collection("a" + "-" * 100)
+        location.collection("a" + "-" * 100)
 
 
 def test_texts_in_filters_stay_texts(embedded: MilvusTarget) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from instep.targets.opensearch.names import STATE, coded
+from instep.targets.opensearch.layout import STATE, coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from tests.servers.opensearch import running_opensearch
 

@@ -9,8 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from instep.targets.document_target import DocumentTarget
-from instep.targets.opensearch.layout import OWNED, STATE_INDEX
-from instep.targets.opensearch.names import STATE, coded
+from instep.targets.opensearch.layout import OWNED, STATE, STATE_INDEX, coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.ownership import NotOurs, Owner
 from tests.contracts.ownership import OURS, DocumentOwnership

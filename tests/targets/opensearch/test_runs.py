@@ -17,10 +17,8 @@ import instep
 from instep.errors import Away, Fenced
 from instep.jobs import wave
 from instep.targets.opensearch import bulk as module
-from instep.targets.opensearch.bulk import Bulk
-from instep.targets.opensearch.items import deletes
-from instep.targets.opensearch.names import coded
-from instep.targets.opensearch.pressure import Pace
+from instep.targets.opensearch.bulk import Bulk, Pace, deletes
+from instep.targets.opensearch.layout import coded
 from instep.targets.opensearch.target import OpenSearchTarget
 from tests.doubles.troubled_server import TroubledServer
 from tests.e2e import corpus, truth

@@ -12,12 +12,10 @@ from instep.domain.breaker import PROBE_SECONDS
 from instep.errors import Fenced, Transient, UserError
 from instep.targets.document_target import ChunkChanges
 from instep.targets.opensearch import bulk as module
-from instep.targets.opensearch.bulk import Bulk
+from instep.targets.opensearch.bulk import Bulk, Pace, deletes, upserts
 from instep.targets.opensearch.connection import Connection
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.items import deletes, upserts
-from instep.targets.opensearch.names import coded, decoded
-from instep.targets.opensearch.pressure import Pace
+from instep.targets.opensearch.layout import coded, decoded
 from instep.targets.opensearch.target import OpenSearchTarget
 from instep.targets.opensearch.writing import OpenSearchChunkWriter
 from tests.contracts.target_rows import BUCKETS, DIMENSIONS, NOTHING, put, rows_of

@@ -17,7 +17,7 @@ from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.targets.document_target import ChunkChanges, DocumentTarget, row_schema
 from instep.targets.ownership import NotOurs, Owner
-from instep.targets.postgres import chunk_upkeep, pgvector
+from instep.targets.postgres import chunks, pgvector
 from instep.targets.postgres.documents import PostgresDocuments
 from instep.targets.postgres.target import PostgresTarget
 from tests.contracts.ownership import OURS, DocumentOwnership
@@ -177,7 +177,7 @@ def test_neighbours_are_found_by_an_index_once_it_is_built(
     target: PostgresDocuments, monkeypatch: pytest.MonkeyPatch, dimensions: int, indexed: bool
 ) -> None:
     """Above 2,000 dimensions with half of their precision, above 4,000 without one."""
-    monkeypatch.setattr(chunk_upkeep, "VECTOR_ROWS", 3)
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 3)
     target.create("Document__1", dimensions, BUCKETS)
     vectors = np.eye(3, dimensions, dtype=np.float32) + 0.1
     rows = rows_of({"d": ["a", "b", "c"]}).to_pylist()
@@ -208,7 +208,7 @@ def test_neighbours_are_found_by_an_index_once_it_is_built(
 def test_an_index_that_was_not_finished_is_built_again(
     server: PostgresServer, target: PostgresDocuments, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_upkeep, "VECTOR_ROWS", 1)
+    monkeypatch.setattr(chunks, "VECTOR_ROWS", 1)
     tried: list[str] = []
     run = Session.run
 

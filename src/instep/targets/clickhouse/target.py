@@ -17,11 +17,10 @@ from instep.clickhouse.address import DATABASE, ServerAddress, is_server
 from instep.clickhouse.session import STAGED, Session, literal, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
-from instep.targets.clickhouse import layout, moving, reading, serving, staging
+from instep.targets.clickhouse import layout, reading, serving, staging
 from instep.targets.clickhouse.journal import Journal, guard, guard_values
 from instep.targets.clickhouse.staging import StagedFile
-from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
 from instep.targets.table_target import JOURNAL, OWN, Drift, Held, TableSpec, TableWriter, Unfit, alias_owns, spec_of
 
 if TYPE_CHECKING:
@@ -207,7 +206,7 @@ class ClickHouseTarget(OwnedIndexes):
         found = []
         for spec in specs:
             if files := [each for each in moved if each.kind == spec.kind]:
-                rows = moving.leaving(session, self.database, physical, spec, files, prefix=scope)
+                rows = reading.leaving(session, self.database, physical, spec, files, prefix=scope)
                 found += staging.restaged(self._folder(physical), spec.kind, rows)
         return found
 
@@ -217,7 +216,9 @@ class ClickHouseTarget(OwnedIndexes):
             return 0
         with self.session() as session:
             spec = self._spec(session, physical, OWN)
-            return moving.count(moving.leaving(session, self.database, physical, spec, files, prefix=scope), spec)
+            return reading.count_moved(
+                reading.leaving(session, self.database, physical, spec, files, prefix=scope), spec
+            )
 
     def _insert(
         self,

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from instep.errors import Conflict, Fenced, Transient, UserError
 from instep.targets.lance.location import Location
-from instep.targets.names import checked_name
+from instep.targets.ownership import checked_name
 
 #: A file that vanishes while it is read was superseded; so often in a row it was not.
 _TRIES = 100

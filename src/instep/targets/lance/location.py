@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from instep.errors import Fenced, InstepError, Transient, UserError
-from instep.targets.names import checked_name
+from instep.targets.ownership import checked_name
 
 _RUST_SOURCE = re.compile(r",? ?(/[^\s,:]+)?/rust/[^\s,]+\.rs:\d+(:\d+)?")
 _MISSING = re.compile(r"was not found|Not found|No such file|Object at location .* not found")

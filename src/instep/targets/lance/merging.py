@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 
 from instep.targets.lance.commits import Changed
 from instep.targets.lance.deletions import delete_rows, with_deletions
-from instep.targets.lance.keys import KEY
 from instep.targets.lance.location import Location, lance_library
-from instep.targets.lance.staging import decode_fragments, numbered
+from instep.targets.lance.staging import KEY, decode_fragments, numbered
 from instep.targets.table_target import DELETED, VERSION, TableSpec, checked_prefix
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from instep.targets.lance.keys import Numbers
+    from instep.targets.lance.staging import Numbers
 
 #: Slots, for each row that comes, of the filter that the scan asks first: one row in so many is looked at for nothing.
 _SLOTS = 16

@@ -1,4 +1,8 @@
-"""A task's side: read the rows of documents, write new fragments that no version names yet."""
+"""Writing by tasks: new fragments of documents or of table rows, which no version names yet.
+
+Each row of a table has a 64-bit number of its key (`_key`), by which one quick scan finds rows of the same key. Two
+keys may have one number, so the keys themselves are compared then. Numbers are stored: their computation never changes.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,55 @@ import queue
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.targets.document_target import ChunkChanges, existing_schema
-from instep.targets.lance.alignment import aligned
 from instep.targets.lance.commits import Change, Changed
 from instep.targets.lance.deletions import delete_rows
 from instep.targets.lance.location import Location, lance_library
+from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.uint64]
+
+
+#: Buffers that came through a stream, as Spark's and ClickHouse's do, begin at a multiple of this.
+_STREAMED = 8
+_WIDE = 16
+
+
+def aligned(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows; columns whose buffers begin in the wrong place are copied, others are as they were."""
+    columns = [_aligned(each) for each in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _aligned(values: Any) -> Any:
+    demanded = _WIDE if _is_wide(values.type) else _STREAMED
+    if all(each is None or each.address % demanded == 0 for each in values.buffers()):
+        return values
+    # Of two arrays Arrow makes a new one, whatever is nested in them.
+    return pa.concat_arrays([values, values.slice(0, 0)])
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether it has values of 16 or 32 bytes, or something in it has: decimals, and the views of texts."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_wide(kind.storage_type)
+    if isinstance(kind, pa.DictionaryType):
+        return _is_wide(kind.value_type)
+    if kind.num_fields:
+        return any(_is_wide(kind.field(at).type) for at in range(kind.num_fields))
+    return kind in (pa.string_view(), pa.binary_view()) or (pa.types.is_decimal(kind) and kind.bit_width > 64)
+
 
 #: Document ids in one lookup: long enough to share the index pages, short enough to bound memory.
 _LOOKUP = 500
@@ -196,3 +240,106 @@ class FragmentOutput:
 
 def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+KEY = "_key"
+
+_ONE = np.uint64(0x9E3779B97F4A7C15)
+_TWO = np.uint64(0xBF58476D1CE4E5B9)
+_THREE = np.uint64(0x94D049BB133111EB)
+
+
+def with_keys(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
+    numbers = pa.array(key_numbers([rows.column(name) for name in key]))
+    return rows.append_column(pa.field(KEY, pa.uint64(), nullable=False), numbers)
+
+
+def key_numbers(columns: Sequence[pa.Array[Any]]) -> Numbers:
+    total = np.zeros(len(columns[0]), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            total = _mixed(total * _ONE + _numbers(column))
+    return total
+
+
+def _mixed(values: Numbers) -> Numbers:
+    """Every bit of the input changes half the bits of the output (splitmix64)."""
+    values = values + _ONE
+    values = (values ^ (values >> np.uint64(30))) * _TWO
+    values = (values ^ (values >> np.uint64(27))) * _THREE
+    return values ^ (values >> np.uint64(31))
+
+
+def _numbers(column: pa.Array[Any]) -> Numbers:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _of_bytes(column)
+    if pa.types.is_decimal(kind):
+        words = np.frombuffer(_buffer(column, 1), np.uint64).reshape(-1, 2)[column.offset : column.offset + len(column)]
+        return _mixed(words[:, 0]) * _TWO + _mixed(words[:, 1])
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    values: Any = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
+    return _mixed(values.astype(np.int64).view(np.uint64))
+
+
+def _of_bytes(column: pa.Array[Any]) -> Numbers:
+    """A sum over the bytes, each times a number that belongs to its place, and the length."""
+    offsets = np.frombuffer(_buffer(column, 1), np.int32)[column.offset : column.offset + len(column) + 1].astype(
+        np.int64
+    )
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.frombuffer(_buffer(column, 2), np.uint8)[first:last] if last > first else np.empty(0, np.uint8)
+    lengths = np.diff(offsets)
+    places = np.arange(len(data)) - np.repeat(offsets[:-1] - first, lengths)
+    weights = _mixed(np.arange(int(lengths.max(initial=0)), dtype=np.uint64)) | np.uint64(1)
+    sums = np.zeros(len(data) + 1, np.uint64)
+    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
+    return _mixed(sums[offsets[1:] - first] - sums[offsets[:-1] - first] + lengths.astype(np.uint64))
+
+
+def _buffer(column: pa.Array[Any], number: int) -> Any:
+    return column.buffers()[number]
+
+
+@dataclass
+class LanceTableWriter:
+    """See `TableWriter`."""
+
+    place: Location
+    physical: str
+    specs: Sequence[TableSpec]
+
+    def stage(self, changes: Iterator[TableChange]) -> bytes:
+        outputs: dict[tuple[str, bool], FragmentOutput] = {}
+        try:
+            for kind, rows, moved in changes:
+                spec = spec_of(self.specs, kind)
+                good = checked_rows(spec, arrow_schema(spec), rows)
+                if good.num_rows:
+                    if (kind, moved) not in outputs:
+                        head = self.place.open(spec.table(self.physical))
+                        outputs[kind, moved] = FragmentOutput(self.place, head)
+                    outputs[kind, moved].add(with_keys(good, spec.key))
+            written = {each: output.finish() for each, output in outputs.items()}
+        except BaseException:
+            for output in outputs.values():
+                output.abandon()
+            raise
+        return json.dumps(
+            {
+                name: {kind: each for (kind, is_moved), each in written.items() if is_moved == moved}
+                for name, moved in (("fragments", False), ("moved", True))
+            }
+        ).encode()
+
+
+def staged_fragments(staged: Sequence[bytes]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """What tasks wrote, by kind: rows, and rows that moved."""
+    found: dict[str, dict[str, list[str]]] = {"fragments": {}, "moved": {}}
+    for each in staged:
+        parts = json.loads(each)
+        for name, kinds in found.items():
+            for kind, fragments in parts.get(name, {}).items():
+                kinds.setdefault(kind, []).extend(fragments)
+    return found["fragments"], found["moved"]

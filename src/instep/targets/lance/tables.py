@@ -18,8 +18,7 @@ from instep.errors import UserError
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
 from instep.targets.lance.target import LanceTarget
-from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
 from instep.targets.table_target import (
     INSTANCE,
     OWN,
@@ -164,7 +163,7 @@ class LanceTableTarget(OwnedIndexes):
         return commits.fence(self._place, physical, epoch, marks, scope=scope, beside=beside, owned=owned)
 
     def writer(self, physical: str, base: int) -> TableWriter:
-        from instep.targets.lance.writing import LanceTableWriter
+        from instep.targets.lance.staging import LanceTableWriter
 
         return LanceTableWriter(self._place, physical, self.specs(physical))
 
@@ -181,7 +180,7 @@ class LanceTableTarget(OwnedIndexes):
     ) -> int:
         from instep.targets.lance import commits
         from instep.targets.lance.merging import Merge
-        from instep.targets.lance.writing import staged_fragments
+        from instep.targets.lance.staging import staged_fragments
 
         place = self._place
         done = commits.is_in(place, physical, base=base, epoch=epoch, attempt=attempt, marks=marks, scope=scope)
@@ -216,7 +215,7 @@ class LanceTableTarget(OwnedIndexes):
 
     def leaving(self, physical: str, staged: Sequence[bytes], *, scope: str) -> int:
         from instep.targets.lance.merging import Merge
-        from instep.targets.lance.writing import staged_fragments
+        from instep.targets.lance.staging import staged_fragments
 
         moved = staged_fragments(staged)[1].get(OWN)
         if not moved:
@@ -279,7 +278,7 @@ class LanceTableTarget(OwnedIndexes):
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         import pyarrow as pa
 
-        from instep.targets.lance.keys import KEY, key_numbers
+        from instep.targets.lance.staging import KEY, key_numbers
 
         dataset, spec = self._open(physical, kind)
         schema = arrow_schema(spec)
@@ -379,7 +378,7 @@ class LanceTableTarget(OwnedIndexes):
 def _stored_schema(spec: TableSpec) -> pa.Schema:
     import pyarrow as pa
 
-    from instep.targets.lance.keys import KEY
+    from instep.targets.lance.staging import KEY
 
     return arrow_schema(spec).append(pa.field(KEY, pa.uint64(), nullable=False))
 

@@ -18,8 +18,7 @@ from instep.errors import InstepError, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow, row_schema
 from instep.targets.lance import aliases
 from instep.targets.lance.location import Location, lance_library, location_of
-from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

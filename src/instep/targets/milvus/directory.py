@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from instep.targets.milvus import layout, names
+from instep.targets.milvus import layout, location
 from instep.targets.milvus.location import Location, Missing
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _Each = TypeVar("_Each")
 def create(place: Location, physical: str) -> None:
     """Of an index that is still to be made. What is left of an earlier one of that name lists too much: no harm."""
     if not place.remote:
-        layout.make(place, names.directory(physical), _schema())
+        layout.make(place, location.directory(physical), _schema())
 
 
 def forget(place: Location, physical: str) -> None:
     """From now on the index is searched by a filter."""
-    if (collection := names.directory(physical)) in place.call("list_collections"):
+    if (collection := location.directory(physical)) in place.call("list_collections"):
         place.call("drop_collection", collection)
 
 
@@ -55,8 +55,8 @@ def read(place: Location, physical: str, document_ids: Sequence[str]) -> Listed 
         try:
             records = place.call(
                 "query",
-                names.directory(physical),
-                filter=f"document_id in {names.texts(some)}",
+                location.directory(physical),
+                filter=f"document_id in {location.texts(some)}",
                 output_fields=["document_id", "chunks"],
                 consistency_level="Strong",
             )
@@ -78,7 +78,7 @@ def add(place: Location, physical: str, rows: pa.RecordBatch) -> None:
     grown = {name: before | fresh[name] for name, before in listed.items() if before is not None}
     records = [_record(name, chunks) for name, chunks in grown.items() if chunks != listed[name]]
     for some in _portions(records):
-        place.call("upsert", names.directory(physical), list(some))
+        place.call("upsert", location.directory(physical), list(some))
 
 
 def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
@@ -93,13 +93,13 @@ def remove(place: Location, physical: str, document_ids: Sequence[str]) -> None:
         left = {chunk for portion in _portions(chunks) for chunk in _there(place, physical, portion)}
         gone = [document for document, each in listed.items() if each is not None and not each & left]
         if gone:
-            place.call("delete", names.directory(physical), filter=f"document_id in {names.texts(gone)}")
+            place.call("delete", location.directory(physical), filter=f"document_id in {location.texts(gone)}")
 
 
 def flush(place: Location, physical: str) -> None:
     """Before the index itself: what is on the disk is listed there."""
-    if not place.remote and names.directory(physical) in place.call("list_collections"):
-        place.call("flush", names.directory(physical))
+    if not place.remote and location.directory(physical) in place.call("list_collections"):
+        place.call("flush", location.directory(physical))
 
 
 def check(place: Location, physical: str, rows: pa.RecordBatch) -> None:
@@ -122,8 +122,8 @@ def _lists(chunks: frozenset[str] | None, chunk: str) -> bool:
 
 def _there(place: Location, physical: str, chunks: Sequence[str]) -> list[str]:
     """Which of these rows the index has."""
-    where = f"chunk_id in {names.texts(chunks)}"
-    collection = names.collection(physical)
+    where = f"chunk_id in {location.texts(chunks)}"
+    collection = location.collection(physical)
     found = place.call("query", collection, filter=where, output_fields=["chunk_id"], consistency_level="Strong")
     return [str(each["chunk_id"]) for each in found]
 

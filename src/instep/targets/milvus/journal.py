@@ -1,8 +1,8 @@
-"""Journal of fences and commits in one physical index: records in the collection `_instep`.
+"""Journal of fences and commits in one physical index, and of aliases: records in the collection `_instep`.
 
-Milvus has no transactions and no conditional writes: who fences writes first and looks then, who commits looks first.
-In this process nobody else writes in between (`Location.alone`). On a server a commit may slip in between, which the
-next one to claim its slices finds.
+Milvus has no transactions and no conditional writes: a fence writes first and looks then, a commit looks first.
+In this process no other writer comes in between (`Location.alone`). On a server a commit may come in between; the next
+claim of its slices finds it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 from instep.domain.waves import Mark
-from instep.errors import Fenced
-from instep.targets.milvus import layout, names
-from instep.targets.milvus.location import Location, Missing
+from instep.errors import Conflict, Fenced, UserError
+from instep.targets.milvus import layout, location
+from instep.targets.milvus.location import Location, Missing, Refused
 
 #: Bytes of an outcome in one record: as text they are a third more, and have to fit into it.
 _PART_BYTES = 48_000
@@ -33,7 +33,9 @@ Record = dict[str, Any]
 def read(place: Location, where: str, fields: Sequence[str]) -> list[Record]:
     """Records that are there now. Where there is no collection yet there are none."""
     try:
-        found = place.call("query", names.STATE, filter=where, output_fields=list(fields), consistency_level="Strong")
+        found = place.call(
+            "query", location.STATE, filter=where, output_fields=list(fields), consistency_level="Strong"
+        )
     except Missing:
         return []
     return [{name: each[name] for name in fields} for each in found]
@@ -44,15 +46,15 @@ def write(place: Location, records: Sequence[Record]) -> None:
     for at in range(0, len(records), _RECORDS):
         some = list(records[at : at + _RECORDS])
         try:
-            place.call("upsert", names.STATE, some)
+            place.call("upsert", location.STATE, some)
         except Missing:
             layout.create_state(place)
-            place.call("upsert", names.STATE, some)
+            place.call("upsert", location.STATE, some)
 
 
 def remove(place: Location, where: str) -> None:
     try:
-        place.call("delete", names.STATE, filter=where, consistency_level="Strong")
+        place.call("delete", location.STATE, filter=where, consistency_level="Strong")
     except Missing:
         return
 
@@ -94,12 +96,12 @@ def own(place: Location, name: str, owner: str) -> None:
 
 
 def disown(place: Location, name: str) -> None:
-    remove(place, f'entry == "owner" and name == {names.text(name)}')
+    remove(place, f'entry == "owner" and name == {location.text(name)}')
 
 
 def _owners(place: Location, name: str) -> list[Record]:
     """Newest first."""
-    found = read(place, f'entry == "owner" and name == {names.text(name)}', ["attempt", "part", "at"])
+    found = read(place, f'entry == "owner" and name == {location.text(name)}', ["attempt", "part", "at"])
     return sorted(found, key=lambda each: (-each["part"], each["at"], each["attempt"]))
 
 
@@ -143,7 +145,7 @@ class Journal:
 
     def find(self, attempt: str) -> int | None:
         """The version that this attempt made, if it is in."""
-        found = self._read(f'entry == "commit" and {_HEAD} and attempt == {names.text(attempt)}', ["seq"])
+        found = self._read(f'entry == "commit" and {_HEAD} and attempt == {location.text(attempt)}', ["seq"])
         return int(found[0]["seq"]) if found else None
 
     def commit(self, epoch: int, attempt: str, marks: Sequence[Mark]) -> int:
@@ -156,7 +158,7 @@ class Journal:
         found: dict[str, bytes] = {}
         for some in _chunks(sorted(set(slice_ids))):
             fields = ["slice", "fence", "seq", "attempt", "part", "outcome"]
-            marks = self._read(f"{commits} and slice in {names.texts(some)}", fields)
+            marks = self._read(f"{commits} and slice in {location.texts(some)}", fields)
             found |= _outcomes([each for each in marks if each["attempt"] in done])
         return found
 
@@ -176,7 +178,7 @@ class Journal:
 
     @property
     def _mine(self) -> str:
-        return f"name == {names.text(self.physical)}"
+        return f"name == {location.text(self.physical)}"
 
     def _read(self, where: str, fields: Sequence[str]) -> list[Record]:
         return read(self.place, f"{self._mine} and {where}", fields)
@@ -184,7 +186,7 @@ class Journal:
     def _fences(self, since: int, slice_ids: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         for some in _chunks(slice_ids):
-            where = f"{_EVENTS} and part == 0 and seq > {since:d} and slice in {names.texts(some)}"
+            where = f"{_EVENTS} and part == 0 and seq > {since:d} and slice in {location.texts(some)}"
             for each in self._read(where, ["slice", "fence"]):
                 found[each["slice"]] = max(found.get(each["slice"], each["fence"]), each["fence"])
         return found
@@ -233,3 +235,72 @@ def _outcomes(marks: Sequence[Record]) -> Mapping[str, bytes]:
 
 def _chunks(slice_ids: Sequence[str]) -> Iterable[Sequence[str]]:
     return (slice_ids[at : at + _SLICES] for at in range(0, len(slice_ids), _SLICES))
+
+
+def promote(place: Location, alias: str, physical: str | None, epoch: int) -> None:
+    """See `DocumentTarget.promote`."""
+    if location.collection(alias) in place.call("list_collections"):
+        raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=place.shown, hint="Rename one.")
+    last = newest(place, alias)
+    if last and last["epoch"] > epoch:
+        raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {last['epoch']}")
+    if last is None or last["epoch"] < epoch:
+        write(place, [record("alias", alias, attempt=physical or "", epoch=epoch)])
+    decided = _show_newest(place, alias)
+    if decided["epoch"] > epoch:
+        raise Fenced(f"alias {alias!r}: epoch {epoch} was superseded by epoch {decided['epoch']}")
+    if decided["attempt"] != (physical or ""):
+        serves = decided["attempt"] or "nothing"
+        raise Conflict(f"alias {alias!r}: epoch {epoch} serves {serves}, so it cannot serve {physical or 'nothing'}")
+    remove(place, f'entry == "alias" and name == {location.text(alias)} and epoch < {epoch:d}')
+
+
+def served(place: Location, alias: str) -> str | None:
+    last = newest(place, alias)
+    return (last["attempt"] or None) if last else None
+
+
+def newest(place: Location, alias: str) -> Record | None:
+    """Of two of one epoch that which came first."""
+    where = f'entry == "alias" and name == {location.text(alias)}'
+    found = read(place, where, ["epoch", "attempt", "at"])
+    return min(found, key=lambda each: (-each["epoch"], each["at"], each["attempt"]), default=None)
+
+
+def _show_newest(place: Location, alias: str) -> Record:
+    """Bring the alias to what was promoted last. Of several that do so at once, the last one to look sees it all."""
+    shown = None
+    while shown != (last := newest(place, alias)):
+        assert last is not None
+        _show(place, location.collection(alias), last["attempt"])
+        shown = last
+    assert shown is not None
+    return shown
+
+
+def _show(place: Location, alias: str, physical: str) -> None:
+    if not physical:
+        try:
+            place.call("drop_alias", alias)
+        except (Missing, Refused):
+            if shown_by(place, alias) is not None:
+                raise
+        return
+    collection = location.collection(physical)
+    try:
+        place.call("alter_alias", collection, alias)
+    except (Missing, Refused):
+        try:
+            place.call("create_alias", collection, alias)
+        except (Missing, Refused):
+            # Another promoter was quicker.
+            place.call("alter_alias", collection, alias)
+
+
+def shown_by(place: Location, alias: str) -> str | None:
+    """The collection that readers find under an alias, as Milvus calls both."""
+    try:
+        found: str = place.call("describe_alias", alias)["collection_name"]
+    except (Missing, Refused):
+        return None
+    return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from instep.domain.identity import bucket_of
 from instep.errors import UserError
-from instep.targets.milvus import names
+from instep.targets.milvus import location
 from instep.targets.milvus.location import Location, Refused
 from instep.targets.ranking import SEARCHED
 
@@ -39,10 +39,10 @@ class Layout:
     @property
     def first(self) -> str:
         """One of its partitions."""
-        return names.partition(self.prefix, 0)
+        return location.partition(self.prefix, 0)
 
     def partition(self, document_id: str) -> str:
-        return names.partition(self.prefix, bucket_of(document_id, self.buckets))
+        return location.partition(self.prefix, bucket_of(document_id, self.buckets))
 
     def partitions(self, document_ids: Iterable[str]) -> list[str]:
         """Where the rows of these documents lie."""
@@ -51,24 +51,24 @@ class Layout:
 
 def found(place: Location, physical: str) -> Layout:
     """Raises `UserError` if there is no such index, or if it is none of Instep's."""
-    said = place.call("describe_collection", names.collection(physical))
+    said = place.call("describe_collection", location.collection(physical))
     properties = {str(key): str(value) for key, value in said["properties"].items()}
     vectors = [each["params"]["dim"] for each in said["fields"] if each["name"] == "vector"]
     if not vectors or _BUCKETS not in properties or _PREFIX not in properties:
         raise UserError(
-            f"collection {names.collection(physical)!r} is not one of Instep's", where=place.shown, hint="Rename it."
+            f"collection {location.collection(physical)!r} is not one of Instep's", where=place.shown, hint="Rename it."
         )
     return Layout(int(vectors[0]), int(properties[_BUCKETS]), properties[_PREFIX])
 
 
 def exists(place: Location, physical: str) -> bool:
     """An alias is no index."""
-    return names.collection(physical) in place.call("list_collections")
+    return location.collection(physical) in place.call("list_collections")
 
 
 def create(place: Location, physical: str, wanted: Layout) -> None:
     """Make what of it is not there yet: it is safe to repeat, and several may do it at once."""
-    collection = names.collection(physical)
+    collection = location.collection(physical)
     if not exists(place, physical):
         properties = {_BUCKETS: str(wanted.buckets), _PREFIX: wanted.prefix}
         make(place, collection, _schema(wanted.dimensions), properties=properties)
@@ -79,7 +79,7 @@ def create(place: Location, physical: str, wanted: Layout) -> None:
         )
     there = set(place.call("list_partitions", collection))
     for bucket in range(layout.buckets):
-        name = names.partition(layout.prefix, bucket)
+        name = location.partition(layout.prefix, bucket)
         if name not in there:
             _make_partition(place, collection, name)
     indexes = (
@@ -92,13 +92,13 @@ def create(place: Location, physical: str, wanted: Layout) -> None:
 
 def create_state(place: Location) -> None:
     """The collection of Instep's own. It has a vector because every collection must."""
-    make(place, names.STATE, _state_schema())
-    _index(place, names.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
+    make(place, location.STATE, _state_schema())
+    _index(place, location.STATE, [{"field_name": "nothing", "index_type": "AUTOINDEX", "metric_type": "L2"}])
 
 
 def drop(place: Location, physical: str) -> None:
     """With the aliases that still point to it: else Milvus keeps it."""
-    collection = names.collection(physical)
+    collection = location.collection(physical)
     if not exists(place, physical):
         return
     for alias in place.call("list_aliases", collection)["aliases"]:

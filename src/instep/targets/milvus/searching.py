@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.targets import ranking
 from instep.targets.document_target import CONTENTS_ROWS, Hit, SearchMode, StoredRow, contents_schema, written_schema
-from instep.targets.milvus import directory, layout, names
+from instep.targets.milvus import directory, layout, location
 from instep.targets.milvus.location import Location
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def search(
 def _nearest(place: Location, physical: str, field: str, query: Any, limit: int) -> Any:
     found = place.call(
         "search",
-        names.collection(physical),
+        location.collection(physical),
         data=[query],
         anns_field=field,
         limit=limit,
@@ -90,8 +90,8 @@ def row(place: Location, physical: str, id: str) -> StoredRow | None:
     for column, partitions in (("document_id", [partition]), ("chunk_id", None)):
         found = place.call(
             "query",
-            names.collection(physical),
-            filter=f"{column} == {names.text(id)}",
+            location.collection(physical),
+            filter=f"{column} == {location.text(id)}",
             output_fields=list(_ORIGIN.values()),
             partition_names=partitions,
             consistency_level="Strong",
@@ -104,14 +104,14 @@ def row(place: Location, physical: str, id: str) -> StoredRow | None:
 
 def rows(place: Location, physical: str) -> int:
     found = place.call(
-        "query", names.collection(physical), filter="", output_fields=["count(*)"], consistency_level="Strong"
+        "query", location.collection(physical), filter="", output_fields=["count(*)"], consistency_level="Strong"
     )
     return int(found[0]["count(*)"])
 
 
 def any_rows(place: Location, physical: str, partition: str) -> bool:
     """Whether there are some. Milvus Lite walks over all that it counts: in a large index one partition is enough."""
-    some = place.call("get_partition_stats", names.collection(physical), partition)
+    some = place.call("get_partition_stats", location.collection(physical), partition)
     return int(some["row_count"]) > 0 or rows(place, physical) > 0
 
 
@@ -122,7 +122,7 @@ def contents(place: Location, physical: str) -> Iterator[pa.RecordBatch]:
     schema = contents_schema()
     pages = place.call(
         "query_iterator",
-        names.collection(physical),
+        location.collection(physical),
         batch_size=CONTENTS_ROWS,
         output_fields=schema.names,
         consistency_level="Strong",
@@ -147,9 +147,9 @@ def written(place: Location, physical: str, document_ids: Sequence[str]) -> pa.T
     for at in range(0, len(document_ids), _DOCUMENTS):
         pages = place.call(
             "query_iterator",
-            names.collection(physical),
+            location.collection(physical),
             batch_size=_WRITTEN_ROWS,
-            filter=f"document_id in {names.texts(document_ids[at : at + _DOCUMENTS])}",
+            filter=f"document_id in {location.texts(document_ids[at : at + _DOCUMENTS])}",
             output_fields=schema.names,
             consistency_level="Strong",
         )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from instep.errors import UserError
 from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
-from instep.targets.milvus import directory, layout, names, searching
+from instep.targets.milvus import directory, layout, location, searching
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.layout import MAX_TEXT_BYTES, Layout
 from instep.targets.milvus.location import Location, TooLarge
@@ -73,7 +73,7 @@ class MilvusChunkWriter:
 
     @property
     def _collection(self) -> str:
-        return names.collection(self.physical)
+        return location.collection(self.physical)
 
     def existing(self, document_ids: Sequence[str], removed: Collection[str] = ()) -> pa.Table:
         wanted = [] if self._empty else list(dict.fromkeys(document_ids))
@@ -96,7 +96,7 @@ class MilvusChunkWriter:
             found = self.place.call(
                 "query",
                 self._collection,
-                filter=f"{field} in {names.texts(values)}",
+                filter=f"{field} in {location.texts(values)}",
                 output_fields=fields,
                 partition_names=self._layout.partitions(values) if field == "document_id" else None,
                 consistency_level="Strong",
@@ -171,7 +171,7 @@ class MilvusChunkWriter:
     def _delete_by(self, field: str, values: Any) -> None:
         """In few requests, so of all partitions: Milvus looks for what it deletes, each time."""
         for at in range(0, len(values), _FILTER_IDS):
-            where = f"{field} in {names.texts(values.slice(at, _FILTER_IDS).to_pylist())}"
+            where = f"{field} in {location.texts(values.slice(at, _FILTER_IDS).to_pylist())}"
             with self.place.alone():
                 self._journal.refuse(self._epoch)
                 if self.place.remote:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Literal
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
-from instep.targets.milvus import directory, journal, layout, names, serving
+from instep.targets.milvus import directory, journal, layout, location
 from instep.targets.milvus.journal import Journal
 from instep.targets.milvus.location import Location
-from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,9 +63,9 @@ class MilvusTarget(OwnedIndexes):
             return said
         if layout.exists(self._place, name):
             return ""
-        if (promoted := serving.newest(self._place, name)) is not None:
+        if (promoted := journal.newest(self._place, name)) is not None:
             return self.owner_of(promoted["attempt"]) if promoted["attempt"] else None
-        return "" if serving.shown_by(self._place, names.collection(name)) is not None else None
+        return "" if journal.shown_by(self._place, location.collection(name)) is not None else None
 
     def claim(self, name: str, *, of: str) -> None:
         with self._place.alone():
@@ -139,9 +138,9 @@ class MilvusTarget(OwnedIndexes):
             self.demand(physical)
             if full or self._place.is_lite:
                 directory.flush(self._place, physical)
-                self._place.call("flush", names.collection(physical))
+                self._place.call("flush", location.collection(physical))
             if full:
-                self._place.call("compact", names.collection(physical))
+                self._place.call("compact", location.collection(physical))
             self._journal(physical).forget(_KEEP_SECONDS)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
@@ -155,10 +154,10 @@ class MilvusTarget(OwnedIndexes):
             if physical is not None:
                 self.demand(physical)
             self._own(alias, self.demand(alias))
-            serving.promote(self._place, alias, physical, epoch)
+            journal.promote(self._place, alias, physical, epoch)
 
     def served(self, alias: str) -> str | None:
-        return serving.served(self._place, checked_name(alias))
+        return journal.served(self._place, checked_name(alias))
 
     def rows(self, physical: str) -> int:
         from instep.targets.milvus import searching
@@ -182,7 +181,7 @@ class MilvusTarget(OwnedIndexes):
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         served, old = self.served(alias), time.time() - idle_seconds
-        made = sorted(map(names.index, self._place.call("list_collections")))
+        made = sorted(map(location.index, self._place.call("list_collections")))
         others = [each for each in made if each.startswith(f"{alias}__") and each != served and self.mine(each)]
         return [each for each in others if self._journal(each).last_change() <= old]
 

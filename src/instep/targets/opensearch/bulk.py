@@ -1,24 +1,139 @@
-"""Items to the server in bulk requests, some of them at once, and not faster than it takes them.
+"""Rows to the server in bulk requests, some of them at once, and not faster than it takes them.
 
-An item is in when the answer says so by its id; whatever else happened to a request, its items go again: they may,
-since an id and an epoch say all that they do. During an outage the breaker waits, and no try is spent.
+An item is in when the answer says so by its id. In every other case the items of a request are sent again, which
+changes nothing twice: an id and an epoch decide. During an outage the breaker waits, and no try is spent.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instep.domain.breaker import Backoff, Breaker
 from instep.errors import Fenced, Transient
 from instep.targets.opensearch.connection import Connection, TooLarge, Unavailable, path
-from instep.targets.opensearch.items import Item
-from instep.targets.opensearch.pressure import Pace
+from instep.targets.opensearch.layout import RENAMED
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+#: A server takes ids of so many bytes.
+ID_BYTES = 512
+
+#: Rows made into JSON at once.
+_STEP = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row to write or to remove, and the lines that say so."""
+
+    chunk_id: str
+    document_id: str
+    action: str
+    lines: bytes
+
+
+def upserts(rows: pa.RecordBatch, epoch: int) -> Iterator[Item]:
+    """Of rows of `row_schema`. A vector without a direction is left out: cosine has no place for it."""
+    for at in range(0, rows.num_rows, _STEP):
+        part = rows.slice(at, _STEP)
+        vectors = _vectors(part)
+        payload = part.select([name for name in part.schema.names if name != "vector"])
+        for said, vector in zip(payload.to_pylist(), vectors, strict=True):
+            found = {RENAMED.get(name, name): value for name, value in said.items() if value is not None}
+            if vector is not None:
+                found["vector"] = vector
+            head = _head("index", said["chunk_id"], epoch)
+            yield Item(said["chunk_id"], said["document_id"], "index", head + json.dumps(found).encode() + b"\n")
+
+
+def deletes(chunk_ids: Sequence[str], epoch: int) -> Iterator[Item]:
+    for each in chunk_ids:
+        yield Item(each, "", "delete", _head("delete", each, epoch))
+
+
+def _head(action: str, id: str, epoch: int) -> bytes:
+    """With the epoch as version: what a newer one has written or removed stays as it is."""
+    said = {action: {"_id": id, "version": epoch, "version_type": "external_gte"}}
+    return json.dumps(said).encode() + b"\n"
+
+
+def _vectors(rows: pa.RecordBatch) -> list[list[float] | None]:
+
+    column: Any = rows.column("vector")
+    flat: np.ndarray[Any, np.dtype[np.float32]] = column.flatten().to_numpy(zero_copy_only=False)
+    vectors = flat.reshape(rows.num_rows, -1)
+    directed: list[bool] = (vectors != 0).any(axis=1).tolist()
+    return [vector if has else None for vector, has in zip(vectors.tolist(), directed, strict=True)]
+
+
+#: Unless the project says otherwise: of one request, and of how many at once.
+MAX_PAYLOAD_BYTES: Final = 10_000_000
+MAX_REQUESTS: Final = 4
+
+#: OpenSearch's own `http.max_content_length`, unless it is told otherwise.
+LARGEST_PAYLOAD_BYTES: Final = 100_000_000
+
+#: As opensearch-py's own helpers: what a task has at hand makes several requests, which the server takes side by side.
+_MAX_ROWS: Final = 500
+_LEAST_ROWS: Final = 10
+_LEAST_BYTES: Final = 64 * 1024
+
+#: So many answers in a row without a complaint, and it is tried with more.
+_CALM: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What one request may hold now, how many there may be in flight, and what both may grow to."""
+
+    rows: int
+    bytes: int
+    requests: int
+    most: tuple[int, int, int]
+    quiet: int = 0
+
+    @classmethod
+    def fullest(cls, payload: int, requests: int) -> Pace:
+        return cls(_MAX_ROWS, payload, requests, (_MAX_ROWS, payload, requests))
+
+    def slowed(self) -> Pace:
+        """Half of everything."""
+        return replace(
+            self,
+            rows=max(_LEAST_ROWS, self.rows // 2),
+            bytes=max(min(_LEAST_BYTES, self.bytes), self.bytes // 2),
+            requests=max(1, self.requests // 2),
+            quiet=0,
+        )
+
+    def calm(self) -> Pace:
+        """After an answer without a complaint."""
+        if self.quiet + 1 < _CALM:
+            return replace(self, quiet=self.quiet + 1)
+        rows, bytes_, requests = self.most
+        return replace(
+            self,
+            rows=min(rows, self.rows * 2),
+            bytes=min(bytes_, self.bytes * 2),
+            requests=min(requests, self.requests + 1),
+            quiet=0,
+        )
+
+    def within(self, bytes_: int) -> Pace:
+        """After the server said that more than this is too large, which will not change: it is the most from now on."""
+        rows, most, requests = self.most
+        return replace(self, bytes=min(self.bytes, bytes_), most=(rows, min(most, bytes_), requests), quiet=0)
+
 
 #: Seconds that a server may be away, or busy, without anything getting in.
 _PATIENCE: Final = 120.0

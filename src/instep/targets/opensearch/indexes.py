@@ -12,8 +12,7 @@ from typing import Any, Final
 from instep.errors import Away, Transient, UserError
 from instep.targets.opensearch import layout
 from instep.targets.opensearch.connection import Connection, Missing, Taken, Unavailable, path
-from instep.targets.opensearch.dialect import Dialect, spoken
-from instep.targets.opensearch.names import STATE, coded, decoded
+from instep.targets.opensearch.layout import STATE, Dialect, coded, decoded, spoken
 
 #: Entries that are removed at once.
 _REMOVED = 1_000

@@ -16,8 +16,7 @@ from instep.targets.document_target import (
     written_schema,
 )
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.layout import RENAMED
-from instep.targets.opensearch.names import coded
+from instep.targets.opensearch.layout import RENAMED, coded
 from instep.targets.ranking import MAX_LIMIT, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:

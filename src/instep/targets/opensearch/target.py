@@ -11,14 +11,13 @@ from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.journal import Journal, owner_in
-from instep.targets.names import checked_name
-from instep.targets.opensearch import layout, searching, serving
+from instep.targets.opensearch import layout, log, searching
+from instep.targets.opensearch.bulk import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
 from instep.targets.opensearch.connection import Connection
 from instep.targets.opensearch.indexes import Indexes
+from instep.targets.opensearch.layout import coded
 from instep.targets.opensearch.log import journal_of
-from instep.targets.opensearch.names import coded
-from instep.targets.opensearch.pressure import MAX_PAYLOAD_BYTES, MAX_REQUESTS, Pace
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +55,7 @@ class OpenSearchTarget(OwnedIndexes):
         checked_name(name)
         if (head := self._journal(name).log.head()) is not None:
             return owner_in(head)
-        if (head := serving.newest(self.indexes, name)) is not None:
+        if (head := log.newest(self.indexes, name)) is not None:
             return owner_in(head) or (self.owner_of(head["physical"]) if head["physical"] else None)
         return "" if self.indexes.mappings(name) is not None or self.indexes.behind(name) else None
 
@@ -65,10 +64,10 @@ class OpenSearchTarget(OwnedIndexes):
         found = self.owner_of(name)
         if found is None:
             raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
-        if serving.newest(self.indexes, name) is None and not self.indexes.behind(name):
+        if log.newest(self.indexes, name) is None and not self.indexes.behind(name):
             self._journal(name).claim(owned)
         else:
-            serving.claim(self.indexes, name, lambda: owned(self.owner_of(name) or ""))
+            log.claim(self.indexes, name, lambda: owned(self.owner_of(name) or ""))
 
     def check(self) -> None:
         self.indexes.check()
@@ -137,10 +136,10 @@ class OpenSearchTarget(OwnedIndexes):
         if physical is not None:
             searching.demanded(self.indexes, checked_name(physical))
             self.demand(physical)
-        serving.promote(self.indexes, alias, physical, epoch, partial(self.demand, alias))
+        log.promote(self.indexes, alias, physical, epoch, partial(self.demand, alias))
 
     def served(self, alias: str) -> str | None:
-        return serving.served(self.indexes, checked_name(alias))
+        return log.served(self.indexes, checked_name(alias))
 
     def rows(self, physical: str) -> int:
         return self.indexes.count(checked_name(physical))

@@ -14,13 +14,10 @@ import pyarrow as pa
 
 from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
-from instep.targets.opensearch.bulk import Bulk
+from instep.targets.opensearch.bulk import ID_BYTES, Bulk, Pace, deletes, upserts
 from instep.targets.opensearch.indexes import Indexes
-from instep.targets.opensearch.items import ID_BYTES, deletes, upserts
-from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS
+from instep.targets.opensearch.layout import KEYWORD_BYTES, KEYWORDS, coded
 from instep.targets.opensearch.log import journal_of
-from instep.targets.opensearch.names import coded
-from instep.targets.opensearch.pressure import Pace
 from instep.targets.opensearch.searching import columns_of, values
 
 #: Documents in one question, and rows in one answer.

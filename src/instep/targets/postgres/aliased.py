@@ -62,11 +62,11 @@ class AliasedIndexes(OwnedIndexes):
 
     def leftovers(self, alias: str, *, idle_seconds: float) -> list[str]:
         from instep.postgres.connection import Missing
-        from instep.targets.postgres import serving, upkeep
+        from instep.targets.postgres import registry, serving
         from instep.targets.postgres.registry import fitting
 
         fitting(alias)
         with self.place.session() as session, contextlib.suppress(Missing):
-            found = upkeep.leftovers(session, alias, serving.served(session, alias), idle_seconds)
+            found = registry.leftovers(session, alias, serving.served(session, alias), idle_seconds)
             return [each for each in found if self.mine(each)]
         return []

@@ -19,11 +19,10 @@ from instep.postgres.location import Location
 from instep.targets.document_target import ChunkChanges, existing_schema, row_schema
 from instep.targets.postgres import staging
 from instep.targets.postgres.chunks import COMMIT, ROW, WORDS, DocumentIndex, kinds, staged_definition
-from instep.targets.postgres.encoding import encoded
+from instep.targets.postgres.encoding import encoded, with_nul
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.pgvector import pgvector
 from instep.targets.postgres.staging import TASK, Output, StagedRows
-from instep.targets.postgres.values import with_nul
 from instep.targets.table_target import OWN
 
 if TYPE_CHECKING:

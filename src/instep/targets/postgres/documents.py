@@ -28,7 +28,7 @@ class PostgresDocuments(AliasedIndexes):
 
     def check(self) -> None:
         from instep.targets.postgres import pgvector, registry
-        from instep.targets.postgres.checking import checked
+        from instep.targets.postgres.registry import checked
 
         with checked(self.place) as session, session.transaction():
             registry.lock(session)
@@ -67,10 +67,10 @@ class PostgresDocuments(AliasedIndexes):
     def commit(
         self, physical: str, *, base: int, epoch: int, attempt: str, staged: Sequence[bytes], marks: Sequence[Mark]
     ) -> int:
-        from instep.targets.postgres import chunk_writing, committing
+        from instep.targets.postgres import chunk_writing, journal
 
         with self._index(physical) as (session, index):
-            return committing.commit(
+            return journal.commit(
                 session,
                 index,
                 lambda: chunk_writing.move(session, index, staged, attempt, base=base),
@@ -87,21 +87,21 @@ class PostgresDocuments(AliasedIndexes):
             return Journal(session, index).committed(since, slice_ids)
 
     def maintain(self, physical: str, *, full: bool = False) -> None:
-        from instep.targets.postgres import chunk_upkeep, staging
+        from instep.targets.postgres import chunks, staging
         from instep.targets.postgres.journal import Journal
 
         self.demand(physical)
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
-            chunk_upkeep.maintain(session, index, full=full)
+            chunks.maintain(session, index, full=full)
 
     def refine(self, physical: str, begin: Callable[[], None]) -> None:
-        from instep.targets.postgres import chunk_upkeep
+        from instep.targets.postgres import chunks
 
         self.demand(physical)
         with self._index(physical) as (session, index):
-            chunk_upkeep.refine(session, index, begin)
+            chunks.refine(session, index, begin)
 
     def promote(self, alias: str, physical: str | None, epoch: int) -> None:
         from instep.targets.postgres import chunks, serving

@@ -1,8 +1,8 @@
 """Journal of writes into one physical index: epochs of its partitions, commits, fences and outcomes of slices.
 
-Each change takes the row of its partition's epoch and keeps it until it is committed. So what a fence did not find
-will be refused, and nothing comes between a check and what follows it. That row is taken last, after the rows of data:
-fences do not wait for the work of a commit, only for its last step, and nobody waits in a circle.
+Each change takes the row of its partition's epoch and keeps it until it is committed. So a commit
+that a fence did not find is refused, and nothing comes between a check and its change. That row is locked last, after
+the rows of data: fences wait only for the last step of a commit, and no deadlock is possible.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from instep.domain.waves import Mark
-from instep.errors import Fenced
+from instep.errors import Conflict, Fenced
 from instep.postgres.connection import Session
+from instep.targets.postgres import staging
 from instep.targets.postgres.registry import COMMITS, EPOCHS, INDEXES, MARKS, Index, known, own, owner_of_index, prepare
 
 
@@ -171,3 +172,52 @@ class Journal:
                 list(outcomes),
                 marks=self.session.name(MARKS),
             )
+
+
+class _Landed(Exception):
+    """Another try of this commit was quicker."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+
+def commit(
+    session: Session,
+    index: Index,
+    move: Callable[[], list[str]],
+    *,
+    base: int,
+    epoch: int,
+    attempt: str,
+    marks: Sequence[Mark],
+    scope: str = "",
+) -> int:
+    """See `DocumentTarget.commit`. `move` puts in what was staged, and returns the tables of staged rows that nobody
+    needs once this is committed.
+    """
+    journal = Journal(session, index)
+    used: list[str] = []
+    try:
+        with session.transaction():
+            _demand_new(journal, attempt)
+            journal.look(scope, epoch, marks, since=base)
+            used = move()
+            journal.take(scope, epoch)
+            _demand_new(journal, attempt)
+            version = journal.commit(scope, epoch, attempt, marks, base=base)
+    except _Landed as landed:
+        version = landed.version
+    except Conflict:
+        # Its staged rows are gone: because they are in, maybe.
+        found = journal.find(attempt)
+        if found is None:
+            raise
+        version = found
+    staging.remove(session, used)
+    return version
+
+
+def _demand_new(journal: Journal, attempt: str) -> None:
+    version = journal.find(attempt)
+    if version is not None:
+        raise _Landed(version)

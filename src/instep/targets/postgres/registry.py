@@ -1,17 +1,19 @@
-"""Registry of the physical indexes in a schema, and the tables of Instep that they share."""
+"""Registry of the physical indexes in a schema, the tables of Instep that they share, and their upkeep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from psycopg import sql
 
-from instep.errors import UserError
+from instep.errors import Away, Transient, UserError
 from instep.postgres.connection import Missing, Name, Session
-from instep.postgres.location import MAX_NAME
-from instep.targets.names import checked_name
+from instep.postgres.location import MAX_NAME, Location
+from instep.targets.ownership import checked_name
+from instep.targets.table_target import alias_owns
 
 #: What every table of Instep's own begins with, so that no index may.
 OURS: Final = "instep_"
@@ -203,3 +205,64 @@ def drop(session: Session, index_id: int, tables: Sequence[str]) -> None:
         for table in (EPOCHS, COMMITS, MARKS):
             session.run("DELETE FROM {table} WHERE index_id = %s", index_id, table=session.name(table))
         session.run("DELETE FROM {table} WHERE id = %s", index_id, table=session.name(INDEXES))
+
+
+@contextlib.contextmanager
+def checked(place: Location) -> Iterator[Session]:
+    """A session with a place that can be written, for what else there is to check. Raises `UserError`, saying why."""
+    try:
+        with place.session() as session:
+            _demand_usable(session)
+            yield session
+    except Transient as error:
+        raise Away(str(error), hint="Try again later.") from None
+
+
+def _demand_usable(session: Session) -> None:
+    ((encoding, standby),) = session.run("SELECT current_setting('server_encoding'), pg_is_in_recovery()")
+    if encoding != "UTF8":
+        raise UserError(
+            f"the database has the encoding {encoding}, which does not hold every text",
+            where=session.place.shown,
+            hint="Make one with: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+    if standby:
+        raise UserError("the server is a standby, which cannot be written", where=session.place.shown)
+    prepare(session)
+    with session.transaction():
+        probe = session.name(f"{OURS}check")
+        session.run("DROP TABLE IF EXISTS {probe}", probe=probe)
+        session.run("CREATE TABLE {probe} (n int)", probe=probe)
+        session.run("DROP TABLE {probe}", probe=probe)
+
+
+def tend(session: Session, tables: Sequence[str], *, full: bool) -> None:
+    """Fresh statistics where much has changed. Old versions of rows are the server's care, unless all is asked for."""
+    for table in tables:
+        if full:
+            session.run("VACUUM (ANALYZE, SKIP_LOCKED) {table}", table=session.name(table))
+        elif _changed(session, table):
+            session.run("ANALYZE (SKIP_LOCKED) {table}", table=session.name(table))
+
+
+def _changed(session: Session, table: str) -> bool:
+    """Sooner than the server would do it by itself: a new index is read as soon as it is there."""
+    found = session.run(
+        "SELECT 1 FROM pg_stat_user_tables JOIN pg_class ON pg_class.oid = relid "
+        "WHERE schemaname = %s AND pg_class.relname = %s AND n_mod_since_analyze > 1000 + 0.1 * greatest(reltuples, 0)",
+        session.place.schema,
+        table,
+    )
+    return bool(found)
+
+
+def leftovers(session: Session, alias: str, served: str | None, idle_seconds: float) -> list[str]:
+    found = session.run(
+        "SELECT name FROM {indexes} WHERE starts_with(name, %s) "
+        "AND at <= clock_timestamp() - make_interval(secs => %s) "
+        'ORDER BY name COLLATE "C"',
+        f"{alias}__",
+        idle_seconds,
+        indexes=session.name(INDEXES),
+    )
+    return [name for (name,) in found if alias_owns(alias, name) and name != served]

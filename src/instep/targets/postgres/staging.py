@@ -20,10 +20,9 @@ from instep.domain.columns import TypeName
 from instep.errors import Conflict, Transient
 from instep.postgres.connection import Missing, Name, Session
 from instep.postgres.location import Location
-from instep.targets.postgres.encoding import HEADER, TRAILER, encoded
+from instep.targets.postgres.encoding import HEADER, TRAILER, demand_fit, encoded
 from instep.targets.postgres.layout import TableIndex, declared_type
 from instep.targets.postgres.registry import STAGED, Index, lock
-from instep.targets.postgres.values import demand_fit
 from instep.targets.table_target import TableChange, TableSpec, arrow_schema, checked_rows, spec_of
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from psycopg import sql
 from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.postgres.connection import Missing, Name, Session, names
-from instep.targets.postgres import committing, layout, merging, reading, registry, serving, staging, upkeep, values
+from instep.targets.postgres import encoding, journal, layout, registry, rows, serving, staging
 from instep.targets.postgres.aliased import AliasedIndexes
-from instep.targets.postgres.checking import checked
 from instep.targets.postgres.journal import Journal
 from instep.targets.postgres.layout import TableIndex, fitting_specs, known, stored_type
-from instep.targets.postgres.registry import fitting
+from instep.targets.postgres.registry import checked, fitting
 from instep.targets.postgres.serving import View
 from instep.targets.postgres.staging import StagedRows
 from instep.targets.table_target import DELETED, OWN, Drift, Held, TableSpec, TableWriter, Unfit, spec_of
@@ -64,7 +63,7 @@ class PostgresTarget(AliasedIndexes):
             return layout.drift(session, physical, specs)
 
     def unfit(self, spec: TableSpec, rows: pa.RecordBatch) -> Iterator[Unfit]:
-        return values.unfit(spec, rows)
+        return encoding.unfit(spec, rows)
 
     def fence(self, physical: str, epoch: int, marks: Sequence[Mark] = (), *, scope: str = "") -> int:
         with self._index(physical) as (session, index):
@@ -87,7 +86,7 @@ class PostgresTarget(AliasedIndexes):
     ) -> int:
         parts = [part for each in staged for part in staging.decode(each)]
         with self._index(physical) as (session, index):
-            return committing.commit(
+            return journal.commit(
                 session,
                 index,
                 lambda: _merge(session, index, parts, scope),
@@ -105,7 +104,7 @@ class PostgresTarget(AliasedIndexes):
         with self._index(physical) as (session, index):
             spec, tasks = spec_of(index.specs, OWN), [each.task for each in parts]
             try:
-                return merging.leaving(session, physical, spec, parts[0].table, tasks, prefix=scope)
+                return rows.leaving(session, physical, spec, parts[0].table, tasks, prefix=scope)
             except Missing:
                 return 0  # They are in: `commit` finds that, or asks for them once more.
 
@@ -118,7 +117,7 @@ class PostgresTarget(AliasedIndexes):
         with self._index(physical) as (session, index):
             staging.sweep(session, self.keep_seconds)
             Journal(session, index).forget(self.keep_seconds)
-            upkeep.tend(session, index.tables, full=full)
+            registry.tend(session, index.tables, full=full)
 
     def promote(self, alias: str, physical: str | None, epoch: int, *, scope: str = "") -> None:
         fitting(alias)
@@ -130,17 +129,17 @@ class PostgresTarget(AliasedIndexes):
 
     def rows(self, physical: str, kind: str = OWN) -> int:
         with self._index(physical) as (session, index):
-            return reading.count(session, physical, spec_of(index.specs, kind))
+            return rows.count(session, physical, spec_of(index.specs, kind))
 
     def held(self, physical: str, instance: str, *, prefix: str = "") -> Held:
         with self._index(physical) as (session, index):
-            return reading.held(session, physical, spec_of(index.specs, OWN), instance, prefix=prefix)
+            return rows.held(session, physical, spec_of(index.specs, OWN), instance, prefix=prefix)
 
     def row(self, physical: str, key: Sequence[Any], kind: str = OWN) -> Mapping[str, Any] | None:
         with self._index(physical) as (session, index):
             spec = spec_of(index.specs, kind)
             where = dict(zip(spec.key, key, strict=True))
-            found = reading.read(session, physical, spec, where=where, columns=None).to_pylist()
+            found = rows.read(session, physical, spec, where=where, columns=None).to_pylist()
         return found[0] if found else None
 
     def read(
@@ -153,7 +152,7 @@ class PostgresTarget(AliasedIndexes):
     ) -> pa.Table:
         with self._index(physical) as (session, index):
             spec = spec_of(index.specs, kind)
-            return reading.read(session, physical, spec, where=where or {}, columns=columns)
+            return rows.read(session, physical, spec, where=where or {}, columns=columns)
 
     def sweep(self, physical: str, instance: str, *, epoch: int, prefix: str = "", scope: str = "") -> None:
         self._delete(physical, epoch, scope, prefix=prefix, but=instance)
@@ -169,7 +168,7 @@ class PostgresTarget(AliasedIndexes):
             journal = Journal(session, index)
             journal.look(scope, epoch, (), since=0)
             for spec in index.specs:
-                merging.delete(session, physical, spec, prefix=prefix, but=but)
+                rows.delete(session, physical, spec, prefix=prefix, but=but)
             journal.take(scope, epoch)
 
     def drop(self, physical: str) -> None:
@@ -195,9 +194,9 @@ def _merge(session: Session, index: TableIndex, parts: Sequence[StagedRows], sco
         for table in sorted({part.table for part in parts if part.kind == spec.kind}):
             own = [part for part in parts if part.table == table]
             alone = staging.demand_all(session, index, table, own)
-            merging.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
+            rows.merge(session, index.name, spec, table, [part.task for part in own if not part.moved])
             if moved := [part.task for part in own if part.moved]:
-                merging.delete_moved(session, index.name, spec, table, moved, prefix=scope)
+                rows.delete_moved(session, index.name, spec, table, moved, prefix=scope)
             if alone:
                 done.append(table)
     return done

@@ -1,15 +1,110 @@
-"""The port of Qdrant collections, in this process or on a server, and its errors.
+"""The port of Qdrant collections, in this process or on a server; rows as points.
 
 `server.ServerCollections` asks a server, `edge.EdgeCollections` works in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from instep.errors import InstepError, UserError
-from instep.targets.qdrant.points import Points, Where
+from instep.targets.ranking import SEARCHED, searched
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+#: Ids of points are made from this: never change it, or every chunk is stored a second time.
+NAMESPACE = uuid.UUID("1dd39998-2c80-57bc-a89c-1dbfa3c4f6a3")
+
+#: What goes into one request at most. A server takes 32 MB, unless it is told otherwise.
+REQUEST_ROWS = 1_000
+REQUEST_BYTES = 8 * 1024 * 1024
+
+#: Bytes of a number in JSON, and of what surrounds a row's own text: estimates, on the safe side.
+_NUMBER = 20
+_ROW = 400
+
+VERSION = "_version"
+
+
+def point_id(chunk_id: str) -> str:
+    """The point of a chunk: the same one, whoever writes it and however often."""
+    return str(uuid.uuid5(NAMESPACE, chunk_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points to write; `vectors` has one row per point, or is None where a collection has no vectors."""
+
+    ids: Sequence[str]
+    payloads: Sequence[Mapping[str, Any]]
+    vectors: np.ndarray[Any, np.dtype[np.float32]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on points: all of it holds. `missing` names a field that is not there."""
+
+    ids: Sequence[str] = ()
+    any_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    above: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, int] = field(default_factory=dict)
+    missing: str = ""
+
+
+def points_of(rows: pa.RecordBatch) -> Points:
+    """Rows of `row_schema`: the vector aside, its columns are the payload, and what is searched."""
+    vectors: Any = rows.column("vector")
+    payload = rows.select([name for name in rows.schema.names if name != "vector"])
+    flat = vectors.flatten().to_numpy(zero_copy_only=False)
+    payloads = [{**each, SEARCHED: searched(each["title"], each["text"])} for each in payload.to_pylist()]
+    return Points([point_id(each["chunk_id"]) for each in payloads], payloads, flat.reshape(rows.num_rows, -1))
+
+
+def requests(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in parts that one request may hold. A row that is too large by itself is a part of its own."""
+    import numpy as np
+
+    if not rows.num_rows:
+        return
+    ends = np.cumsum(sizes(rows))
+    start = 0
+    while start < rows.num_rows:
+        before = ends[start - 1] if start else 0
+        fitting = int(np.searchsorted(ends, before + REQUEST_BYTES, side="right")) - start
+        count = max(1, min(fitting, REQUEST_ROWS))
+        yield rows.slice(start, count)
+        start += count
+
+
+def sizes(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """About how many bytes of JSON each row is; it may be without its vector yet."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = np.full(rows.num_rows, _ROW + _NUMBER * _width(rows), np.int64)
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if pa.types.is_string(rows.schema.field(name).type):
+            texts: Any = column
+            lengths: Any = pc.fill_null(pc.binary_length(texts), 0)
+            of_column = lengths.to_numpy(zero_copy_only=False)
+            total += 2 * of_column if name in ("title", "text") else of_column
+    return total
+
+
+def _width(rows: pa.RecordBatch) -> int:
+    place = rows.schema.get_field_index("vector")
+    return int(rows.schema.field(place).type.list_size) if place >= 0 else 0
+
 
 #: How a field of the payload is indexed: `text` for words, ranked by BM25.
 FieldIndex = Literal["keyword", "integer", "text"]

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import InstepError, Transient, UserError
-from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Scored
+from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
 from instep.targets.qdrant.folder import Folder, folder
-from instep.targets.qdrant.points import Points, Where
 
 #: What makes a folder a collection.
 _CONFIG = "edge_config.json"

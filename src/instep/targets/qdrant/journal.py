@@ -1,21 +1,20 @@
-"""The log of `instep.targets.journal` in the collection `_instep`: an entry is a point whose id says its number."""
+"""The log of `instep.targets.journal`, of an index or an alias, as points of the collection `_instep`."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from instep.domain.waves import Mark
 from instep.errors import UserError
-from instep.targets import chunked_outcomes
+from instep.targets import journal
 from instep.targets import journal as shared
-from instep.targets.journal import Entry, now
-from instep.targets.qdrant.collections import Collections, FieldIndex, Missing
-from instep.targets.qdrant.points import NAMESPACE, Points, Where
+from instep.targets.journal import Entry, claimed, decided, now
+from instep.targets.qdrant.collections import NAMESPACE, Collections, FieldIndex, Missing, Points, Where
 
 #: No entity has a name that begins so.
 STATE = "_instep"
@@ -99,7 +98,7 @@ class Log:
 
     def keep(self, attempt: str, marks: Sequence[Mark], epoch: int) -> list[list[Any]]:
         about = {"log": self.name, "epoch": epoch, "at": now()}
-        return chunked_outcomes.kept(marks, about, partial(self._piece, attempt), self._store)
+        return journal.kept(marks, about, partial(self._piece, attempt), self._store)
 
     def _store(self, some: Mapping[str, Entry]) -> None:
         self.collections.upsert(STATE, Points([*some], [*some.values()]), only_if=Where(missing="log"))
@@ -107,7 +106,7 @@ class Log:
     def kept(self, attempt: str, slice_id: str, fence: int, count: int) -> bytes:
         ids = [self._piece(attempt, slice_id, fence, number) for number in range(count)]
         found = self.collections.get(STATE, ids, fields=["outcome"])
-        return chunked_outcomes.joined(found[each]["outcome"] for each in ids)
+        return journal.joined(found[each]["outcome"] for each in ids)
 
     def forget(self, epoch: int, keep_seconds: float) -> None:
         """Drop what was said under epochs before this one, once it is old."""
@@ -133,3 +132,40 @@ class Journal(shared.Journal):
     @classmethod
     def of(cls, collections: Collections, physical: str) -> Journal:
         return cls(Log(collections, physical))
+
+
+def promote(collections: Collections, alias: str, physical: str | None, epoch: int, owned: Callable[[], str]) -> None:
+    """See `IndexTarget.promote`, and `decided`."""
+    if alias in collections.names():
+        raise UserError(f"{alias!r} is a collection, so it cannot be an alias", where=collections.shown)
+    log = _log(collections, alias)
+    decided(log, alias, physical, epoch, owned)
+    _show(collections, log, alias)
+
+
+def newest(collections: Collections, alias: str) -> Entry | None:
+    return _log(collections, alias).head()
+
+
+def claim(collections: Collections, alias: str, owned: Callable[[], str]) -> None:
+    claimed(_log(collections, alias), owned, physical=collections.pointed(alias))
+
+
+def served(collections: Collections, alias: str) -> str | None:
+    head = newest(collections, alias)
+    return None if head is None else head["physical"]
+
+
+def _show(collections: Collections, log: Log, alias: str) -> None:
+    """Bring the alias to what the log says. Of several that do so at once, the last one to look sees it all."""
+    shown = None
+    while shown is None or (head := log.head()) is None or head["seq"] != shown:
+        last = log.head()
+        assert last is not None
+        collections.point(alias, last["physical"])
+        shown = last["seq"]
+
+
+def _log(collections: Collections, alias: str) -> Log:
+    """Not that of an index: these have names of another form."""
+    return Log(collections, f"alias {alias}")

@@ -15,8 +15,7 @@ from instep.targets.document_target import (
     contents_schema,
     written_schema,
 )
-from instep.targets.qdrant.collections import Collections, Scored
-from instep.targets.qdrant.points import Where, point_id
+from instep.targets.qdrant.collections import Collections, Scored, Where, point_id
 from instep.targets.ranking import MAX_LIMIT, MAX_TEXT, SEARCHED, checked_query, demand_vector, depth, pipelined, ranked
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import Away, Transient, UserError
-from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Scored
+from instep.targets.qdrant.collections import TEXT_INDEX, FieldIndex, Missing, Page, Points, Scored, Where
 from instep.targets.qdrant.connection import Connection, Exists
-from instep.targets.qdrant.points import Points, Where
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient

@@ -13,12 +13,10 @@ from instep.domain.waves import Mark
 from instep.errors import UserError
 from instep.targets.document_target import ChunkWriter, Hit, SearchMode, StoredRow
 from instep.targets.journal import owner_in
-from instep.targets.names import checked_name
-from instep.targets.ownership import NOBODY, OwnedIndexes, Owner
-from instep.targets.qdrant import searching, serving
-from instep.targets.qdrant.collections import Collections, FieldIndex
+from instep.targets.ownership import NOBODY, OwnedIndexes, Owner, checked_name
+from instep.targets.qdrant import journal, searching
+from instep.targets.qdrant.collections import VERSION, Collections, FieldIndex
 from instep.targets.qdrant.journal import Journal
-from instep.targets.qdrant.points import VERSION
 from instep.targets.ranking import SEARCHED
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ class QdrantTarget(OwnedIndexes):
         checked_name(name)
         if (head := self._journal(name).log.head()) is not None:
             return owner_in(head)
-        if (head := serving.newest(self.collections, name)) is not None:
+        if (head := journal.newest(self.collections, name)) is not None:
             return owner_in(head) or (self.owner_of(head["physical"]) if head["physical"] else None)
         return "" if self.collections.dimensions(name) is not None or self.collections.pointed(name) else None
 
@@ -78,10 +76,10 @@ class QdrantTarget(OwnedIndexes):
         found = self.owner_of(name)
         if found is None:
             raise UserError(f"there is no {name!r} to be claimed", where=self.shown)
-        if serving.newest(self.collections, name) is None and self.collections.pointed(name) is None:
+        if journal.newest(self.collections, name) is None and self.collections.pointed(name) is None:
             self._journal(name).claim(owned)
         else:
-            serving.claim(self.collections, name, lambda: owned(self.owner_of(name) or ""))
+            journal.claim(self.collections, name, lambda: owned(self.owner_of(name) or ""))
 
     def check(self) -> None:
         self.collections.check()
@@ -139,10 +137,10 @@ class QdrantTarget(OwnedIndexes):
         if physical is not None:
             searching.demanded(self.collections, checked_name(physical))
             self.demand(physical)
-        serving.promote(self.collections, alias, physical, epoch, partial(self.demand, alias))
+        journal.promote(self.collections, alias, physical, epoch, partial(self.demand, alias))
 
     def served(self, alias: str) -> str | None:
-        return serving.served(self.collections, checked_name(alias))
+        return journal.served(self.collections, checked_name(alias))
 
     def rows(self, physical: str) -> int:
         return self.collections.count(checked_name(physical))

@@ -16,9 +16,17 @@ import pyarrow.compute as pc
 
 from instep.errors import Fenced
 from instep.targets.document_target import ChunkChanges, existing_schema
-from instep.targets.qdrant.collections import Collections, TooLarge
+from instep.targets.qdrant.collections import (
+    VERSION,
+    Collections,
+    TooLarge,
+    Where,
+    point_id,
+    points_of,
+    requests,
+    sizes,
+)
 from instep.targets.qdrant.journal import Journal
-from instep.targets.qdrant.points import VERSION, Where, point_id, points_of, requests, sizes
 
 #: Documents in one question, and rows in one answer.
 _LOOKUP = 500

@@ -110,6 +110,31 @@ def test_status_tells_state_and_size(folder: Path, capsys: pytest.CaptureFixture
     assert (status["state"], status["documents"]) == ("Indexed", 10)
 
 
+def test_status_tells_that_the_source_is_away(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "run")
+    (folder / "docs").rename(folder / "away")
+    (status,) = json.loads(answer(capsys, "status", "--json"))
+    assert status["state"] == "Indexed"  # What is served is as good as before.
+    (note,) = status["notes"]
+    assert f"{folder / 'docs'} cannot be listed" in note
+    (folder / "away").rename(folder / "docs")
+    (status,) = json.loads(answer(capsys, "status", "--json"))
+    assert status["notes"] == []
+
+
+def test_status_tells_when_readers_do_not_get_what_is_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "run")
+    (alias,) = (folder / ".instep" / "index").glob("*.alias-*.json")
+    alias.write_text("garbage")
+    (status,) = json.loads(answer(capsys, "status", "--json"))
+    assert status["state"] == "Unknown"
+    assert any("is damaged" in note for note in status["notes"])
+    alias.unlink()
+    (status,) = json.loads(answer(capsys, "status", "--json"))
+    assert status["state"] == "Unknown"
+    assert any("serves nothing" in note for note in status["notes"])
+
+
 def test_check_finds_everything_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     findings = {each["subject"]: each["health"] for each in json.loads(answer(capsys, "check", "--json"))}
     assert findings["source of Document"] == "ok"

@@ -58,14 +58,19 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     notes: list[str] = []
     rows: int | None = 0
     size = Size(0, 0, 0)
+    known = True
     if checkpoint:
         size = setup.size(ledger, checkpoint)
         rows = _rows(setup, checkpoint, size.rows, notes)
+        if promoted == generation and rows is not None and not (job and not job.state.ended):
+            known = _is_served(setup, checkpoint, notes)
         changed = changed_parts(setup.fingerprint, checkpoint.fingerprint)
         if changed:
             option = "" if promoted == generation else f" with --generation {generation or repr(generation)}"
             notes.append(f"{', '.join(changed)} changed since; the next run{option} rebuilds")
         notes += _left(ledger, setup, generation, checkpoint.instance)
+    if problem := setup.source_problem():
+        notes.append(f"the next run will fail: {problem}")
     if problem := ledger.listing_problem(setup.ref):
         notes.append(f"not all of the source could be seen, and what may be there is not deleted: {problem}")
     notes += _other_jobs(setup, ledger, generation, promoted)
@@ -81,7 +86,7 @@ def entity_status(setup: EntitySetup, ledger: Ledger, generation: str | None = N
     return Partition(
         ref=setup.ref,
         generation=generation,
-        state=_state(checkpoint, (part.state or job.state) if job and part else None, rows),
+        state=_state(checkpoint, (part.state or job.state) if job and part else None, rows if known else None),
         documents=size.units,
         rows=rows,
         bytes=size.bytes,
@@ -136,6 +141,19 @@ def _state(checkpoint: Checkpoint | None, last: JobState | None, rows: int | Non
     if working:
         return IndexState.INDEXING
     return IndexState.ERROR if last is JobState.FAILED else IndexState.INDEXED
+
+
+def _is_served(setup: EntitySetup, checkpoint: Checkpoint, notes: list[str]) -> bool:
+    """Whether who reads by the alias gets what the ledger says."""
+    try:
+        served = setup.target.served(setup.alias)
+    except InstepError as error:
+        notes.append(f"what readers get is not known: {error}")
+        return False
+    if served != checkpoint.physical:
+        what = f"alias {setup.alias!r} serves {served or 'nothing'}, the ledger recorded {checkpoint.physical}"
+        notes.append(f"{what}: run with --full-refresh")
+    return served == checkpoint.physical
 
 
 def _rows(setup: EntitySetup, checkpoint: Checkpoint, recorded: int | None, notes: list[str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +64,8 @@ class EntitySetup(ABC):
     depends_on: tuple[PartitionRef, ...] = ()
     in_process: bool = False
     needed: float = NEEDED
+    #: Absolute paths of the source on this machine.
+    local_sources: tuple[str, ...] = ()
 
     @property
     def alias(self) -> str:
@@ -233,6 +236,15 @@ class EntitySetup(ABC):
     @abstractmethod
     def trace(self, ledger: Ledger, physical: str, text: str) -> Provenance | None:
         """The row with this id, and its origin. It may belong to any partition in this index."""
+
+    def source_problem(self) -> str | None:
+        """Why a run cannot read the source, as far as that shows without reading it; or None."""
+        for path in self.local_sources:
+            try:
+                os.stat(path)  # noqa: PTH116 - why not is asked for
+            except OSError as error:
+                return f"{path} cannot be listed: {(error.strerror or type(error).__name__).lower()}"
+        return None
 
     def rehearse(self, found: Found, say: Callable[[str], None]) -> None:
         """Try, before a job is made, anything that would fail all of its waves; writes nothing. `say` tells that it

@@ -68,6 +68,7 @@ def document_setup(project: Project, name: str, target: DocumentTarget, spark: S
         ref=PartitionRef(name),
         source=source,
         source_text=source_text(entity, source),
+        local_sources=project.local_sources(name),
         target=target,
         target_name=project.target_of(name),
         dimensions=entity.embed.dimensions,

@@ -49,6 +49,7 @@ class TableEntities:
             ref=PartitionRef(name, scope),
             source=source,
             source_text=source.text,
+            local_sources=self.project.local_sources(name),
             target=PartitionTarget(self.target(self.project.target_of(name)), scope),
             target_name=self.project.target_of(name),
             buckets=1,

@@ -122,7 +122,9 @@ def test_status_tells_that_the_source_is_away(folder: Path, capsys: pytest.Captu
     assert status["notes"] == []
 
 
-def test_status_tells_when_readers_do_not_get_what_is_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_tells_when_readers_do_not_get_what_is_recorded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer(capsys, "run")
     (alias,) = (folder / ".instep" / "index").glob("*.alias-*.json")
     alias.write_text("garbage")

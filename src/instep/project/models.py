@@ -231,7 +231,9 @@ class Project(Model):
     def local_sources(self, entity: str) -> tuple[str, ...]:
         """Absolute paths of the source that are on this machine, whatever may be a pattern left out."""
         declared = getattr(self.entities[entity].source, "path", None) or ()
-        return tuple(self._absolute_path(each) for each in declared if not is_url(each) and not set(each) & set("*?[]{}"))
+        return tuple(
+            self._absolute_path(each) for each in declared if not is_url(each) and not set(each) & set("*?[]{}")
+        )
 
     def queue_address(self, name: str) -> str:
         """Where a queue is: a URL, which may hold a password, or an absolute path."""

@@ -84,6 +84,46 @@ def indexer(monkeypatch: pytest.MonkeyPatch) -> Indexer:
     return indexer
 
 
+# Wants for all that is declared, or one namespace.
+
+
+def _wanted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
+    return [each["refs"] for each in answer(capsys, "want", *arguments)]
+
+
+def test_a_want_without_a_name_is_one_for_each_entity(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that none waits for another."""
+    assert _wanted(capsys) == [
+        ["User@global"],
+        ["MergeRequest@42/9970", "MergeRequest@7"],
+        ["Issue@42/9970", "Issue@7"],
+    ]
+    assert len(answer(capsys, "wants")) == 3
+
+
+def test_a_namespace_is_wanted_whether_it_is_declared_or_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _wanted(capsys, "--namespace", "8/") == [["MergeRequest@8"], ["Issue@8"]]
+    named = answer(capsys, "want", "Issue", "--namespace", "7", "--namespace", "8", "--fresh-within", "5m")
+    assert (named["refs"], named["fresh_within"]) == (["Issue@7", "Issue@8"], 300_000)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--namespace", "42", "--namespace", "42/9970"], "namespace 42/9970 lies in namespace 42"),
+        (["--namespace", "global"], "global is not a namespace"),
+        (["User", "--namespace", "7"], "User has no `scope`"),
+        (["Issue@7", "--namespace", "7"], "names a namespace itself"),
+        (["Pear", "--namespace", "7"], "no entity is named 'Pear'"),
+    ],
+)
+def test_what_cannot_be_wanted_asks_for_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    assert why in said(capsys, "want", *arguments, code=1)
+    assert answer(capsys, "wants") == []
+
+
 # Dispatch, and what handlers do.
 
 

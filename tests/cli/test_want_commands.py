@@ -87,7 +87,6 @@ def test_wrong_times_are_wrong_use(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     assert words in said(capsys, "want", "Document", *options, code=64)
-    said(capsys, "want", code=64)
     said(capsys, "history", code=64)
 
 

@@ -28,7 +28,7 @@ from instep.container import Container
 from instep.domain.refs import PartitionRef
 from instep.domain.settings import JobSettings
 from instep.entities.generations import built, checked_generation, generation_of, one_generation_of
-from instep.entities.partitions import declared_ref, declared_refs
+from instep.entities.partitions import declared_ref, declared_refs, wanted_refs
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, UserError
 from instep.jobs.target_order import held_up
@@ -238,30 +238,68 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         self,
         refs: Iterable[str],
         *,
+        namespaces: Iterable[str] = (),
         fresh_within: timedelta | None = None,
         as_of: datetime | None = None,
         generation: str | None = None,
         by: str = "",
     ) -> Want:
         """Ask for partitions (`Document` or `Document@global`): as of a time, not older than so long, or at all; in the
-        promoted generation or another.
+        promoted generation or another. `namespaces`: the partitions in these, declared or not.
 
         Returns at once: the next run, or a worker, builds what is not there.
         """
+        from instep.jobs.namespaces import namespaces_of
+
+        wanted = wanted_refs(list(refs), namespaces_of(namespaces), self.project)
+        (made,) = self._make_wants([wanted], fresh_within, as_of, generation, by)
+        return made
+
+    def want_all(
+        self,
+        *,
+        namespaces: Iterable[str] = (),
+        fresh_within: timedelta | None = None,
+        as_of: datetime | None = None,
+        generation: str | None = None,
+        by: str = "",
+    ) -> list[Want]:
+        """Ask for all that is declared (in these namespaces alone, if any are named): one want for each entity, so that
+        none waits for another.
+        """
+        from instep.jobs.namespaces import namespaces_of
+
+        wanted = wanted_refs([], namespaces_of(namespaces), self.project)
+        by_entity: dict[str, list[PartitionRef]] = {}
+        for ref in wanted:
+            by_entity.setdefault(ref.entity, []).append(ref)
+        return self._make_wants(by_entity.values(), fresh_within, as_of, generation, by)
+
+    def _make_wants(
+        self,
+        wanted: Iterable[list[PartitionRef]],
+        fresh_within: timedelta | None,
+        as_of: datetime | None,
+        generation: str | None,
+        by: str,
+    ) -> list[Want]:
         from instep.requests.wants import make_want
 
         container = Container(self.project)
-        wanted = declared_refs(refs, self.project)
+        named = checked_generation(generation)
         with closing(container.ledger()) as ledger:
-            return make_want(
-                ledger,
-                container.ids.new(),
-                wanted,
-                generation=one_generation_of(ledger, wanted, checked_generation(generation)),
-                fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
-                as_of=None if as_of is None else round(as_of.timestamp() * 1000),
-                by=by,
-            )
+            return [
+                make_want(
+                    ledger,
+                    container.ids.new(),
+                    refs,
+                    generation=one_generation_of(ledger, refs, named),
+                    fresh_within=None if fresh_within is None else round(fresh_within.total_seconds() * 1000),
+                    as_of=None if as_of is None else round(as_of.timestamp() * 1000),
+                    by=by,
+                )
+                for refs in wanted
+            ]
 
     def wants(
         self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100

@@ -11,8 +11,8 @@ import typer
 from instep.cli.options import (
     GenerationOption,
     JsonOption,
+    NamespaceOption,
     ProjectOption,
-    RefsArgument,
     duration_value,
     time_value,
     user_text,
@@ -77,7 +77,15 @@ def _show(out: Output, found: Sequence[Want], *, ended: bool) -> None:
 
 
 def want(
-    refs: RefsArgument,
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[REF]...",
+            help="Partitions: Document, which is Document@global; by default all that are declared.",
+            show_default=False,
+        ),
+    ] = None,
+    namespaces: NamespaceOption = None,
     fresh_within: Annotated[
         int | None,
         typer.Option(
@@ -103,25 +111,36 @@ def want(
     """Ask for partitions to be there, and fresh enough.
 
     It returns at once. Any worker, or the next `instep run`, builds what is missing or too old; wants of many users
-    on one partition share one build. Without --fresh-within and --as-of, whatever is Live does.
+    on one partition share one build. Without --fresh-within and --as-of, whatever is Live does. What is named is one
+    want; without a name there is one for each entity (a list, with --json).
 
     \b
     Examples:
+      instep want --fresh-within 5m
       instep want Document
+      instep want --namespace 42/9970 --json
       instep want Document@global Ticket --fresh-within 1h
       instep want Document --as-of 2026-01-31T12:00 --json
     """
     from instep.app import load
 
-    found = load(project).want(
-        refs,
-        fresh_within=None if fresh_within is None else timedelta(milliseconds=fresh_within),
-        as_of=None if as_of is None else datetime.fromtimestamp(as_of / 1000, UTC),
-        generation=generation,
-        by=user_text(),
-    )
-    out = Output(as_json=as_json)
-    out.result(found, lambda: _show_want(out, found))
+    opened = load(project)
+    fresh = None if fresh_within is None else timedelta(milliseconds=fresh_within)
+    time = None if as_of is None else datetime.fromtimestamp(as_of / 1000, UTC)
+    by, out = user_text(), Output(as_json=as_json)
+    if refs:
+        found = opened.want(
+            refs, namespaces=namespaces or (), fresh_within=fresh, as_of=time, generation=generation, by=by
+        )
+        out.result(found, lambda: _show_want(out, found))
+        return
+    made = opened.want_all(namespaces=namespaces or (), fresh_within=fresh, as_of=time, generation=generation, by=by)
+
+    def show() -> None:
+        for each in made:
+            _show_want(out, each)
+
+    out.result(made, show)
 
 
 def _show_want(out: Output, want: Want) -> None:

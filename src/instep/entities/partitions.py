@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from instep.domain.refs import GLOBAL, PartitionRef, RefError
+from instep.domain.refs import GLOBAL, PartitionRef, RefError, Scope
 from instep.errors import Missing, UserError
 from instep.project import Project
 
@@ -49,6 +49,38 @@ def demanded_refs(project: Project) -> list[PartitionRef]:
     if not project.entities:
         raise QueuesAlone(project.queues)
     return all_refs(project)
+
+
+def wanted_refs(texts: Sequence[str], namespaces: Sequence[Scope], project: Project) -> list[PartitionRef]:
+    """The partitions that a want names: those of `texts`, or of all entities if there are none. With `namespaces`, the
+    partitions of these entities there, whether the namespaces are declared or not; entities without a scope are none.
+    """
+    if not namespaces:
+        found = declared_refs(texts, project) if texts else demanded_refs(project)
+        if not found:
+            raise UserError(
+                "no namespace is declared", hint="Name one, such as --namespace 42/9970, or list them in `namespaces:`."
+            )
+        return found
+    if not project.entities:
+        raise QueuesAlone(project.queues)
+    names = [name for text in texts for name in _namespaced(text, project)]
+    names = names or [name for name, each in project.entities.items() if each.namespaced]
+    if not names:
+        raise UserError("no entity has a `scope`: there are no namespaces", hint="Leave --namespace out.")
+    return [PartitionRef(name, scope) for name in dict.fromkeys(names) for scope in dict.fromkeys(namespaces)]
+
+
+def _namespaced(text: str, project: Project) -> Sequence[str]:
+    """The entities that are meant by a name beside --namespace."""
+    names = project.named(text)
+    if not names and "@" in text:
+        raise UserError(f"{text} names a namespace itself", hint="Leave --namespace out, or name the entity alone.")
+    if not names:
+        raise Missing(f"no entity is named {text!r}", hint=_declared(project))
+    if not project.entities[names[0]].namespaced:
+        raise UserError(f"{text} has no `scope`: it is in no namespace", hint="Leave --namespace out.")
+    return names
 
 
 def upstream_refs(project: Project, ref: PartitionRef) -> tuple[PartitionRef, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from instep.answers.answer import as_json
 from instep.domain.identity import canonical_uri, content_hash, document_id
 from instep.entities.documents.deep_comparison import Looked
 from instep.entities.documents.differences import Differences
@@ -96,7 +97,7 @@ class DiffContract:
         assert found.differences is not None
         assert found.differences.counts == {**CLEAN, "missing": 1, "altered": 1}
         rows = sum(row["document_id"] == one for row in tamperer.rows())
-        (document,) = (each for each in found.as_dict()["documents"] if each["kind"] == "altered")
+        (document,) = (each for each in as_json(found)["documents"] if each["kind"] == "altered")
         assert document["document_id"] == one
         assert [document[name] for name in ("rows", "texts", "titles", "vectors")] == [rows] * 4
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import instep
+from instep.answers.answer import as_json
+from instep.answers.plan import plan_answer
 from instep.container import Container
 from instep.domain.events import DependencyMissed, InstanceTainted, WantCanceled, WantCreated, read
 from instep.domain.instances import Instance, InstanceState, Reason
@@ -229,9 +231,8 @@ def test_plans_say_what_would_be_waited_for(house: House) -> None:
     assert [plans[ref].waits_for for ref in (SITE, PAGE, TOP)] == [(), (SITE,), (PAGE, SITE)]
     house.run("Site")
     (setup,) = container.setups(["Top"])
-    assert plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose).as_dict()["waits_for"] == [
-        str(PAGE)
-    ]
+    plan = plan_entity(setup, house.ledger, PlanOptions(), "", choose=container.choose)
+    assert as_json(plan_answer(plan, explain=False))["waits_for"] == [str(PAGE)]
 
 
 # Failures.

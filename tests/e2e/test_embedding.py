@@ -147,7 +147,7 @@ def test_an_index_made_before_titles_were_searched_is_built_anew_and_nothing_emb
     endpoint.asked.clear()
     (plan,) = embedded.open().plan()
     assert plan.kind is Kind.REBUILD
-    assert "schema changed" in plan.found.why
+    assert "schema changed" in plan.why
     assert embedded.run().promoted
     assert endpoint.asked == []
 
@@ -172,7 +172,7 @@ def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
     file.write_text(file.read_text().replace(f'path: "{tmp_path}/docs"', "path: ../docs"))
     (plan,) = embedded.open().plan()
     assert plan.kind is Kind.REBUILD
-    assert plan.found.why[:2] == ["documents are named by their path in the project now", "schema changed"]
+    assert plan.why[:2] == ("documents are named by their path in the project now", "schema changed")
     assert embedded.run().promoted
     assert (endpoint.asked, endpoint.requests) == ([], requests)
     assert len(truth.stored(embedded.index)) == chunks
@@ -184,7 +184,7 @@ def test_an_index_of_absolute_names_is_carried_over_and_nothing_embedded(
     embedded.declare()
     _declare(embedded, endpoint)
     (plan,) = embedded.open().plan()
-    assert plan.found.why[0] == "documents are named by absolute paths now"
+    assert plan.why[0] == "documents are named by absolute paths now"
     assert embedded.run().promoted
     assert (endpoint.asked, embedded.wrong()) == ([], "")
 

@@ -44,7 +44,7 @@ def test_a_second_run_finds_nothing_to_do_and_writes_nothing(place: Location) ->
 def test_plan_says_what_a_run_would_do_and_writes_no_state(place: Location) -> None:
     (plan,) = place.open().plan()
     assert plan.kind is Kind.FIRST_BUILD
-    assert plan.found.counts["new"] == 60
+    assert plan.counts["new"] == 60
     assert plan.units == 60
     assert plan.work > 0
     assert not (place.root / ".instep").exists()
@@ -57,7 +57,7 @@ def test_edits_deletes_and_additions_reach_the_index_and_nothing_else_is_touched
     corpus.path(place.docs, 4).unlink()
     corpus.write(place.docs, range(60, 62))
     (plan,) = place.open().plan()
-    assert (plan.found.counts["new"], plan.found.counts["changed"], plan.found.counts["deleted"]) == (2, 1, 1)
+    assert (plan.counts["new"], plan.counts["changed"], plan.counts["deleted"]) == (2, 1, 1)
     result = place.run()
     assert place.wrong() == ""
     assert (result.counts.written, result.counts.deleted, result.counts.failed) == (3, 1, 0)
@@ -103,7 +103,7 @@ def test_a_changed_chunk_size_rebuilds_beside_the_live_index_and_plan_says_why(p
     place.declare(chunk=300)
     (plan,) = place.open().plan()
     assert plan.kind is Kind.REBUILD
-    assert "chunker changed" in plan.found.why
+    assert "chunker changed" in plan.why
     result = place.run()
     assert result.promoted
     assert truth.served(place.index) != old
@@ -116,7 +116,7 @@ def test_a_changed_embedder_rebuilds(place: Location) -> None:
     file.write_text(file.read_text().replace("dimensions: 32", "dimensions: 48"))
     (plan,) = place.open().plan()
     assert plan.kind is Kind.REBUILD
-    assert any(why.startswith("embedder") for why in plan.found.why)
+    assert any(why.startswith("embedder") for why in plan.why)
     place.run()
     assert place.wrong() == ""
 

@@ -96,10 +96,11 @@ def test_what_failed_is_said(tmp_path: Path) -> None:
     place.path(1).write_bytes(b"\x00\x01broken\x00")
     assert place.run().counts.failed == 1
     Tamperer(place).change(identity(place, 1), lambda row: [])
-    found = seen(place)
-    (document,) = found.as_dict()["documents"]
-    assert (document["kind"], document["failed"]) == ("missing", True)
-    assert found.pending.known_failures == 1
+    (found,) = place.open().diff()
+    assert found.documents is not None
+    assert [(each.kind, each.failed) for each in found.documents] == [("missing", True)]
+    assert found.pending is not None
+    assert found.pending["known_failures"] == 1
     (result,) = place.open().repair()
     assert result.counts.failed == 1
     assert seen(place).counts == {**CLEAN, "missing": 1}

@@ -31,6 +31,8 @@ OBJECT = GetPydanticSchema(lambda _source, _handler: core_schema.any_schema())
 
 #: The default of a field that Python has and JSON does not show.
 HIDDEN: Any = Field(exclude=True)
+#: The default of a field that JSON leaves out when it is None.
+OPTIONAL: Any = Field(default=None, exclude_if=lambda value: value is None)
 
 
 def as_json(value: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated
 
-from instep.domain.refs import PartitionRef
+from instep.answers.answer import HIDDEN, OBJECT, OPTIONAL, Answer, Ref
+from instep.domain.discrepancies import Differing, Discrepancy
 from instep.entities.documents import differences
+from instep.entities.documents.changes import counts_of
 from instep.entities.documents.differences import Differences
 from instep.entities.documents.setup import DocumentSetup
 from instep.entities.generations import generation_of
@@ -18,18 +20,45 @@ from instep.ledger.ledger import Ledger
 from instep.telemetry.progress import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Of one partition: what differs, or why that is not known."""
+class Number(Answer):
+    documents: int
+    rows: int
 
-    ref: PartitionRef
-    differences: Differences | None
-    problem: UserError | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        if self.differences is not None:
-            return self.differences.as_dict() | {"problem": None}
-        return {"ref": str(self.ref), "differs": None, "problem": str(self.problem)}
+class DifferingDocument(Answer):
+    """`rows` are those that differ in this way. `pending`: the next run indexes a change of it; `failed`: it did at the
+    last try. Of one that is altered: in how many rows its text, title or vector is another.
+    """
+
+    document_id: str
+    uri: str
+    kind: Discrepancy
+    rows: int
+    pending: bool
+    failed: bool
+    texts: int | None = OPTIONAL
+    titles: int | None = OPTIONAL
+    vectors: int | None = OPTIONAL
+
+
+class Comparison(Answer):
+    """One partition: what differs in the target, or why that is not known (`problem`; then the rest is left out)."""
+
+    ref: Ref
+    generation: str | None = OPTIONAL
+    target: str | None = OPTIONAL
+    physical: str | None = OPTIONAL
+    rows: int | None = OPTIONAL
+    served: bool | None = OPTIONAL
+    differs: bool | None
+    found: dict[str, Number] | None = OPTIONAL
+    pending: dict[str, int] | None = OPTIONAL
+    documents: tuple[DifferingDocument, ...] | None = OPTIONAL
+    problems: tuple[str, ...] | None = OPTIONAL
+    unread: int | None = OPTIONAL
+    problem: str | None = None
+    differences: Annotated[Differences | None, OBJECT] = HIDDEN
+    error: Annotated[UserError | None, OBJECT] = HIDDEN
 
 
 def compare(
@@ -56,7 +85,39 @@ def compare(
         except InstepError as error:
             if len(setups) == 1:
                 raise
-            found.append(Comparison(setup.ref, None, held_up("cannot be compared", setup.ref, error)))
+            problem = held_up("cannot be compared", setup.ref, error)
+            found.append(Comparison(ref=setup.ref, differs=None, problem=str(problem), differences=None, error=problem))
         else:
-            found.append(Comparison(setup.ref, seen))
+            found.append(_answer(seen))
     return found
+
+
+def _answer(seen: Differences) -> Comparison:
+    rows = Counter[str]()
+    for each in seen.found:
+        rows[each.kind] += each.rows
+    changing = {each.uri for each in seen.pending.changes}
+    return Comparison(
+        ref=seen.ref,
+        generation=seen.generation,
+        target=seen.target,
+        physical=seen.physical,
+        rows=seen.rows,
+        served=seen.served,
+        differs=seen.differs,
+        found={kind: Number(documents=number, rows=rows[kind]) for kind, number in seen.counts.items()},
+        pending=counts_of(seen.pending),
+        documents=tuple(_document(seen, each, pending=each.uri in changing) for each in seen.found),
+        problems=tuple(seen.problems),
+        unread=None if seen.looked is None else seen.looked.unread,
+        differences=seen,
+        error=None,
+    )
+
+
+def _document(seen: Differences, document: Differing, *, pending: bool) -> DifferingDocument:
+    found = DifferingDocument(**document._asdict(), pending=pending, failed=document.uri in seen.truth.failed)
+    if seen.looked is None or document.kind is not Discrepancy.ALTERED:
+        return found
+    unlike = seen.looked.unlike[document.document_id]
+    return found.model_copy(update={"texts": unlike.texts, "titles": unlike.titles, "vectors": unlike.vectors})

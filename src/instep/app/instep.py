@@ -32,7 +32,7 @@ from instep.entities.partitions import declared_ref, declared_refs, wanted_refs
 from instep.entities.plan_request import PlanOptions
 from instep.errors import InstepError, UserError
 from instep.jobs.target_order import held_up
-from instep.planning.plan import EntityPlan, plan_entity, unplanned
+from instep.planning.plan import plan_entity, unplanned
 from instep.project import Project, load_project
 from instep.telemetry.exposition import counted
 from instep.telemetry.progress import Progress, Silent
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from instep.answers.failures import Failure
     from instep.answers.instances import Change, Instance
     from instep.answers.lineage import Lineage, Moment
+    from instep.answers.plan import Plan
     from instep.answers.search import Hit
     from instep.answers.status import Partition
     from instep.answers.wants import Want
@@ -83,11 +84,14 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         allow_deletes: bool = False,
         allow_empty: bool = False,
         generation: str | None = None,
+        explain: bool = False,
         progress: Progress | None = None,
-    ) -> list[EntityPlan]:
-        """What a run would do, and why. Writes nothing. What cannot be planned of one of several entities is its
-        `problem`, and no error for the others.
+    ) -> list[Plan]:
+        """What a run would do, and why; with `explain`, for every document. Writes nothing. If one of several entities
+        cannot be planned, that is its `problem`, and no error for the others.
         """
+        from instep.answers.plan import plan_answer
+
         name = checked_generation(generation)
         options = PlanOptions(full_refresh, retry_failures, allow_deletes, name, allow_empty=allow_empty)
         watch = progress or Silent()
@@ -95,8 +99,8 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
         with closing(container), closing(container.ledger(read_only=True)) as ledger:
             indexes, setups = cache(ledger.indexes), container.setups(entities)
 
-            def planned(setup: EntitySetup) -> EntityPlan:
-                return plan_entity(
+            def planned(setup: EntitySetup) -> Plan:
+                found = plan_entity(
                     setup,
                     ledger,
                     options,
@@ -105,6 +109,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
                     listing=_listing(watch, setup.ref.label),
                     indexes=indexes,
                 )
+                return plan_answer(found, explain=explain)
 
             if len(setups) == 1:
                 return [planned(setups[0])]
@@ -114,7 +119,8 @@ class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
                     plans.append(planned(setup))
                 except InstepError as error:
                     problem = held_up("cannot be planned", setup.ref, error)
-                    plans.append(unplanned(setup, name or "", container.choose, problem))
+                    found = unplanned(setup, name or "", container.choose, problem)
+                    plans.append(plan_answer(found, explain=explain))
             return plans
 
     def run(

@@ -85,11 +85,11 @@ def diff(
         return
     with out.progress() as progress:
         found = opened.diff(entities, generation=generation, deep=deep, progress=progress)
-    out.result([each.as_dict() for each in found], lambda: _show(out, found))
-    codes = [report(each.problem, as_json=False) for each in found if each.problem]
+    out.result(found, lambda: _show(out, found))
+    codes = [report(each.error, as_json=False) for each in found if each.error]
     if codes:
         raise typer.Exit(min(codes))
-    if any(each.differences and each.differences.differs for each in found):
+    if any(each.differs for each in found):
         raise typer.Exit(ExitCode.CHANGES)
 
 

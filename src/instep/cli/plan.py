@@ -1,13 +1,16 @@
-"""`instep plan`."""
+"""`instep plan`, and the file in which a plan is saved."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep import __version__
 from instep.cli.exit_codes import ExitCode, report
 from instep.cli.options import (
     AllowDeletesOption,
@@ -23,9 +26,13 @@ from instep.cli.options import (
 from instep.cli.output import Output
 from instep.cli.texts import ref_text
 from instep.domain.refs import generation_text
+from instep.errors import UserError
 
 if TYPE_CHECKING:
-    from instep.planning.plan import EntityPlan
+    from instep.answers.plan import Plan
+    from instep.project import Project
+
+_FORMAT = "instep-plan-1"
 
 
 def plan(
@@ -54,7 +61,6 @@ def plan(
       instep plan -o plan.json && instep run plan.json
     """
     from instep.app import load
-    from instep.cli.plan_file import write_plan
 
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)
@@ -66,6 +72,7 @@ def plan(
             allow_deletes=allow_deletes,
             allow_empty=allow_empty,
             generation=generation,
+            explain=explain or save is not None,
             progress=progress,
         )
     if save:
@@ -79,22 +86,23 @@ def plan(
             allow_empty=allow_empty,
             generation=generation,
         )
-    out.result([each.as_dict(explain=explain) for each in plans], lambda: _show(out, plans, explain=explain))
+    shown = plans if explain else [each.model_copy(update={"changes": None}) for each in plans]
+    out.result(shown, lambda: _show(out, plans, explain=explain))
     if save:
         out.note(f"saved to {save}; run exactly this with: instep run {save}")
-    codes = [report(each.problem, as_json=False) for each in plans if each.problem]
+    codes = [report(each.error, as_json=False) for each in plans if each.error]
     if codes:
         raise typer.Exit(min(codes))
     if any(each.pending for each in plans):
         raise typer.Exit(ExitCode.CHANGES)
-    if any(each.found.problems for each in plans):
+    if any(each.problems for each in plans):
         raise typer.Exit(ExitCode.FAILURES)
 
 
-def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
+def _show(out: Output, plans: Sequence[Plan], *, explain: bool) -> None:
     rows = []
     for each in plans:
-        counts = each.found.counts
+        counts = each.counts
         rows.append(
             [
                 ref_text(each.ref, each.generation),
@@ -103,7 +111,7 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
                 counts["changed"] + counts["retried"] if "changed" in counts else None,
                 counts.get("deleted"),
                 counts.get("unchanged"),
-                len(each.slices),
+                each.slices,
                 each.work if each.units or not each.slices else None,
             ]
         )
@@ -111,29 +119,101 @@ def _show(out: Output, plans: Sequence[EntityPlan], *, explain: bool) -> None:
     for each in plans:
         _show_reasons(out, each)
         if explain:
-            for change in each.found.changes:
-                out.line(f"  {change.action:<7} {change.what}  ({change.why})")
-    if not any(each.pending or each.problem or each.found.problems for each in plans):
+            for change in each.changes or ():
+                out.line(f"  {change.action:<7} {change.uri}  ({change.why})")
+    if not any(each.pending or each.problem or each.problems for each in plans):
         out.line("Nothing to do.")
 
 
-def _show_reasons(out: Output, plan: EntityPlan) -> None:
-    name = generation_text(plan.ref, plan.generation)
-    for why in plan.found.why:
+def _show_reasons(out: Output, each: Plan) -> None:
+    name = generation_text(each.ref, each.generation)
+    for why in each.why:
         out.line(f"{name}: {why}")
-    if plan.waits_for:
-        out.line(f"{name}: waits for {', '.join(map(str, plan.waits_for))}")
-    if plan.pending:
-        out.line(f"{name}: runs {plan.engine.name}: {plan.engine.reason}")
-    for warning in plan.found.warnings:
+    if each.waits_for:
+        out.line(f"{name}: waits for {', '.join(map(str, each.waits_for))}")
+    if each.pending:
+        out.line(f"{name}: runs {each.engine.name}: {each.engine.reason}")
+    for warning in each.warnings:
         out.line(f"{name}: {warning}")
-    for problem in plan.found.problems:
+    for problem in each.problems:
         out.line(f"{name}: not all of the source can be read, and what may be there is not deleted: {problem}")
-    if retried := plan.found.counts.get("retried"):
+    if retried := each.counts.get("retried"):
         out.line(f"{name}: {retried:,} that failed before are tried again")
-    if plan.found.counts.get("known_failures"):
-        out.line(
-            f"{name}: {plan.found.counts.get('known_failures'):,} known failures wait for a change or --retry-failures"
+    if each.counts.get("known_failures"):
+        out.line(f"{name}: {each.counts.get('known_failures'):,} known failures wait for a change or --retry-failures")
+    if each.refusal:
+        out.line(f"{name}: a run would stop: {each.refusal}")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """`digests` by reference; the options are those the plan was made with."""
+
+    root: Path
+    digests: dict[str, str]
+    full_refresh: bool
+    retry_failures: bool
+    allow_deletes: bool
+    allow_empty: bool
+    generation: str | None
+
+    @property
+    def entities(self) -> list[str]:
+        return [ref.partition("@")[0] for ref in self.digests]
+
+
+def write_plan(
+    file: Path,
+    project: Project,
+    plans: Sequence[Plan],
+    *,
+    full_refresh: bool,
+    retry_failures: bool,
+    allow_deletes: bool,
+    allow_empty: bool,
+    generation: str | None,
+) -> None:
+    from instep.answers.answer import as_json
+
+    value: dict[str, Any] = {
+        "format": _FORMAT,
+        "instep": __version__,
+        "root": str(project.root),
+        "options": {
+            "full_refresh": full_refresh,
+            "retry_failures": retry_failures,
+            "allow_deletes": allow_deletes,
+            "allow_empty": allow_empty,
+            "generation": generation,
+        },
+        "plans": as_json([each for each in plans if each.problem is None]),
+    }
+    try:
+        file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(file)) from None
+
+
+def read_plan(file: Path) -> SavedPlan:
+    hint = "Save one with: instep plan -o plan.json"
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(file), hint=hint) from None
+    except ValueError:
+        raise UserError("is no saved plan: not JSON", where=str(file), hint=hint) from None
+    try:
+        if value["format"] != _FORMAT:
+            raise UserError(f"is a plan of another format ({value['format']!r})", where=str(file), hint=hint)
+        options = value["options"]
+        return SavedPlan(
+            root=Path(value["root"]),
+            digests={str(each["ref"]): str(each["digest"]) for each in value["plans"]},
+            full_refresh=bool(options["full_refresh"]),
+            retry_failures=bool(options["retry_failures"]),
+            allow_deletes=bool(options["allow_deletes"]),
+            allow_empty=bool(options.get("allow_empty", False)),
+            generation=options.get("generation"),
         )
-    if plan.found.blocked:
-        out.line(f"{name}: a run would stop: {plan.found.blocked}")
+    except (KeyError, TypeError):
+        raise UserError("is no saved plan, or was changed", where=str(file), hint=hint) from None

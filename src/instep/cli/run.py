@@ -23,6 +23,7 @@ from instep.cli.options import (
     WatchOption,
 )
 from instep.cli.output import Output
+from instep.cli.plan import read_plan
 from instep.cli.signals import terminate_like_ctrl_c
 from instep.cli.texts import ref_text, seconds_text, state_text
 from instep.cli.workers import serve, watching
@@ -77,7 +78,6 @@ def run(
       instep run --watch
     """
     from instep.app import load
-    from instep.cli.plan_file import read_plan
 
     if watch:
         if (

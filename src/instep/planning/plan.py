@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 from instep.domain.fingerprint import change_text, changed_parts
 from instep.domain.instances import Instance, Reason, first_reason
@@ -17,7 +16,7 @@ from instep.domain.settings import NO_SETTINGS, JobSettings, settings_in, togeth
 from instep.entities.generations import waiting_wants
 from instep.entities.instances import past_ttl
 from instep.entities.ownership import demand_ours
-from instep.entities.plan_request import Found, Kind, Planned, PlanOptions, PlanRequest
+from instep.entities.plan_request import Found, Kind, PlanOptions, PlanRequest
 from instep.entities.setup import EntitySetup
 from instep.errors import UserError
 from instep.ledger.ledger import Checkpoint, Ledger
@@ -71,34 +70,6 @@ class EntityPlan:
     @property
     def units(self) -> int:
         return sum(each.units for each in self.slices)
-
-    def as_dict(self, *, explain: bool = False) -> dict[str, Any]:
-        found = self.found
-        value: dict[str, Any] = {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "kind": str(self.kind),
-            "why": list(found.why),
-            f"{found.unit}s": dict(found.counts),
-            "slices": len(self.slices),
-            "work": self.work,
-            "engine": asdict(self.engine),
-            "problems": list(found.problems),
-            "warnings": list(found.warnings),
-            "blocked": found.blocked.why if found.blocked else None,
-            "held_back": found.held_back,
-            "waits_for": [str(each) for each in self.waits_for],
-            "resumes": self.resumes.id if self.resumes else None,
-            "digest": self.digest,
-            "problem": str(self.problem) if self.problem else None,
-        }
-        if explain:
-            value["changes"] = [_change(each) for each in found.changes]
-        return value
-
-
-def _change(change: Planned) -> dict[str, str]:
-    return {"action": change.action, "uri": change.what, "why": change.why}
 
 
 def plan_entity(

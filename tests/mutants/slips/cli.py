@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         "a plan of another format is run",
-        "cli/plan_file.py",
+        "cli/plan.py",
         '        if value["format"] != _FORMAT:\n',
         '        if not value["format"]:\n',
         _COMMANDS,

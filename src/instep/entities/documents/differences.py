@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from instep.domain.discrepancies import Differing, Discrepancy, Truth, discrepancies
 from instep.domain.manifest import Difference, difference
 from instep.domain.refs import PartitionRef
 from instep.entities.documents import deep_comparison as deeply
-from instep.entities.documents.changes import counts_of
 from instep.entities.generations import built
 from instep.errors import Away
 from instep.ledger.ledger import Checkpoint, Ledger
@@ -61,42 +60,6 @@ class Differences:
     def kinds(self) -> Sequence[Discrepancy]:
         """The kinds that were looked for."""
         return [each for each in Discrepancy if self.looked is not None or each is not Discrepancy.ALTERED]
-
-    def as_dict(self) -> dict[str, Any]:
-        rows = Counter[Discrepancy]()
-        for each in self.found:
-            rows[each.kind] += each.rows
-        changing = {each.uri for each in self.pending.changes}
-        return {
-            "ref": str(self.ref),
-            "generation": self.generation,
-            "target": self.target,
-            "physical": self.physical,
-            "rows": self.rows,
-            "served": self.served,
-            "differs": self.differs,
-            "found": {kind: {"documents": self.counts[kind], "rows": rows[Discrepancy(kind)]} for kind in self.counts},
-            "pending": counts_of(self.pending),
-            "documents": [
-                {
-                    **each._asdict(),
-                    "kind": str(each.kind),
-                    "pending": each.uri in changing,
-                    "failed": each.uri in self.truth.failed,
-                    **self._altered(each),
-                }
-                for each in self.found
-            ],
-            "problems": list(self.problems),
-            **({} if self.looked is None else {"unread": self.looked.unread}),
-        }
-
-    def _altered(self, document: Differing) -> dict[str, int]:
-        """The parts in which the rows of a document differ, as far as they were compared."""
-        if self.looked is None or document.kind is not Discrepancy.ALTERED:
-            return {}
-        seen = self.looked.unlike[document.document_id]
-        return {"texts": seen.texts, "titles": seen.titles, "vectors": seen.vectors}
 
 
 def compare(

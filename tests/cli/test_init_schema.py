@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from instep.cli import main
-from instep.cli.init import project_name
+from instep.cli.project import project_name
 from instep.project import json_schema, load_project
 from tests.project.declared import documents, files
 

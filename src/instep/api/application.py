@@ -1,4 +1,4 @@
-"""The application factory."""
+"""The application of `instep serve`: routes, progress, metrics, traces, and the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Final
 
 import anyio.to_thread
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import __version__, web
 from instep.api import (
@@ -22,7 +24,6 @@ from instep.api import (
     progress,
     project,
     search,
-    tracing,
     wants,
 )
 from instep.api.access import Access
@@ -30,6 +31,8 @@ from instep.api.guard import Guard
 from instep.api.server import Server
 from instep.api.worker_process import OwnWorker
 from instep.app import Instep
+from instep.telemetry import traces
+from instep.telemetry.context import received, within
 
 #: Requests that wait for ledger, sources and targets at once; others queue for them.
 THREADS: Final = 16
@@ -37,7 +40,7 @@ THREADS: Final = 16
 ROUTERS: Final = tuple(each.router for each in (project, jobs, failures, wants, partitions, search))
 
 #: What is served beside `/api`. Each adds its routes, and to `server.background` what runs beside them.
-BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount, tracing.mount)
+BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, metrics.mount)
 
 
 def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:
@@ -74,6 +77,8 @@ def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[s
         app.include_router(router, prefix="/api")
     for mount in BESIDE:
         mount(app, server)
+    traces.enabled()  # An error in the settings of traces shows now, not at the first request.
+    app.add_middleware(Traced)
     openapi.install(app)
     # Last: it takes every path that is left.
     app.mount("/", Page(directory=Path(web.__file__).parent, html=True), name="page")
@@ -88,3 +93,19 @@ class Page(StaticFiles):
         if path.endswith(".py") or "__pycache__" in path:
             return "", None
         return super().lookup_path(path)
+
+
+class Traced:
+    """ASGI middleware: the work of a request belongs to the trace of its client (`traceparent`)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        said = {"traceparent": headers.get("traceparent", ""), "tracestate": ",".join(headers.getlist("tracestate"))}
+        with within(received(said)):
+            await self._app(scope, receive, send)

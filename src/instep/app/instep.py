@@ -19,8 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.app.jobs_and_workers import Jobs
-from instep.app.pages import Watching
+from instep.app.jobs import Jobs
 from instep.app.queues import Queueing
 from instep.app.requests import Handling
 from instep.app.upkeep import WAIT_SECONDS, Upkeep
@@ -68,7 +67,7 @@ def load(path: str | os.PathLike[str] | None = None) -> Instep:
     return Instep(load_project(Path(path) if path is not None else None))
 
 
-class Instep(Handling, Jobs, Queueing, Upkeep, Watching):
+class Instep(Handling, Jobs, Queueing, Upkeep):
     """One project, ready to be planned, run and searched. Give `spark` to use a session of yours."""
 
     def __init__(self, project: Project, *, spark: SparkSession | None = None) -> None:

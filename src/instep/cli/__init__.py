@@ -22,16 +22,15 @@ from instep import __version__
 from instep.cli import (
     adopt,
     buckets,
-    check,
     checkpoints,
     diff,
     failures,
-    init,
     instances,
     jobs,
     ledger,
     namespace,
     plan,
+    project,
     queue,
     requests,
     run,
@@ -121,8 +120,8 @@ def instep(
         typer.echo(context.get_help())
 
 
-app.command("init", rich_help_panel=_EVERY_DAY)(init.init)
-app.command("check", rich_help_panel=_EVERY_DAY)(check.check)
+app.command("init", rich_help_panel=_EVERY_DAY)(project.init)
+app.command("check", rich_help_panel=_EVERY_DAY)(project.check)
 app.command("plan", rich_help_panel=_EVERY_DAY)(plan.plan)
 app.command("run", rich_help_panel=_EVERY_DAY)(run.run)
 app.command("status", rich_help_panel=_EVERY_DAY)(status.status)
@@ -160,7 +159,7 @@ app.command("rebalance", rich_help_panel=_UPKEEP)(buckets.rebalance)
 app.add_typer(namespace.app, rich_help_panel=_UPKEEP)
 app.command("gc", rich_help_panel=_UPKEEP)(ledger.gc)
 app.add_typer(ledger.app, rich_help_panel=_UPKEEP)
-app.command("schema", rich_help_panel=_UPKEEP)(init.schema)
+app.command("schema", rich_help_panel=_UPKEEP)(project.schema)
 
 
 def main(args: Sequence[str] | None = None) -> int:

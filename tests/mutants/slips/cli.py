@@ -27,8 +27,7 @@ MUTANTS = [
     Mutant(
         "a diff that finds something exits with 0",
         "cli/diff.py",
-        "    if any(each.differences and each.differences.differs for each in found):\n"
-        "        raise typer.Exit(ExitCode.CHANGES)\n",
+        "    if any(each.differs for each in found):\n        raise typer.Exit(ExitCode.CHANGES)\n",
         "",
         ("tests/jobs/test_diff.py",),
     ),

@@ -58,6 +58,10 @@ _GONE = (
     "All masters are unresponsive",
     "Application is removed",
 )
+#: What a task needs before it can run does not reach it. All of it is ours, or of the session: no document's.
+_NOT_HANDED_OVER = re.compile(
+    r"\bExecutor\.(?:\$anonfun\$)?updateDependencies|\bStream '[^']+' was not found|\binstep_code_[0-9a-f]{16}\.zip"
+)
 _GONE_CODES = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _DETAILS = re.compile(r'details = "([^"]*)')
 
@@ -172,8 +176,11 @@ def _of_spark(error: Exception) -> Exception:
         text = str(error)
     except Exception:  # A Java error is asked of the JVM, which may not be there any more.
         return errors.Transient("Spark is out of reach: its JVM has ended")
-    if not _MARK.search(text) and (why := _gone(error, text)):
-        return errors.Transient(f"Spark is out of reach: {why}")
+    if not _MARK.search(text):
+        if why := _gone(error, text):
+            return errors.Transient(f"Spark is out of reach: {why}")
+        if "Traceback (most" not in text and _NOT_HANDED_OVER.search(text):
+            return errors.Transient(f"Spark cannot hand the project's own code to its tasks: {_in_a_line(text)}")
     return unpacked(text)
 
 

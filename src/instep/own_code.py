@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from instep.error_transport import explained
+from instep.errors import InstepError, Transient
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -36,16 +39,24 @@ def send(session: SparkSession, function: Callable[..., Any]) -> None:
     sent = _SENT.setdefault(session, set())
     if module is None or module in sent:
         return
-    if archive := _archive(module):
-        # Named for what is in it: Spark takes no other file of a name that it knows.
-        name = f"instep_code_{hashlib.sha256(archive).hexdigest()[:16]}.zip"
-        path = Path(_folder().name) / name
-        path.write_bytes(archive)
-        before = set(sys.path)
-        session.addArtifacts(str(path), pyfile=True)
-        # Spark puts it first on the path of this process as well, which has the code itself.
-        sys.path[:] = [each for each in sys.path if each in before]
+    try:
+        if archive := _archive(module):
+            _send(session, archive)
+    except Exception as error:
+        found = explained(error)
+        # A wave that cannot be given its code says nothing about the documents in it.
+        raise found if isinstance(found, InstepError) else Transient(f"Spark did not take {module}: {found}") from error
     sent.add(module)
+
+
+def _send(session: SparkSession, archive: bytes) -> None:
+    # Named for what is in it: Spark takes no other file of a name that it knows.
+    path = Path(_folder().name) / f"instep_code_{hashlib.sha256(archive).hexdigest()[:16]}.zip"
+    path.write_bytes(archive)
+    before = set(sys.path)
+    session.addArtifacts(str(path), pyfile=True)
+    # Spark puts it first on the path of this process as well, which has the code itself.
+    sys.path[:] = [each for each in sys.path if each in before]
 
 
 @cache

@@ -1,6 +1,6 @@
-"""A Spark Connect server on this machine: `python -m tests.engine.connect_server PORT LOG`, until its input ends.
+"""A Spark Connect server on this machine: `python -m tests.engine.connect_server PORT LOG FOLDER`, till its input ends.
 
-When it is there it prints the process id of its JVM.
+FOLDER is for its temporary files. When it is there it prints the process id of its JVM.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pyspark import SparkContext
 from instep.pipeline.engine.session import LazySpark, SparkSettings
 
 
-def main(port: str, log: str) -> None:
+def main(port: str, log: str, folder: str) -> None:
     config = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.port": port,
         "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={folder}",
     }
     spark = LazySpark(SparkSettings(master="local[2]", config=config, log=Path(log)))
     spark.get()

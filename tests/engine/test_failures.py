@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.error_transport import TaskFailed, pack, unpacked
+from instep.error_transport import TaskFailed, explained, pack, unpacked
 from instep.errors import Fenced, Transient, Unknown, UserError
 
 
@@ -102,3 +102,31 @@ def test_a_failure_of_spark_itself_gives_its_first_line() -> None:
     assert str(unpacked("Job 3 cancelled because SparkContext was shut down\n\tat x")) == (
         "Job 3 cancelled because SparkContext was shut down"
     )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "java.lang.RuntimeException: Stream '/artifacts/c0/pyfiles/instep_code_0f0f0f0f0f0f0f0f.zip' was not found.",
+        "java.nio.file.NoSuchFileException: /tmp/code/instep_code_0f0f0f0f0f0f0f0f.zip",
+        "java.io.IOException: Failed to connect\n"
+        "\tat org.apache.spark.executor.Executor.$anonfun$updateDependencies$5(Executor.scala:1370)",
+    ],
+)
+def test_what_a_task_needs_and_is_not_given_is_an_outage(reason: str) -> None:
+    from pyspark.errors import PySparkException
+
+    found = explained(PySparkException(message=LOST.format(reason=reason)))
+    assert isinstance(found, Transient)
+    said = reason.partition("\n")[0].rpartition(".lang.")[2].removeprefix("java.nio.file.").removeprefix("java.io.")
+    assert str(found) == f"Spark cannot hand the project's own code to its tasks: {said}"
+
+
+def test_a_path_in_the_projects_own_code_is_no_outage() -> None:
+    from pyspark.errors import PySparkException
+
+    trace = (
+        "Traceback (most recent call last):\n"
+        '  File "/tmp/instep_code_0f0f0f0f0f0f0f0f.zip/mine.py", line 3, in rows\nLookupError: no such word\n'
+    )
+    assert isinstance(explained(PySparkException(message=LOST.format(reason=trace))), TaskFailed)

@@ -1,4 +1,4 @@
-"""A Connect server of its own: the contract runs against it in a process of its own; and it freezes."""
+"""A Connect server and its sessions: the engine contract runs in a process of its own; files are lost; it freezes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,23 +29,31 @@ INSTEP = [sys.executable, "-m", "instep"]
 class Server:
     address: str
     jvm: int
+    folder: str
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("connect") / "spark.log"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.engine.connect_server", str(port), str(log)]
     env = os.environ | {"PYTHONPATH": str(ROOT)}  # For its Python workers, which run what tests are made of.
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="connect-", ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.connect_server", str(port), str(log), folder],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         assert process.stdout is not None
         jvm = process.stdout.readline().strip()
         assert jvm.isdigit(), log.read_text()
-        yield Server(f"sc://127.0.0.1:{port}", int(jvm))
+        yield Server(f"sc://127.0.0.1:{port}", int(jvm), folder)
         process.communicate(timeout=60)
 
 
@@ -83,12 +92,12 @@ def asking(server: Server) -> dict[str, str]:
 _DECLARED = """
 name: notes
 engine: spark
-targets: {main: {type: lance, uri: .instep/index}}
+targets: {{main: {{type: lance, uri: .instep/index}}}}
 entities:
   Document:
-    source: {type: files, path: docs}
-    embed: {type: hashing, dimensions: 8}
-    transform: waiting:rows
+    source: {{type: files, path: docs}}
+    embed: {{type: hashing, dimensions: 8}}
+    transform: {module}:rows
 """
 
 #: Its tasks say that they have begun, and then wait until they may go on.
@@ -109,12 +118,69 @@ def wait(batches):
 """
 
 
+#: Another user's session: it is sent a file, and ends before any task of it has run.
+_BRIEF = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote(sys.argv[1]).create()
+spark.addArtifacts(sys.argv[2], pyfile=True)
+spark.stop()
+"""
+
+#: Its archive is gone from the server when the first tasks look for it.
+_LOST = """
+from pathlib import Path
+
+HERE = Path(__file__)
+
+def rows(frame):
+    if not HERE.with_name("lost").exists():
+        for each in Path({folder!r}).glob("artifacts*/*/pyfiles/*.zip"):
+            each.unlink()
+            HERE.with_name("lost").touch()
+    return frame.mapInArrow(same, frame.schema)
+
+def same(batches):
+    yield from batches
+"""
+
+
+def a_project(folder: Path, module: str, code: str) -> None:
+    (folder / "docs").mkdir()
+    (folder / "docs/tides.md").write_text("The moon pulls the sea.\n")
+    (folder / "instep.yaml").write_text(_DECLARED.format(module=module))
+    (folder / f"{module}.py").write_text(code)
+
+
+def test_files_of_a_session_that_has_ended_are_asked_of_no_other(server: Server, tmp_path: Path) -> None:
+    """A server that PySpark starts gives them to all."""
+    (tmp_path / "theirs.py").touch()
+    brief = [sys.executable, "-c", _BRIEF, server.address, str(tmp_path / "theirs.py")]
+    subprocess.run(brief, env=asking(server), timeout=300, check=True)
+    (tmp_path / "lost").touch()
+    a_project(tmp_path, "mine", _LOST.format(folder=server.folder))
+    run = [*INSTEP, "run", "--project", str(tmp_path)]
+    ran = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "waiting: " not in ran.stderr
+
+
+def test_code_that_does_not_reach_the_tasks_is_sent_again_and_no_documents_fault(
+    server: Server, tmp_path: Path
+) -> None:
+    a_project(tmp_path, "mine", _LOST.format(folder=server.folder))
+    run = [*INSTEP, "run", "--project", str(tmp_path)]
+    ran = subprocess.run(run, env=asking(server), capture_output=True, text=True, timeout=300, check=False)
+    assert (tmp_path / "lost").exists()
+    assert "waiting: Spark cannot hand the project's own code to its tasks: " in ran.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert list(instep.load(tmp_path).failures()) == []
+
+
 def test_a_server_that_freezes_in_mid_wave_is_said_to_be_away(server: Server, tmp_path: Path) -> None:
     """What waits for it would do so for minutes."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/tides.md").write_text("The moon pulls the sea.\n")
-    (tmp_path / "instep.yaml").write_text(_DECLARED)
-    (tmp_path / "waiting.py").write_text(_WAITING.format(here=str(tmp_path)))
+    a_project(tmp_path, "waiting", _WAITING.format(here=str(tmp_path)))
     run = [*INSTEP, "run", "--project", str(tmp_path)]
     with subprocess.Popen(run, env=asking(server), stderr=subprocess.PIPE, text=True) as process:
         until((tmp_path / "begun").exists)

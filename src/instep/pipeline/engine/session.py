@@ -333,6 +333,7 @@ def _connect(address: str, settings: SparkSettings) -> SparkSession:
     except Exception as error:
         raise UserError(f"that is no address of Spark Connect: {_first_line(error)}", where=where) from error
     failed: list[Exception] = []
+    isolated: list[str | None] = []
 
     def first_calls() -> None:
         try:
@@ -341,16 +342,23 @@ def _connect(address: str, settings: SparkSettings) -> SparkSession:
             for key, value in settings.config.items():
                 if session.conf.isModifiable(key):
                     session.conf.set(key, value)
+            isolated.append(sparkapi.isolated_copy(session))
         except Exception as error:
             failed.append(error)
 
     through = sparkapi.in_time(ANSWER_SECONDS, first_calls)
     if through and not failed:
-        return session
+        (copy,) = isolated
+        if copy is None:
+            return session
+        sparkapi.stop(session)
+        return sparkapi.connect(address, copy)
     sparkapi.stop(session, unheard=True)
     if not failed:
         raise Away(f"Spark Connect does not answer within {ANSWER_SECONDS:.0f} s", where=where, hint=TRY_LATER)
     found = explained(failed[0])
+    if isinstance(found, UserError):
+        raise UserError(f"Spark Connect cannot be used: {found.what}", where=where, hint=found.hint) from failed[0]
     if isinstance(found, Transient):
         why = str(found).removeprefix("Spark is out of reach: ")
         raise Away(f"Spark Connect does not answer: {why[:300]}", where=where, hint=TRY_LATER) from failed[0]

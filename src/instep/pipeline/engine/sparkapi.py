@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from instep.deadline import within
+from instep.errors import UserError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -27,6 +28,10 @@ LAUNCH_SECONDS = 45.0
 STOP_SECONDS = 120
 #: How long Spark may take to hear that it is not needed any more; then it is left alone.
 GOODBYE_SECONDS = 5.0
+
+#: Whether files that a Connect session is sent are its own. Servers that PySpark starts have it off: then they are
+#: every session's, also when the session has ended and they are deleted, and tasks that look for them fail.
+_ISOLATION = "spark.sql.artifact.isolation.enabled"
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -158,9 +163,9 @@ def is_over(session: SparkSession) -> bool:
         return True
 
 
-def connect(address: str) -> SparkSession:
-    """A session of its own with a Spark Connect server. Nothing is sent yet. A server that is away is tried for a few
-    seconds only, here and later: PySpark's own choice is ten minutes for each call.
+def connect(address: str, session_id: str | None = None) -> SparkSession:
+    """A session of its own with a Spark Connect server, or the one of that id. Nothing is sent yet. A server that is
+    away is tried for a few seconds only, here and later: PySpark's own choice is ten minutes for each call.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -168,6 +173,8 @@ def connect(address: str) -> SparkSession:
     from instep.pipeline.engine.watched import WatchedChannelBuilder
 
     channels = WatchedChannelBuilder(address, lambda: _hang_up(client))
+    if session_id is not None:
+        channels.set(channels.PARAM_SESSION_ID, session_id)
     # As PySpark's own builder does it: from now on this process is Connect's.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     builder: Any = ConnectSession.builder
@@ -180,6 +187,28 @@ def connect(address: str) -> SparkSession:
     # It is said in our words.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     return session
+
+
+def isolated_copy(session: SparkSession) -> str | None:
+    """The id of a copy of a Connect session to which files can be sent that no other one has; None if it is such a
+    session itself. Raises `UserError` when the server can make none.
+    """
+    if session.conf.get(_ISOLATION, "true") != "false":
+        return None
+    session.conf.set(_ISOLATION, "true")  # It counts when a session is made, and a copy has the settings.
+    client: Any = session.client
+    try:
+        made = client.clone()
+    except Exception as error:
+        if getattr(getattr(error, "code", lambda: None)(), "name", "") != "UNIMPLEMENTED":
+            raise
+        raise UserError(
+            "it gives what one session sends to all of them",
+            hint=f"Start it with {_ISOLATION}=true, or with Spark 4.1 or newer.",
+        ) from error
+    _hang_up(made)  # We talk to it in our own way.
+    name: str = made._session_id
+    return name
 
 
 def explained(frame: DataFrame) -> str:

@@ -93,7 +93,7 @@ def _on_nats() -> Iterator[Bus]:
     from tests.servers.nats import running_nats
 
     from instep.bus.nats.nats_bus import open_nats
-    from instep.servers.nats_address import nats_address
+    from instep.servers.address import nats_address
 
     with closing(open_nats(nats_address(running_nats().url("matrix")))) as bus:
         yield bus

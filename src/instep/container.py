@@ -243,7 +243,7 @@ class Container:
 
     def check(self) -> list[Finding]:
         from instep.answers import doctor
-        from instep.queues.checking import queue_checks
+        from instep.queues.opening import queue_checks
 
         if self._owner is None:
             try:

@@ -10,7 +10,7 @@ import pytest
 from instep.bus.bus import Bus
 from instep.bus.nats.keys import Bucket
 from instep.bus.nats.nats_bus import NatsBus, open_nats
-from instep.servers.nats_address import NatsAddress, nats_address
+from instep.servers.address import NatsAddress, nats_address
 from tests.contracts.bus import BusContract
 from tests.servers.nats import NatsServer, running_nats
 

@@ -10,7 +10,7 @@ from instep.bus.nats.nats_bus import open_nats
 from instep.domain.clock import Timing
 from instep.domain.request_rules import Policy
 from instep.requests.handlers import Indexed
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 from tests.contracts.bus.fixtures import ask
 from tests.jobs.handler_pools import DONE, QUICK, Told, Work, handler, pool
 from tests.servers.nats import NatsServer

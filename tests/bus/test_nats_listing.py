@@ -13,7 +13,7 @@ from instep.bus.nats import listing
 from instep.bus.nats.entry import Found
 from instep.bus.nats.listing import _Answer, _end_of, find
 from instep.bus.nats.nats_bus import NatsBus, open_nats
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 from tests.contracts.bus.fixtures import PATIENCE
 from tests.servers.nats import running_nats
 

@@ -18,7 +18,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind
 from instep.errors import Away, Fenced, Transient, Unknown, UserError
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 from tests.contracts.bus.fixtures import PATIENCE, PATIENT, ask, consumer, taken
 from tests.doubles.clock import VirtualClock
 from tests.doubles.ledger import MemoryLedger

@@ -19,7 +19,7 @@ from instep.domain.refs import PartitionRef
 from instep.domain.request_rules import Policy
 from instep.domain.requests import Kind, NamespaceRequest, encode
 from instep.errors import Fenced
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 from instep.telemetry.context import within
 from tests.contracts.bus.fixtures import NAMESPACE, PATIENCE, ask, consumer, taken
 from tests.servers.nats import running_nats

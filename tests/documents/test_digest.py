@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from instep.pipeline.documents.digest import chunk_digests, document_digests, key_of
+from instep.pipeline.documents.diff import chunk_digests, document_digests, key_of
 
 HEX = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(6)]
 

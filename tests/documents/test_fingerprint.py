@@ -15,10 +15,15 @@ from instep.domain.identity import chunk_id, document_id
 from instep.domain.texts import cleaned
 from instep.errors import UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.code_fingerprint import code_fingerprint, load_transform, loaded_fingerprint
 from instep.pipeline.documents.embed.hashing import HashingEmbedder
 from instep.pipeline.documents.embed.sentence_transformers import SentenceTransformersEmbedder
-from instep.pipeline.documents.fingerprint import ROWS, fingerprint
+from instep.pipeline.documents.fingerprint import (
+    ROWS,
+    code_fingerprint,
+    fingerprint,
+    load_transform,
+    loaded_fingerprint,
+)
 from instep.targets.document_target import row_schema
 
 MAIN = '''

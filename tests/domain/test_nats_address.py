@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 
 
 def test_the_parts_of_a_url() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.pipeline.engine.choice import EngineChoice, choose, choose_for_table, cores_of, pace_of
-from instep.pipeline.engine.task_assignment import assign, buckets
+from instep.pipeline.engine.tasks import assign, buckets
 from tests.contracts.engine import BUCKETS, a_wave
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instep.errors import UserError
-from instep.pipeline.engine.plancheck import check_plan, check_rows
+from instep.pipeline.engine.transforming import check_plan, check_rows
 
 SOURCE = "instep_wave"
 

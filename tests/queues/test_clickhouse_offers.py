@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.domain.pending_queue import covers, pending, register
-from instep.queues.engines.clickhouse.offers import is_offered, is_spent
+from instep.queues.engines.clickhouse.tables import is_offered, is_spent
 
 COVERS = 2
 #: An offer and the registers of covers.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instep.domain.pending_queue import QueueSpec
 from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, PendingStore
-from instep.queues.engines.sqlite import SqlitePending, connection
+from instep.queues.engines.sqlite import SqlitePending
 from tests.contracts.pending import PendingContract
 from tests.contracts.pending_tables import EVERYTHING, KEYS, START, UserTables, created, read
 
@@ -135,7 +135,7 @@ def test_nothing_is_promised_without_an_index_or_a_file(tables: SqliteTables, tm
 
 def test_another_writer_is_not_a_fault_of_the_user(tables: SqliteTables, monkeypatch: pytest.MonkeyPatch) -> None:
     store = created(tables)
-    monkeypatch.setattr(connection, "_SECONDS", 0.0)
+    monkeypatch.setattr("instep.queues.engines.sqlite.store._SECONDS", 0.0)
     with contextlib.closing(sqlite3.connect(tables.path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(Transient):

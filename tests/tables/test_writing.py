@@ -23,7 +23,7 @@ from instep.domain.rows import RowColumns
 from instep.domain.waves import SliceOutcome
 from instep.errors import UserError
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, decode_outcome
-from instep.pipeline.tables import tally
+from instep.pipeline.tables import routing
 from instep.pipeline.tables.routing import WaveRows
 from instep.pipeline.tables.writing import RowWriter, deleted_rows, needed_columns
 from instep.targets.table_target import TableChange, TableSpec, Unfit
@@ -262,7 +262,7 @@ def test_what_failed_before_and_does_not_now_is_told() -> None:
 
 
 def test_too_many_failures_end_the_run_with_the_first_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "MAX_FAILURES", 5)
+    monkeypatch.setattr(routing, "MAX_FAILURES", 5)
     rows = batch([row(None)] * 5)
     outcomes(a_writer(Kept()), rows)
     with pytest.raises(UserError, match=r"more than 5 rows.*Task\(null\): key column 'id' is null"):

@@ -109,7 +109,7 @@ class PendingQueue:
 
     def switch(self, *, back: bool = False) -> bool:
         """Have consumers read the queue from now on (or, `back`, the anti-join). Whether that is a change."""
-        from instep.queues.switch import switch, switch_back
+        from instep.queues.opening import switch, switch_back
 
         if back:
             return switch_back(self._store)

@@ -8,7 +8,7 @@ from instep.bus.bus import Bus
 from instep.domain.clock import TIMING, Clock, Timing
 from instep.errors import UserError
 from instep.ledger.ledger import Ledger
-from instep.servers.nats_address import nats_address
+from instep.servers.address import nats_address
 
 
 def open_bus(url: str | None, ledger: Ledger, *, clock: Clock, timing: Timing = TIMING) -> Bus:

@@ -18,8 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from instep.clickhouse.completeness import WHOLE
-from instep.clickhouse.session import STAGED, explained, literal, plain, quoted
+from instep.clickhouse.session import STAGED, WHOLE, explained, literal, plain, quoted
 from instep.errors import Away, Transient, UserError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from instep.clickhouse import embedded, server
-from instep.clickhouse.address import ServerAddress, is_server
-from instep.clickhouse.session import Session
+from instep.clickhouse.session import ServerAddress, Session, is_server
 from instep.errors import UserError
 
 #: Where tables are whose name says no database, unless the address of a server says it.

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
-from instep.clickhouse.address import ServerAddress
-from instep.clickhouse.completeness import demanded
-from instep.clickhouse.session import STAGED, explained, literal, plain
+from instep.clickhouse.session import STAGED, ServerAddress, demanded, explained, literal, plain
 from instep.errors import UserError
 
 if TYPE_CHECKING:

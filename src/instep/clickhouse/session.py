@@ -1,17 +1,20 @@
-"""Sessions of ClickHouse, in this process or on a server; quoting, and errors."""
+"""Sessions of ClickHouse, in this process or on a server: addresses, quoting, errors, required settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote, unquote, urlsplit
 
 from instep.errors import Away, Fenced, InstepError, Transient, UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: Stands for the staged rows in the statement of `Session.load`.
 STAGED = "<staged>"
@@ -115,3 +118,114 @@ def explained(text: str, where: str) -> InstepError:
     else:
         text, hint = f"ClickHouse refused: {text}", None
     return UserError(text, where=where, hint=hint)
+
+
+#: Of an index's tables in a folder, and where an address of a server names none.
+DATABASE = "instep"
+_PORTS = {"http": 8123, "https": 8443}
+
+
+def is_server(uri: str) -> bool:
+    return "://" in uri and not uri.startswith("file://")
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    host: str
+    port: int
+    secure: bool
+    database: str
+    user: str
+    password: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, uri: str, *, database: str = DATABASE) -> ServerAddress:
+        """`database` is where the address names none."""
+        parts = urlsplit(uri)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None if not parts.netloc else -1
+        if parts.scheme not in _PORTS or not parts.hostname or port == -1 or parts.query:
+            raise UserError(
+                "the address of a ClickHouse server is not understood",
+                where=f"{parts.scheme}://{parts.hostname or ''}",
+                hint="Write http://user:password@host:8123/database (https for an encrypted connection).",
+            )
+        return cls(
+            parts.hostname,
+            port or _PORTS[parts.scheme],
+            parts.scheme == "https",
+            unquote(parts.path.strip("/")) or database,
+            unquote(parts.username or "default"),
+            unquote(parts.password or ""),
+        )
+
+    @property
+    def shown(self) -> str:
+        """Without user and password."""
+        return f"http{'s' if self.secure else ''}://{self.host}:{self.port}/{self.database}"
+
+    def without_secrets(self, text: str) -> str:
+        for secret in {self.password, quote(self.password, safe="")}:
+            if len(secret) > 3:
+                text = text.replace(secret, "***")
+        return text
+
+
+_MODES = ("read", "result", "timeout", "group_by", "sort", "distinct", "join", "set", "transfer")
+_LEAVES = ("read", "timeout")
+
+#: What every statement is to run under, whatever profile the user has.
+WHOLE: Final[Mapping[str, str | int]] = {
+    **{f"{each}_overflow_mode": "throw" for each in _MODES},
+    **{f"{each}_overflow_mode_leaf": "throw" for each in _LEAVES},
+    "skip_unavailable_shards": 0,
+    "limit": 0,
+    "offset": 0,
+}
+
+_IN_PART = re.compile(
+    r"(?<![a-z])(\w*?_overflow_mode(?:_leaf)?)\s*=\s*'?(?:break|any)\b|"
+    r"(?<![a-z])(skip_unavailable_shards|partial_result_on_first_cancel)\s*=\s*'?(?:1|true)\b",
+    re.IGNORECASE,
+)
+
+
+class Setting(Protocol):
+    """One of `system.settings`, as the client library has it: of this user."""
+
+    @property
+    def value(self) -> str: ...
+
+    @property
+    def readonly(self) -> bool | int: ...
+
+
+def demanded(known: Mapping[str, Setting], where: str) -> dict[str, str | int]:
+    """What of `WHOLE` is to be sent to a server with these settings; one that is not among them too, since the profile
+    may have cut off the answer that they came in. Raises `UserError` for one that is otherwise and that the user may
+    not change.
+    """
+    found: dict[str, str | int] = {}
+    for name, value in WHOLE.items():
+        setting = known.get(name)
+        if setting is None or not setting.readonly:
+            found[name] = value
+        elif setting.value not in _spelled(value):
+            raise UserError(
+                f"ClickHouse would answer in part: the user's profile has {name} = {setting.value}, and keeps it so",
+                where=where,
+                hint=f"Give Instep a user whose profile has {name} = {value}, or lets it be changed.",
+            )
+    return found
+
+
+def _spelled(value: str | int) -> set[str]:
+    return {"0", "0.0", "false"} if value == 0 else {str(value)}
+
+
+def in_part(text: str) -> str | None:
+    """The setting in this SQL, or definition of a table, or address, under which an answer may lack rows."""
+    found = _IN_PART.search(text)
+    return next(filter(None, found.groups())) if found else None

@@ -12,9 +12,8 @@ from instep.project.documents import (
 )
 from instep.project.entities import Entity
 from instep.project.entity import Deletes
-from instep.project.handlers import Handler
 from instep.project.load import FILE_NAME, find_project_file, load_project
-from instep.project.models import Project
+from instep.project.models import Handler, Project, Spark
 from instep.project.problems import InvalidProject, Problem
 from instep.project.queues import Queue, QueueCoverRows, QueueKeys, QueueRows
 from instep.project.schema import json_schema
@@ -28,7 +27,6 @@ from instep.project.sources import (
     SparkSource,
     TableSource,
 )
-from instep.project.spark import Spark
 from instep.project.tables import Changes, Edge, End, Node, TableEntity
 from instep.project.targets import (
     ClickHouseTarget,

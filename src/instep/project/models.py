@@ -15,7 +15,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from instep.domain.promotion_rules import NEEDED
-from instep.domain.refs import Scope, own_name
+from instep.domain.refs import Scope, is_entity_name, own_name
+from instep.domain.request_rules import Policy
+from instep.domain.texts import duration_text
 from instep.project.addresses import is_relative, is_url
 from instep.project.entities import (
     DeclaredEntity,
@@ -26,18 +28,93 @@ from instep.project.entities import (
     check_graph,
     check_names,
     check_processes,
+    expanded,
     with_target,
 )
-from instep.project.expansion import expanded
-from instep.project.fields import Model, Namespaces, Real, Text, problem
-from instep.project.handlers import Handler
+from instep.project.fields import (
+    Duration,
+    Globs,
+    Model,
+    Namespaces,
+    Pause,
+    Real,
+    Text,
+    TextValue,
+    Whole,
+    no_empty_text,
+    problem,
+)
 from instep.project.locations import check_places
 from instep.project.queues import Queue, check_queue_names
 from instep.project.sources import ClickHouseSource, Source
-from instep.project.spark import Spark
 from instep.project.targets import ClickHouseTarget, DeclaredTarget, LanceTarget, MilvusTarget, QdrantTarget, Target
-from instep.servers.address import SERVER_SCHEMES, server_address
-from instep.servers.nats_address import nats_address
+from instep.servers.address import SERVER_SCHEMES, nats_address, server_address
+
+
+class Spark(Model):
+    """How Spark is reached and set up."""
+
+    master: Text = "local[*]"
+    """Spark master: `local[*]`, `local[4]`, `spark://host:7077`, `yarn`, `k8s://…`."""
+    remote: Text | None = None
+    """Spark Connect address (`sc://host:15002`); replaces `master`."""
+    config: dict[str, TextValue] = Field(default={})
+    """Spark settings, such as `spark.driver.memory: 1g`."""
+    jars: Globs = ()
+    """Jars that sources need: paths (relative to the project) or URLs. A Spark Connect server loads its own."""
+
+    @field_validator("jars")
+    @classmethod
+    def _one_jar_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for index, each in enumerate(no_empty_text(value)):
+            if "," in each:
+                raise problem("jar", "must be one jar, without a comma", path=(index,))
+        return value
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.remote is not None and "master" in self.model_fields_set:
+            raise problem("conflict", "name either `master` or `remote`, not both", path=("remote",))
+        if self.jars and self.remote is not None:
+            raise problem(
+                "conflict", "a Spark Connect server loads its own jars: name them where it starts", path=("jars",)
+            )
+        if self.jars and "spark.jars" in self.config:
+            raise problem("conflict", "name jars either here or in `config`, not in both", path=("jars",))
+        return self
+
+
+_DEFAULT = Policy()
+
+
+class Handler(Model):
+    """How often a handler tries a request, and how many are in work at once."""
+
+    max_attempts: Whole = Field(default=_DEFAULT.max_attempts, ge=1)
+    """Attempts before a request is given up as a dead letter."""
+    backoff: tuple[Pause, ...] = Field(
+        default=_DEFAULT.backoff, min_length=1, json_schema_extra={"default": [*map(duration_text, _DEFAULT.backoff)]}
+    )
+    """Pauses after the first attempt, the second and so on; the last one is made again and again."""
+    ack_wait: Duration = Field(
+        default=_DEFAULT.ack_wait, json_schema_extra={"default": duration_text(_DEFAULT.ack_wait)}
+    )
+    """A worker that says nothing for so long is taken for dead, and its request is tried again."""
+    group: str | None = None
+    """Name of a group of handlers that share `limit`."""
+    limit: Whole | None = Field(default=None, ge=1)
+    """Requests of the group that are in work at once, on all servers together."""
+
+    @model_validator(mode="after")
+    def _group_and_limit(self) -> Self:
+        if self.group is not None and not is_entity_name(self.group):
+            message = "the name of a group is letters, digits and underscores, starting with a letter, at most 100"
+            raise problem("group", message, path=("group",))
+        if (self.group is None) != (self.limit is None):
+            missing = "limit" if self.limit is None else "group"
+            raise problem("required", "is missing: `group` and `limit` go together", path=(missing,))
+        return self
+
 
 _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^?]*)(\?.*)?\Z", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")

@@ -1,18 +1,24 @@
-"""Open the engine of a queue of the project."""
+"""Open the engine of a project's queue; check its declaration; switch its readers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from instep.errors import Missing, UserError
 from instep.project import Project, Queue
+from instep.queues.engines.queue_engine import PendingStore
 from instep.queues.key_ranges import Parts
+from instep.queues.states import recall, remember_reader
 
 if TYPE_CHECKING:
     from instep.project.queues import Engine
     from instep.queues.engines.queue_engine import PendingStore
+
 
 #: SQLite has one writer at a time, and who waits asks again after a tenth of a second at most. A statement of
 #: PostgreSQL keeps others from vacuuming. One of ClickHouse keeps nobody from anything, and reads a table as a whole
@@ -74,3 +80,39 @@ def demand_created(store: PendingStore) -> None:
     if not store.exists():
         name = store.spec.name
         raise UserError(f"the queue {name} is not there yet", hint=f"Make it with: instep queue create {name}")
+
+
+def queue_checks(project: Project) -> Mapping[str, Callable[[], str]]:
+    """For the doctor: a question for each queue, which describes what it found or raises `UserError`."""
+    return {f"queue {name}": partial(_look, partial(open_queue, project, name)) for name in project.queues}
+
+
+def _look(opened: Callable[[], PendingStore]) -> str:
+    with closing(opened()) as store:
+        store.check()
+        return f"its tables have what it needs{', and it is there' if store.exists() else ''}"
+
+
+def switch(store: PendingStore, now: int) -> bool:
+    """From now on `next` reads the queue. Refused unless it was equal to its anti-join not long ago. Whether anything
+    changed.
+    """
+    demand_created(store)
+    store.check()
+    words, name = recall(store), store.spec.name
+    if words.switched:
+        return False
+    if (reason := words.why_not_switch(now)) is not None:
+        why, command = reason
+        raise UserError(f"the queue {name} {why}", hint=f"Run: instep queue {command} {name}")
+    remember_reader(store, switched=True)
+    return True
+
+
+def switch_back(store: PendingStore) -> bool:
+    """From now on `next` reads the anti-join. Whether anything changed."""
+    demand_created(store)
+    if not recall(store).switched:
+        return False
+    remember_reader(store, switched=False)
+    return True

@@ -38,14 +38,14 @@ MUTANTS = [
     ),
     Mutant(
         "one bucket has two writers",
-        "pipeline/engine/task_assignment.py",
+        "pipeline/engine/tasks.py",
         "groups.setdefault(part.bucket, []).append(part)",
         "groups.setdefault(len(groups), []).append(part)",
         _CHOICE,
     ),
     Mutant(
         "work is dealt to whoever has most",
-        "pipeline/engine/task_assignment.py",
+        "pipeline/engine/tasks.py",
         "heapq.heappush(loads, (load + _work(group), number))",
         "heapq.heappush(loads, (load - _work(group), number))",
         _CHOICE,
@@ -59,7 +59,7 @@ MUTANTS = [
     ),
     Mutant(
         "an error of the reader is told as the writer's",
-        "pipeline/engine/inline_pipeline.py",
+        "pipeline/engine/tasks.py",
         "            if kept and kept[0] is not error:\n                raise kept[0] from error\n",
         "",
         ("tests/engine",),
@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "a transform that sorts is let through",
-        "pipeline/engine/plancheck.py",
+        "pipeline/engine/transforming.py",
         '    ("Sort", "sort"),\n',
         "",
         ("tests/engine/test_plancheck.py",),

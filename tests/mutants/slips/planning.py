@@ -118,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         "samples are compared by their number alone",
-        "entities/documents/sampling.py",
+        "entities/documents/promotion_checks.py",
         "if entry.digest is not None and digest != entry.digest:",
         "if entry.digest is not None and not digest:",
         ("tests/e2e/test_sampling.py", *_GENERATIONS),

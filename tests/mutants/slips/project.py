@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "who depends on an entity with several targets waits for the first",
-        "project/expansion.py",
+        "project/entities.py",
         "above = tuple(each for dependency in entity.depends_on for each in names[dependency])",
         "above = tuple(names[dependency][0] for dependency in entity.depends_on)",
         _PROJECT,

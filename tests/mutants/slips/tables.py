@@ -87,14 +87,14 @@ MUTANTS = [
     ),
     Mutant(
         "too many failures end nothing",
-        "pipeline/tables/tally.py",
+        "pipeline/tables/routing.py",
         "            if self._failed > MAX_FAILURES:\n",
         "            if self._failed < 0:\n",
         ("tests/tables",),
     ),
     Mutant(
         "rows that failed are counted as written",
-        "pipeline/tables/tally.py",
+        "pipeline/tables/routing.py",
         'written = self.counts["read"] - self.counts["deleted"] - self.counts["failed"]',
         'written = self.counts["read"] - self.counts["deleted"]',
         _WRITING,

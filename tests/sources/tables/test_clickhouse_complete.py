@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.models import SettingDef
 
-from instep.clickhouse.completeness import WHOLE, demanded, in_part
 from instep.clickhouse.location import Location
+from instep.clickhouse.session import WHOLE, demanded, in_part
 from instep.domain.row_documents import DocumentColumns
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import InstepError, UserError

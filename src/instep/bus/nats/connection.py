@@ -22,7 +22,7 @@ from instep.bus.nats.loop import Loop
 from instep.domain.requests import MAX_BYTES
 from instep.domain.status import MAX_VALUE
 from instep.errors import Away, Transient, Unknown, UserError
-from instep.servers.nats_address import NatsAddress
+from instep.servers.address import NatsAddress
 
 T = TypeVar("T")
 

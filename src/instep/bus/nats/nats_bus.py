@@ -30,7 +30,7 @@ from instep.domain.requests import (
     subject_of,
     subjects_of,
 )
-from instep.servers.nats_address import NatsAddress
+from instep.servers.address import NatsAddress
 from instep.telemetry.context import here, sent
 
 #: So many requests are on their way at once.

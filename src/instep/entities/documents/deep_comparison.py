@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from instep.entities.documents.setup import DocumentSetup
     from instep.ledger.ledger import Checkpoint, Ledger
     from instep.pipeline.documents.pipeline import DocumentProgram
-    from instep.pipeline.documents.row_comparison import RowDifference
+    from instep.pipeline.documents.source_comparison import RowDifference
 
 #: Documents per query.
 _PORTION = 500
@@ -75,8 +75,7 @@ def wrong_chunks(
     program: DocumentProgram | None, stale: Sequence[ManifestEntry], truth: Truth, held: Mapping[str, Collection[int]]
 ) -> dict[str, int]:
     """Number of wrong chunks by document, of those whose source is unchanged."""
-    from instep.pipeline.documents.row_comparison import numbers
-    from instep.pipeline.documents.source_rows import given
+    from instep.pipeline.documents.source_comparison import given, numbers
 
     made: dict[str, list[int]] = {}
 
@@ -99,8 +98,7 @@ def look(
     program: DocumentProgram, setup: DocumentSetup, physical: str, entries: Sequence[ManifestEntry], truth: Truth
 ) -> Looked:
     """Compare the rows of these documents with new ones made from their source."""
-    from instep.pipeline.documents.row_comparison import RowDifference, unlike
-    from instep.pipeline.documents.source_rows import given
+    from instep.pipeline.documents.source_comparison import RowDifference, given, unlike
 
     found: dict[str, Counter[str]] = {}
     seen: set[str] = set()

@@ -1,20 +1,63 @@
-"""Promotion checks of documents: row counts, and how much would be lost."""
+"""Promotion checks of documents: row counts, how much would be lost, and some documents (or all of a few) read back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from instep.domain.fingerprint import changed_parts
-from instep.domain.identity import as_named_now
+from instep.domain.identity import as_named_now, content_hash
 from instep.domain.jobs import Job, JobPart, JobState, PartStatus
+from instep.domain.manifest import ManifestEntry
 from instep.domain.promotion_rules import EMPTY, NO_LOSS, Judged, Loss, judged, nothing_written
 from instep.domain.settings import allows_empty
-from instep.entities.documents import sampling
-from instep.entities.documents.limits import ANY_SIZE
+from instep.entities.documents.sources import ANY_SIZE
 from instep.ledger.ledger import Checkpoint, Ledger
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from instep.entities.documents.setup import DocumentSetup
+
+
+#: Number of documents that are read back.
+SAMPLES: Final = 20
+
+
+def not_as_recorded(setup: DocumentSetup, ledger: Ledger, instance: str, physical: str, epoch: int) -> str | None:
+    """A sampled document that differs between target and ledger, as text, or None. `epoch` is that of the partition's
+    lease.
+    """
+    entries = _entries(setup.samples, instance, ledger)
+    if not entries:
+        return None
+    import numpy as np
+
+    from instep.pipeline.documents.diff import chunk_digests, document_digests
+
+    base = setup.target.fence(physical, epoch)
+    found = setup.target.writer(physical, base).existing([each.document_id for each in entries])
+    places = {each.document_id: place for place, each in enumerate(entries)}
+    owner = np.array([places[str(each)] for each in found["document_id"].to_pylist()], np.int64)
+    ids, hashes = (cast("pa.StringArray", found[name].combine_chunks()) for name in ("chunk_id", "chunk_hash"))
+    digests = document_digests(chunk_digests(ids, hashes), owner, len(entries))
+    counts = np.bincount(owner, minlength=len(entries))
+    for entry, count, digest in zip(entries, counts.tolist(), digests.tolist(), strict=True):
+        if count != entry.chunks:
+            return f"the target holds {count:,} chunks of {entry.uri} where {entry.chunks:,} were recorded; not served"
+        if entry.digest is not None and digest != entry.digest:
+            return f"the target holds other chunks of {entry.uri} than were recorded; not served"
+    return None
+
+
+def _entries(samples: int, instance: str, ledger: Ledger) -> list[ManifestEntry]:
+    """Sampled documents: different ones for each instance, and always the same for one."""
+    documents, _, _ = ledger.totals(instance)
+    if documents <= samples:
+        return [*ledger.manifest(instance).values()]
+    # Ids are hashes, so the id next to any text of that form is a random sample.
+    ends = [f"doc_{content_hash(f'{instance} {number}'.encode())}" for number in range(samples)]
+    return ledger.sampled(instance, ends)
+
 
 _NOT_UNASKED = "so many at once are not left out unasked (--allow-deletes); what was served stays"
 _ALL_FAILED = "every document failed; what was served stays"
@@ -31,7 +74,7 @@ def problem(setup: DocumentSetup, part: JobPart, ledger: Ledger, job: Job, state
     recorded, stored = _rows(setup, ledger, part.instance, part.physical)
     if stored != recorded:
         return _changed(stored, recorded, served=not part.fresh)
-    unlike = sampling.not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
+    unlike = not_as_recorded(setup, ledger, part.instance, part.physical, part.epoch) if part.fresh else None
     if unlike or not part.fresh:
         return unlike
     checkpoint, status = ledger.checkpoint(part.ref, part.generation), job.part(part.ref)
@@ -145,7 +188,7 @@ def not_better(
     recorded, stored = _rows(setup, ledger, checkpoint.instance, checkpoint.physical)
     if stored != recorded:
         return _changed(stored, recorded)
-    if unlike := sampling.not_as_recorded(setup, ledger, checkpoint.instance, checkpoint.physical, epoch):
+    if unlike := not_as_recorded(setup, ledger, checkpoint.instance, checkpoint.physical, epoch):
         return unlike
     if stored == 0 and not empty and _holds_something(ledger, served):
         return EMPTY

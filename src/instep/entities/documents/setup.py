@@ -11,15 +11,9 @@ from instep.domain.planning import SliceSizing
 from instep.domain.refs import index_name
 from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
-from instep.entities.documents import (
-    changes,
-    inspection,
-    promotion_checks,
-    provenance,
-    repairing,
-)
-from instep.entities.documents.limits import empty_notes, oversized_notes
-from instep.entities.documents.sampling import SAMPLES
+from instep.entities.documents import changes, differences, inspection, promotion_checks, provenance
+from instep.entities.documents.promotion_checks import SAMPLES
+from instep.entities.documents.sources import empty_notes, oversized_notes
 from instep.entities.plan_request import Found, Kind, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
 from instep.errors import UserError
@@ -56,7 +50,7 @@ class DocumentSetup(EntitySetup):
 
     def find(self, request: PlanRequest) -> Found:
         if request.options.repair and request.kind is not Kind.RESUME:
-            return repairing.find_repairs(self, request)
+            return differences.find_repairs(self, request)
         return changes.find_documents(self, request)
 
     def physical(self, instance: str, generation: str) -> str:

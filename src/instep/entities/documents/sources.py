@@ -1,12 +1,14 @@
-"""Build the document source of an entity from its declaration."""
+"""Build the document source of an entity from its declaration, and its limits."""
 
 from __future__ import annotations
 
 from instep.domain.fingerprint import IN_PROJECT, NAMES, digest
+from instep.domain.jobs import JobPart
 from instep.domain.refs import own_name
 from instep.domain.row_documents import DocumentColumns
-from instep.entities.documents.limits import limits_of
-from instep.pipeline.documents.limits import MOST_TIMES
+from instep.domain.texts import amount
+from instep.ledger.ledger import Ledger
+from instep.pipeline.documents.limits import MOST_TIMES, Limits, Oversize
 from instep.project import ClickHouseSource, DocumentEntity, FeedSource, FilesSource, Project, RowDocument, SparkSource
 from instep.project.addresses import is_relative
 from instep.sources import files
@@ -15,6 +17,46 @@ from instep.sources.feed import feed_source
 from instep.sources.tables.row_documents import RowDocuments
 from instep.sources.tables.row_table import RowTable
 from instep.sources.tables.table_source import Sessions, TableSource
+
+#: Larger than any document, in bytes.
+ANY_SIZE = 2**62
+#: Number of documents that a warning names.
+_NAMED = 5
+
+
+def limits_of(entity: DocumentEntity) -> Limits:
+    declared = entity.limits
+    return Limits(
+        declared.max_document_bytes, declared.max_line_bytes, declared.max_chunks, Oversize(declared.on_oversize)
+    )
+
+
+def oversized_notes(limits: Limits, part: JobPart, ledger: Ledger) -> list[str]:
+    """A warning about documents over a limit that are indexed because the declaration says so."""
+    if limits.on_oversize is not Oversize.WARN:
+        return []
+    most = limits.max_document_bytes
+    number, largest = ledger.oversized(part.instance, size=most, chunks=limits.max_chunks, limit=_NAMED)
+    if not number:
+        return []
+    named = [f"{each.uri} ({each.size:,} bytes, {amount(each.chunks, 'chunk')})" for each in largest]
+    others = f" and {number - _NAMED:,} more" if number > _NAMED else ""
+    verb = "is" if number == 1 else "are"
+    return [f"warning: {amount(number, 'document')} over the limits {verb} indexed: {', '.join(named)}{others}"]
+
+
+def empty_notes(part: JobPart, ledger: Ledger) -> list[str]:
+    """After a build: the number of documents without chunks, which no search can find."""
+    if not part.fresh:
+        return []
+    documents, _, _ = ledger.totals(part.instance)
+    filled, _ = ledger.oversized(part.instance, size=ANY_SIZE, chunks=0, limit=1)
+    if filled == documents:
+        return []
+    return [
+        f"{documents - filled:,} of {amount(documents, 'document')} have no text (white space, or front matter alone): "
+        "nothing of them is indexed, and they count as the same"
+    ]
 
 
 def document_source(project: Project, name: str, spark: Sessions) -> DocumentSource:

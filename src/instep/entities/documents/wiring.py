@@ -13,16 +13,13 @@ from instep.domain.jobs import JobPart
 from instep.domain.manifest import DeleteGuard
 from instep.domain.planning import SliceSizing
 from instep.domain.refs import PartitionRef
-from instep.entities.documents.limits import limits_of
 from instep.entities.documents.setup import DocumentSetup
-from instep.entities.documents.sources import document_source, source_fingerprint, source_text
+from instep.entities.documents.sources import document_source, limits_of, source_fingerprint, source_text
 from instep.entities.partitions import upstream_refs
-from instep.entities.revision import revision_of
 from instep.errors import Away, Transient, UserError
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.code_fingerprint import load_transform
 from instep.pipeline.documents.embed.embedder import Embedder, probe
-from instep.pipeline.documents.fingerprint import fingerprint
+from instep.pipeline.documents.fingerprint import fingerprint, load_transform, revision_of
 from instep.pipeline.documents.pipeline import DocumentProgram
 from instep.pipeline.documents.row_program import RowProgram
 from instep.pipeline.engine.engine import WaveProgram

@@ -24,8 +24,7 @@ from instep.domain.rows import RowSlice, Selection, encode_row_slice, window_of
 from instep.domain.texts import amount
 from instep.entities.generations import wanted_as_of_now
 from instep.entities.plan_request import Found, Kind, PlanRequest
-from instep.entities.tables.change_queue import EntityQueue
-from instep.entities.tables.queued_changes import find_pending
+from instep.entities.tables.change_queue import EntityQueue, find_pending
 from instep.ledger.ledger import Checkpoint
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from instep.domain.texts import amount
 from instep.domain.waves import Wave, WaveSlice
 from instep.entities.plan_request import Found, PlanRequest, Refusal
 from instep.entities.setup import EntitySetup, Size
-from instep.entities.tables import changes, promotion_checks, provenance, queued_changes
+from instep.entities.tables import change_queue, changes, promotion_checks, provenance
 from instep.entities.tables.change_queue import EntityQueue
 from instep.errors import UserError
 from instep.ledger.ledger import Checkpoint, Ledger
@@ -111,9 +111,9 @@ class TableSetup(EntitySetup):
         return self.queue is None and super().reads_all(part)
 
     def reserve(self, slices: Sequence[SlicePlan], ledger: Ledger, job_id: str) -> Sequence[SlicePlan]:
-        if self.queue is None or not queued_changes.has_keys(slices):
+        if self.queue is None or not change_queue.has_keys(slices):
             return slices
-        return queued_changes.cut_keys(self, self.queue.take(ledger, job_id))
+        return change_queue.cut_keys(self, self.queue.take(ledger, job_id))
 
     def release(self, ledger: Ledger, job_id: str) -> None:
         if self.queue:
@@ -161,7 +161,7 @@ class TableSetup(EntitySetup):
         keys = None
         if self.queue and first.keys:
             keys = self.queue.keep(ledger, [key for _, rows in slices for key in rows.keys], job_id)
-            selection = queued_changes.selection(self, keys or first.keys[:1])
+            selection = change_queue.selection(self, keys or first.keys[:1])
         tables = self.tables()
         writer = RowWriter(
             tables=tables,
@@ -229,7 +229,7 @@ class TableSetup(EntitySetup):
         return None, "what of a table is in it, and up to when, only the ledger that made it knows"
 
     def notes(self, part: JobPart, ledger: Ledger) -> list[str]:
-        return queued_changes.notes(self.queue, part, ledger) if self.queue else []
+        return change_queue.notes(self.queue, part, ledger) if self.queue else []
 
     def checks(self) -> Mapping[str, Callable[[], str]]:
         return {"source": self._check_source, "tables": self._check_tables}

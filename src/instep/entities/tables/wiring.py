@@ -11,11 +11,10 @@ from instep.domain.fingerprint import digest
 from instep.domain.manifest import DeleteGuard
 from instep.domain.refs import PartitionRef, Scope
 from instep.entities.partitions import upstream_refs
-from instep.entities.revision import revision_of
 from instep.entities.tables.catalog import Catalog
 from instep.entities.tables.change_queue import EntityQueue
 from instep.entities.tables.setup import ROWS, Slicing, TableSetup
-from instep.pipeline.documents.code_fingerprint import load_transform, loaded_fingerprint
+from instep.pipeline.documents.fingerprint import load_transform, loaded_fingerprint, revision_of
 from instep.project import Project
 from instep.project.graph import row_columns
 from instep.project.sources import ClickHouseSource, SparkSource
@@ -27,7 +26,7 @@ from instep.targets.partition import PartitionTarget
 from instep.targets.table_target import TableTarget
 
 if TYPE_CHECKING:
-    from instep.sources.tables.transforms import Transform
+    from instep.sources.tables.table_source import Transform
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,15 @@
-"""The difference of chunks: which rows to write, which of those stored to remove. Pure."""
+"""The difference of a document's chunks: digests, which rows to write, which of those stored to remove.
+
+Digests of chunks: which ones a document has, as one number, in whatever order they come.
+
+The ledger keeps a document's digest for as long as it is indexed, so how it is worked out never changes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +61,72 @@ def chunk_difference(new: pa.Table, existing: pa.Table) -> ChunkDifference:
 
 def _whole(table: pa.Table) -> dict[str, Any]:
     return {name: table[name].combine_chunks() for name in ("document_id", "chunk_id", "chunk_hash")}
+
+
+#: Bytes of a SHA-256 in hex, which is what ids and hashes of chunks are unless somebody changed them.
+_WIDTH: Final = 64
+#: Odd numbers, one for each eight bytes.
+_WEIGHTS: Final = (
+    0x9E3779B97F4A7C15,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+    0xFF51AFD7ED558CCD,
+    0xC4CEB9FE1A85EC53,
+    0x94D049BB133111EB,
+)
+
+
+def key_of(texts: pa.StringArray) -> Array:
+    """A number of 64 bits for each text."""
+    import numpy as np
+
+    return _mixed(_words(texts) @ np.array(_WEIGHTS, np.uint64))
+
+
+def chunk_digests(ids: pa.StringArray, hashes: pa.StringArray) -> Array:
+    """A number of 64 bits for each chunk, which no other id or hash gives."""
+    import numpy as np
+
+    return _mixed(key_of(ids) ^ (key_of(hashes) * np.uint64(_WEIGHTS[0])))
+
+
+def document_digests(chunks: Array, owner: Array, documents: int) -> Array:
+    """Of each document the sum of its chunks' numbers, as the ledger keeps it (with a sign). `owner` is the document of
+    each chunk.
+    """
+    import numpy as np
+
+    sums = np.zeros(documents, np.uint64)
+    np.add.at(sums, owner, chunks)
+    return sums.view(np.int64)
+
+
+def _words(texts: pa.StringArray) -> Array:
+    """The bytes of each text, eight by eight. What is no SHA-256 in hex counts as its own."""
+    import numpy as np
+
+    lengths: Any = pc.binary_length(texts)
+    odd = np.flatnonzero(lengths.to_numpy(zero_copy_only=False) != _WIDTH)
+    if len(odd):
+        mask = np.zeros(len(texts), bool)
+        mask[odd] = True
+        hashed = [hashlib.sha256(str(texts[row]).encode()).hexdigest() for row in odd.tolist()]
+        texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(hashed, texts.type))
+    if not len(texts):
+        return np.zeros((0, _WIDTH // 8), np.uint64)
+    offsets, data = (memoryview(each) for each in texts.buffers()[1:] if each is not None)
+    start = int(np.frombuffer(offsets, np.int32)[texts.offset])
+    words: Array = np.frombuffer(data, "<u8", len(texts) * _WIDTH // 8, start).astype(np.uint64, copy=False)
+    return words.reshape(len(texts), -1)
+
+
+def _mixed(numbers: Array) -> Array:
+    """Each number changed so that sums and differences say nothing about each other (splitmix64)."""
+    import numpy as np
+
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Array = numbers ^ (numbers >> np.uint64(31))
+    return mixed

@@ -1,15 +1,196 @@
-"""Fingerprints of what turns documents into rows: when a part changes, the rows are out of date."""
+"""Fingerprints of what turns a source into rows, of functions, and the revision of a project.
+
+The fingerprint of a function: its code, that of the helpers it calls, and the libraries it names.
+
+Code is compared by its syntax tree, so that comments and layout do not count. Helpers are followed
+through names and attributes as far as they belong to the function's own top-level package (or to
+its own file); of other packages the installed version counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import builtins
+import importlib
+import inspect
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from instep.domain.fingerprint import digest
+from instep.errors import UserError
 from instep.pipeline.documents import parse
 from instep.pipeline.documents.chunk import Chunker
-from instep.pipeline.documents.code_fingerprint import loaded_fingerprint
 from instep.pipeline.documents.embed.embedder import Embedder
+
+
+def load_transform(name: str) -> Any:
+    """The function behind `package.module:function`. Raises `UserError`."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UserError(
+            f"transform {name} cannot be imported: {error}", hint="Its package must be installed or on PYTHONPATH."
+        ) from error
+    except (Exception, SystemExit) as error:
+        # A script that is not meant to be imported may end the process, and no run would have been heard of.
+        raise UserError(
+            f"transform {name} cannot be imported: {type(error).__name__}: {str(error)[:300]}",
+            hint=f"This has to work: python -c 'import {module_name}'",
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise UserError(f"{module_name} has no function {function_name!r}", hint="Check `transform` in instep.yaml.")
+    return function
+
+
+#: By the id of a function that is kept: the function and its fingerprint.
+_loaded: dict[int, tuple[Any, str]] = {}
+
+
+def loaded_fingerprint(function: Any) -> str:
+    """That of what this process runs, as it was when it was first asked for: the file may have changed since it was
+    loaded, and what is loaded has not.
+    """
+    if id(function) not in _loaded:
+        _loaded[id(function)] = (function, code_fingerprint(function))
+    return _loaded[id(function)][1]
+
+
+def code_fingerprint(function: Any) -> str:
+    """Changes when the function would do something else, as far as its code and libraries tell."""
+    found = _Found(inspect.unwrap(function).__module__.partition(".")[0])
+    found.visit(function)
+    return digest([sorted(found.code.items()), sorted(found.versions.items())])
+
+
+class _Found:
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self.code: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+
+    def visit(self, thing: Any) -> None:
+        """Take note of a function, class, module or value that the code refers to."""
+        thing = inspect.unwrap(thing) if callable(thing) else thing
+        module = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+        if module is None or module == builtins.__name__:
+            return
+        package = module.partition(".")[0]
+        if package != self._package:
+            self._library(package)
+        elif inspect.isfunction(thing) or inspect.isclass(thing):
+            self._function(thing)
+
+    def _function(self, thing: Any) -> None:
+        name = f"{thing.__module__}.{thing.__qualname__}"
+        if name in self.code:
+            return
+        tree = _tree(thing)
+        self.code[name] = ast.dump(tree) if tree else ""
+        if tree is None:
+            return
+        scope = vars(sys.modules[thing.__module__]) | _closure(thing)
+        for path in _paths(tree):
+            self._path(path, scope, name)
+        for imported in _imports(tree):
+            self._imported(imported)
+
+    def _path(self, path: tuple[str, ...], scope: dict[str, Any], owner: str) -> None:
+        """Follow `a.b.c` as far as it leads through modules and classes."""
+        if path[0] not in scope:
+            return
+        thing = scope[path[0]]
+        self._value(f"{owner}:{path[0]}", thing)
+        for attribute in path[1:]:
+            if not isinstance(thing, ModuleType) and not inspect.isclass(thing):
+                return
+            thing = getattr(thing, attribute, None)
+            self._value(f"{owner}:{'.'.join(path)}", thing)
+
+    def _value(self, name: str, thing: Any) -> None:
+        if isinstance(thing, str | bytes | int | float | bool | None | tuple | list | dict | set | frozenset):
+            self.code[name] = _constant(thing)
+        else:
+            self.visit(thing)
+
+    def _imported(self, name: str) -> None:
+        """Modules that the function imports itself."""
+        if name.partition(".")[0] != self._package:
+            self._library(name.partition(".")[0])
+            return
+        module_name, _, attribute = name.rpartition(".")
+        module = sys.modules.get(name) or sys.modules.get(module_name)
+        if module is not None and module.__name__ != name:
+            self.visit(getattr(module, attribute, None))
+
+    def _library(self, package: str) -> None:
+        if package in sys.stdlib_module_names:
+            self.versions["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+            return
+        for distribution in packages_distributions().get(package, [package]):
+            try:
+                self.versions[distribution] = version(distribution)
+            except PackageNotFoundError:
+                self.versions[package] = ""
+
+
+def _constant(value: Any) -> str:
+    """Repeatable text of plain data; sets have no order of their own."""
+    if isinstance(value, set | frozenset):
+        return repr(sorted(map(repr, value)))
+    if isinstance(value, dict):
+        return repr([(repr(key), _constant(each)) for key, each in value.items()])
+    if isinstance(value, tuple | list):
+        return repr([_constant(each) for each in value])
+    plain = value is None or isinstance(value, str | bytes | int | float)
+    return repr(value) if plain else type(value).__qualname__
+
+
+def _tree(thing: Any) -> ast.AST | None:
+    """Its syntax tree without docstrings; None when there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
+
+
+def _closure(thing: Any) -> dict[str, Any]:
+    return dict(inspect.getclosurevars(thing).nonlocals) if inspect.isfunction(thing) else {}
+
+
+def _paths(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    """Dotted names that the code reads: `pc.utf8_lower` → ("pc", "utf8_lower")."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        inner: ast.AST = node
+        while isinstance(inner, ast.Attribute):
+            names.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            yield (inner.id, *reversed(names))
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
 
 #: `targets.document_target.row_schema` in words, so that asking for the fingerprint needs no Arrow.
 ROWS = (
@@ -33,3 +214,25 @@ def fingerprint(*, chunker: Chunker, embedder: Embedder, transform: Callable[...
     if transform is not None:
         parts["transform"] = loaded_fingerprint(transform)
     return parts
+
+
+_SECONDS = 5.0
+
+
+def revision_of(folder: Path) -> str:
+    """The commit that is checked out in this folder's git repository, with `+` for changes since; '' without one."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return ""
+    return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - git is found in the PATH, as for any user; what it is told is fixed here
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from instep.domain.discrepancies import Held
 from instep.domain.manifest import ManifestEntry
-from instep.pipeline.documents.digest import chunk_digests, key_of
+from instep.pipeline.documents.diff import chunk_digests, key_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,8 +16,7 @@ from instep.domain.manifest import ManifestEntry
 from instep.domain.texts import cleaned
 from instep.domain.waves import SKIPPED, Failure, SliceOutcome
 from instep.errors import InstepError
-from instep.pipeline.documents.diff import chunk_difference
-from instep.pipeline.documents.digest import chunk_digests, document_digests
+from instep.pipeline.documents.diff import chunk_difference, chunk_digests, document_digests
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.outcomes import encode_outcome, outcome_batch
 from instep.targets.document_target import ChunkChanges, ChunkWriter, existing_schema, row_schema

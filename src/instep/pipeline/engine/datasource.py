@@ -18,8 +18,7 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine.engine import Batches, WaveProgram
-from instep.pipeline.engine.task_assignment import buckets
-from instep.pipeline.engine.tasks import ddl, packed_changes, settled
+from instep.pipeline.engine.tasks import buckets, ddl, packed_changes, settled
 
 
 class BucketPartition(InputPartition):  # type: ignore[misc]  # PySpark brings no types for it

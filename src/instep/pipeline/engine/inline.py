@@ -14,8 +14,7 @@ from instep.error_transport import explaining
 from instep.errors import UserError
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, TableProgram, WaveProgram
-from instep.pipeline.engine.inline_pipeline import closed, pipelined
-from instep.pipeline.engine.task_assignment import assign
+from instep.pipeline.engine.tasks import assign, closed, pipelined
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, task_outcomes
 
 #: Work (rows) that pays for a second task, and so for a second fragment in the target.

@@ -16,11 +16,9 @@ from instep.errors import Away, InstepError, Transient, UserError
 from instep.pipeline.documents.rows import CHUNK_SCHEMA
 from instep.pipeline.engine import sparkapi
 from instep.pipeline.engine.engine import RowProgram, TableProgram, WaveProgram
-from instep.pipeline.engine.inline_pipeline import pipelined
-from instep.pipeline.engine.plancheck import check_rows
 from instep.pipeline.engine.session import LazySpark
-from instep.pipeline.engine.task_assignment import buckets
-from instep.pipeline.engine.transforming import Transform, in_a_line, transformed
+from instep.pipeline.engine.tasks import buckets, pipelined
+from instep.pipeline.engine.transforming import Transform, check_rows, in_a_line, transformed
 from instep.pipeline.outcomes import OUTCOME_SCHEMA, merged_outcomes, row_outcomes, task_outcomes
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import heapq
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import pyarrow as pa
@@ -13,8 +15,71 @@ from instep.domain.waves import Wave, WaveSlice
 from instep.error_transport import packed
 from instep.pipeline.documents.rows import change_batch
 from instep.pipeline.engine.engine import Batches, RowProgram, WaveProgram
-from instep.pipeline.engine.inline_pipeline import pipelined
-from instep.pipeline.engine.task_assignment import buckets
+
+
+def pipelined(
+    program: WaveProgram, changes: Batches, watched: Callable[[Batches], Batches] = lambda chunks: chunks
+) -> Batches:
+    """The outcome rows of `program.write(watched(program.read(changes)))`.
+
+    A writer may pull its rows from native code, which turns any error of the reader into one of
+    its own; the reader's error is what the caller must see, so it is kept and raised again.
+    """
+    kept: list[BaseException] = []
+
+    def reading() -> Batches:
+        try:
+            yield from watched(program.read(changes))
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            kept.append(error)
+            raise
+
+    chunks = reading()
+    with closed(chunks):
+        try:
+            yield from program.write(chunks)
+        except Exception as error:
+            if kept and kept[0] is not error:
+                raise kept[0] from error
+            raise
+
+
+@contextmanager
+def closed(batches: Batches) -> Iterator[None]:
+    """Closes a generator of batches on the way out, so that what it holds open is let go at once."""
+    try:
+        yield
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def buckets(wave: Wave) -> list[list[WaveSlice]]:
+    """The slices of each route bucket together, buckets ascending: one bucket is seen by one task."""
+    groups: dict[int, list[WaveSlice]] = {}
+    for part in wave.slices:
+        groups.setdefault(part.bucket, []).append(part)
+    return [groups[bucket] for bucket in sorted(groups)]
+
+
+def assign(wave: Wave, tasks: int) -> list[list[WaveSlice]]:
+    """Buckets dealt to at most `tasks` tasks, longest first to the task with the least (LPT). No task is empty."""
+    groups = sorted(buckets(wave), key=_work, reverse=True)
+    loads: list[tuple[int, int]] = [(0, number) for number in range(min(max(1, tasks), len(groups)))]
+    hands: list[list[WaveSlice]] = [[] for _ in loads]
+    for group in groups:
+        load, number = heapq.heappop(loads)
+        hands[number].extend(group)
+        heapq.heappush(loads, (load + _work(group), number))
+    return hands
+
+
+def _work(group: Sequence[WaveSlice]) -> int:
+    return sum(part.work for part in group)
+
 
 _SPARK_TYPES = {
     pa.string(): "string",

@@ -26,8 +26,7 @@ from instep.domain.waves import Failure
 from instep.pipeline.outcomes import outcome_batch
 from instep.pipeline.tables.fitting import Values, fitted
 from instep.pipeline.tables.ids import row_ids, row_uri
-from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, WaveRows, router
-from instep.pipeline.tables.tally import Tally
+from instep.pipeline.tables.routing import NOWHERE, Numbers, Router, Tally, WaveRows, router
 from instep.sources.tables.namespaces import within
 from instep.targets.table_target import TableChange, TableSpec, TableTarget, TableWriter, arrow_schema
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
-from instep.clickhouse.completeness import in_part
 from instep.clickhouse.location import Location
-from instep.clickhouse.session import Session, quoted, records
+from instep.clickhouse.session import Session, in_part, quoted, records
 from instep.domain.columns import Column
 from instep.domain.cuts import KeyRange, balanced_cuts, cut_columns
 from instep.domain.keys import Key
@@ -18,11 +17,9 @@ from instep.domain.refs import Scope
 from instep.domain.rows import Histogram, RowColumns, Selection
 from instep.errors import Away, UserError
 from instep.sources.tables import predicates
-from instep.sources.tables.clickhouse_dialect import ClickHouseDialect
-from instep.sources.tables.clickhouse_types import SourceColumn, source_column
+from instep.sources.tables.clickhouse_types import ClickHouseDialect, SourceColumn, source_column
 from instep.sources.tables.spark_types import as_ours, columns_of
-from instep.sources.tables.table_source import Sessions
-from instep.sources.tables.transforms import Transform, demand, transformed
+from instep.sources.tables.table_source import Sessions, Transform, demand, transformed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from instep.domain.row_documents import DocumentColumns
 from instep.sources.tables.clickhouse import ClickHouseTable
 from instep.sources.tables.clickhouse_types import SourceColumn
 from instep.sources.tables.row_table import demand_types, row_columns, selection
-from instep.sources.tables.transforms import demand
+from instep.sources.tables.table_source import demand
 
 if TYPE_CHECKING:
     import pyarrow as pa

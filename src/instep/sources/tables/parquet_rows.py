@@ -23,7 +23,7 @@ from instep.sources.tables.folders import Folder, Listed, folders, shown
 from instep.sources.tables.parquet import Footers
 from instep.sources.tables.row_identity import content_versions, versions_of
 from instep.sources.tables.row_table import demand_types
-from instep.sources.tables.transforms import demand
+from instep.sources.tables.table_source import demand
 from instep.sources.urls import file_version
 
 #: Bytes of text and rows in a batch, about.

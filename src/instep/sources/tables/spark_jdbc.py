@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-from instep.clickhouse.completeness import in_part
+from instep.clickhouse.session import in_part
 from instep.domain.keys import KeyValue
 from instep.domain.rows import RowColumns, Selection
 from instep.errors import UserError

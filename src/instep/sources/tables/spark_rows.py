@@ -15,8 +15,7 @@ from instep.domain.rows import Selection
 from instep.sources.tables.row_table import ROW_BYTES, demand_types, row_columns, selection
 from instep.sources.tables.spark_reading import told
 from instep.sources.tables.spark_types import quoted
-from instep.sources.tables.table_source import Sessions, TableSource
-from instep.sources.tables.transforms import demand
+from instep.sources.tables.table_source import Sessions, TableSource, demand
 
 if TYPE_CHECKING:
     import pyarrow as pa

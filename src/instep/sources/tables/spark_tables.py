@@ -20,8 +20,7 @@ from instep.sources.tables.samples import FEWEST_KEYS, KEYS_PER_BIN, binned, key
 from instep.sources.tables.spark_jdbc import JdbcTable
 from instep.sources.tables.spark_reading import over_source, told
 from instep.sources.tables.spark_types import SparkDialect, as_ours, collated, column_type, columns_of, quoted
-from instep.sources.tables.table_source import Sessions, Unseen
-from instep.sources.tables.transforms import Transform, demand, transformed
+from instep.sources.tables.table_source import Sessions, Transform, Unseen, demand, transformed
 from instep.sources.urls import is_url
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from instep.clickhouse import embedded, server
-from instep.clickhouse.address import DATABASE, ServerAddress, is_server
-from instep.clickhouse.session import STAGED, Session, literal, quoted, records
+from instep.clickhouse.session import DATABASE, STAGED, ServerAddress, Session, is_server, literal, quoted, records
 from instep.domain.waves import Mark
 from instep.errors import Away, Transient, UserError
 from instep.targets.clickhouse import layout, reading, serving, staging

@@ -14,7 +14,6 @@ from instep.queues.engines.clickhouse.layout import (
     participants_sql,
     source_sql,
 )
-from instep.queues.engines.clickhouse.offers import offered_sql
 from instep.queues.engines.clickhouse.reading import micros
 from instep.queues.engines.clickhouse.tables import (
     BACKFILLED,
@@ -25,6 +24,7 @@ from instep.queues.engines.clickhouse.tables import (
     block_sql,
     conditions,
     greatest,
+    offered_sql,
     user_table,
 )
 from instep.queues.engines.queue_engine import Ask

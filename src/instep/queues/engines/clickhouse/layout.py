@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from instep.clickhouse.session import literal, quoted
 from instep.domain.pending_queue import QueueCover
-from instep.queues.engines.clickhouse.offers import spent_sql
 from instep.queues.engines.clickhouse.tables import (
     BACKFILLED,
     NO_EVENT,
@@ -19,6 +18,7 @@ from instep.queues.engines.clickhouse.tables import (
     block_sql,
     conditions,
     greatest,
+    spent_sql,
     user_table,
 )
 

@@ -1,24 +1,63 @@
 """Reading the next keys: a page of offers by their order, then which keys of the page any cover ever touched; the truth
 is asked of these alone. Both are the plainest of queries, and merged here: planning one costs more than its rows.
+
+Cache of keys that no cover touched lately: a reader that polls sees mostly the same keys, and saves a query.
+
+What the truth said at one moment holds but for later events, and those are among the offers, which every read looks
+through: a row is kept there for three minutes from its event. So an entry may be a minute old, while an insert takes up
+to two more. If another process cleans the offers in that minute, a covered key may be offered once more when the source
+writes it again: leasing it asks the truth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from instep.clickhouse.session import Session, quoted
-from instep.queues.engines.clickhouse.negative_cache import Untouched
-from instep.queues.engines.clickhouse.offers import offered, spent
-from instep.queues.engines.clickhouse.tables import NO_EVENT, NULL_EVENT, UNKNOWN_EVENT, Tables
+from instep.queues.engines.clickhouse.tables import NO_EVENT, NULL_EVENT, UNKNOWN_EVENT, Tables, offered, spent
 from instep.queues.engines.queue_engine import Ask, Offer
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+
+
+_SECONDS = 60.0
+#: So many keys are remembered; beyond that, all are forgotten.
+_MOST = 100_000
+
+
+class Untouched:
+    """Of one queue, in this process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: dict[int, float] = {}
+
+    def among(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these need not be asked again."""
+        import numpy as np
+
+        asked, since = self._asked, self._clock() - _SECONDS
+        return np.fromiter((asked.get(key, since) > since for key in keys.tolist()), np.bool_, len(keys))
+
+    def now(self) -> float:
+        """To be taken before they are asked."""
+        return self._clock()
+
+    def remember(self, keys: Iterable[int], asked: float) -> None:
+        if len(self._asked) > _MOST:
+            self.forget()
+        self._asked |= dict.fromkeys(keys, asked)
+
+    def forget(self) -> None:
+        self._asked = {}
+
 
 #: So many rows of offers at first: an answer behind as many keys as are passed over before it pays to clean them away,
 #: each offered by one row and covered by another. And so many times more each time that they were not enough, up to

@@ -11,10 +11,10 @@ from instep.clickhouse.location import Location
 from instep.clickhouse.session import Session, literal, quoted, records
 from instep.domain.pending_queue import KeyRange, QueueSpec
 from instep.errors import InstepError, UserError
-from instep.queues.engines.clickhouse import checking, cleaning, history, layout, reading
-from instep.queues.engines.clickhouse.negative_cache import Untouched
-from instep.queues.engines.clickhouse.observing import observe
+from instep.queues.engines.clickhouse import checking, history, layout, reading, upkeep
+from instep.queues.engines.clickhouse.reading import Untouched
 from instep.queues.engines.clickhouse.tables import NO_EVENT, Tables
+from instep.queues.engines.clickhouse.upkeep import observe
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 
 
@@ -156,7 +156,7 @@ class ClickHousePending:
     def clean(self) -> int:
         try:
             with self._place.session() as session:
-                return cleaning.clean(session, self._tables)
+                return upkeep.clean(session, self._tables)
         finally:
             self._untouched.forget()
 
@@ -178,9 +178,9 @@ class ClickHousePending:
         """Nothing is open between calls."""
 
     def _clean_soon(self, session: Session, passed_over: int) -> None:
-        if cleaning.pays(session, self._tables, passed_over):
+        if upkeep.pays(session, self._tables, passed_over):
             try:
-                cleaning.begin(session, self._tables)
+                upkeep.begin(session, self._tables)
             finally:
                 self._untouched.forget()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from instep.errors import UserError
 from instep.postgres.connection import Session
-from instep.queues.engines.postgres.layout import Layout, held, literal, quoted
-from instep.queues.engines.postgres.offering import source_keys
+from instep.queues.engines.postgres.layout import Layout, held, literal, quoted, source_keys
 
 _WHOLE = ("smallint", "integer", "bigint")
 

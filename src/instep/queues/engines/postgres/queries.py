@@ -1,13 +1,27 @@
-"""Queries on a queue in PostgreSQL and its tables. Each is one statement, on one snapshot."""
+"""Queries on a queue in PostgreSQL, updates of its offers besides its triggers, and statistics of its reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Final
 
 from instep.domain.pending_queue import KeyRange
-from instep.queues.engines.postgres.layout import Layout, held, moment, numbers, quoted
-from instep.queues.engines.postgres.offering import gathered, source_keys, unoffered
-from instep.queues.engines.queue_engine import Ask
+from instep.errors import UserError
+from instep.postgres.connection import Session
+from instep.queues.engines.postgres.layout import (
+    Layout,
+    gathered,
+    held,
+    literal,
+    moment,
+    numbers,
+    quoted,
+    reoffer,
+    source_keys,
+    unoffered,
+)
+from instep.queues.engines.queue_engine import Ask, Observation, Offer
 
 #: Moments that a `datetime` can be; others are as good as unknown.
 _MOMENTS: Final = "BETWEEN '0001-01-02' AND '9999-12-30'"
@@ -124,3 +138,89 @@ def _order(layout: Layout) -> str:
 
 def _where(conditions: list[str]) -> str:
     return f"WHERE {' AND '.join(conditions)}\n  " if conditions else ""
+
+
+def remove(layout: Layout, rows: list[tuple[int, int]]) -> str:
+    """Exactly these (key, version), whose truth was seen: whatever happened since has a row of its own."""
+    return (
+        f"WITH {_locked(layout, rows)}\nDELETE FROM {layout.offers} AS _offer USING _held\n"
+        "WHERE _offer.key = _held.key AND _offer.version = _held.version"
+    )
+
+
+def watch(layout: Layout, rows: list[tuple[int, int]]) -> str:
+    """No source has these: to be asked again when every transaction of now has ended."""
+    return (
+        f"WITH {_locked(layout, rows)}\nUPDATE {layout.offers} AS _offer"
+        " SET absent_since = pg_snapshot_xmax(pg_current_snapshot()) FROM _held\n"
+        "WHERE _offer.key = _held.key AND _offer.version = _held.version AND absent_since IS NULL"
+    )
+
+
+def withdraw(layout: Layout, offers: Iterable[Offer]) -> str:
+    """A key that is pending may have several offers; all that were there when this one was read."""
+    keys, versions = zip(*((each.key, each.version) for each in offers), strict=True)
+    return (
+        f"WITH _held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(keys, versions)}\n"
+        f"  JOIN {layout.offers} AS _offer ON _offer.key = _seen.key AND _offer.version <= _seen.version\n"
+        "  FOR UPDATE OF _offer SKIP LOCKED)\n"
+        f"DELETE FROM {layout.offers} AS _offer USING _held\n"
+        "WHERE _offer.key = _held.key AND _offer.version = _held.version"
+    )
+
+
+def offer(layout: Layout, keys: list[int]) -> str:
+    return reoffer(layout, confirmed(layout, keys))
+
+
+def acknowledge(layout: Layout, keys: list[int]) -> str:
+    """In the order of keys: consumers that acknowledge the same ones at once wait in line."""
+    return (
+        f"INSERT INTO {layout.acks} (key) SELECT DISTINCT key FROM unnest({numbers(keys)}) AS _asked (key)"
+        f" WHERE {layout.between('key')} ORDER BY key ON CONFLICT DO NOTHING"
+    )
+
+
+def reopen(layout: Layout, keys: list[int]) -> str:
+    return (
+        f"DELETE FROM {layout.acks} WHERE key IN"
+        f" (SELECT key FROM {layout.acks} WHERE key = ANY({numbers(keys)}) ORDER BY key FOR UPDATE) RETURNING key"
+    )
+
+
+def _locked(layout: Layout, rows: list[tuple[int, int]]) -> str:
+    keys, versions = zip(*rows, strict=True)
+    return (
+        f"_held AS MATERIALIZED (SELECT _offer.key, _offer.version FROM {_pairs(keys, versions)}\n"
+        f"  JOIN {layout.offers} AS _offer USING (key, version) FOR UPDATE OF _offer SKIP LOCKED)"
+    )
+
+
+def _pairs(keys: Iterable[int], versions: Iterable[int]) -> str:
+    return f"unnest({numbers(list(keys))}, {numbers(list(versions))}) AS _seen (key, version)"
+
+
+def observations(session: Session, comments: tuple[str, ...]) -> list[Observation]:
+    """Since its statistics were last reset: they are sums, of which no part can be asked."""
+    found = session.ask(
+        "SELECT n.nspname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE c.relname = 'pg_stat_statements'"
+    )
+    if not found:
+        raise UserError(
+            "PostgreSQL counts no queries here",
+            where=session.place.shown,
+            hint="Add pg_stat_statements to shared_preload_libraries, restart the server, and run:"
+            " CREATE EXTENSION pg_stat_statements",
+        )
+    seen = []
+    for comment in comments:
+        ((calls, total),) = session.ask(
+            f"SELECT coalesce(sum(calls), 0)::bigint, sum(total_exec_time)::float8 FROM {quoted(found[0][0])}."
+            f"pg_stat_statements WHERE position({literal(comment)} IN query) > 0"
+            " AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        if calls:
+            name = comment.removeprefix("/* ").removesuffix(" */")
+            seen.append(Observation(name, calls, timedelta(milliseconds=total / calls), None, None, None))
+    return seen

@@ -12,10 +12,10 @@ from instep.domain.pending_queue import KeyRange, QueueSpec
 from instep.errors import UserError
 from instep.postgres.connection import Session
 from instep.postgres.location import Location
-from instep.queues.engines.postgres import capture, queries, updates
+from instep.queues.engines.postgres import capture, queries
 from instep.queues.engines.postgres.checking import demand_usable
 from instep.queues.engines.postgres.layout import Layout, literal
-from instep.queues.engines.postgres.observing import observations
+from instep.queues.engines.postgres.queries import observations
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 
 #: So many offers are looked at in one statement.
@@ -130,26 +130,26 @@ class PostgresPending:
     def withdraw(self, offers: Sequence[Offer]) -> None:
         if offers:
             with self._session() as session:
-                session.ask(updates.withdraw(self._layout, offers))
+                session.ask(queries.withdraw(self._layout, offers))
 
     def offer(self, keys: Collection[int]) -> None:
         if keys:
             with self._session() as session:
-                session.ask(updates.offer(self._layout, list(keys)))
+                session.ask(queries.offer(self._layout, list(keys)))
 
     def acknowledge(self, keys: Collection[int]) -> None:
         if keys:
             with self._session() as session:
-                session.ask(updates.acknowledge(self._layout, list(keys)))
+                session.ask(queries.acknowledge(self._layout, list(keys)))
 
     def reopen(self, keys: Collection[int]) -> None:
         if not keys:
             return
         with self._session() as session, session.transaction():
             # Those that had been acknowledged are offered by the trigger.
-            opened = {key for (key,) in session.ask(updates.reopen(self._layout, list(keys)))}
+            opened = {key for (key,) in session.ask(queries.reopen(self._layout, list(keys)))}
             if others := set(keys) - opened:
-                session.ask(updates.offer(self._layout, list(others)))
+                session.ask(queries.offer(self._layout, list(others)))
 
     # -- upkeep --------------------------------------------------------------------------------
 
@@ -220,9 +220,9 @@ class PostgresPending:
         """One page of offers with what the truth says of them; those that are false are taken away."""
         rows: list[_Row] = session.ask(queries.offers(self._layout, ask))
         if false := [(key, version) for key, version, _, state in rows if state in _FALSE]:
-            session.ask(updates.remove(self._layout, false))
+            session.ask(queries.remove(self._layout, false))
         if absent := [(key, version) for key, version, _, state in rows if state == "absent"]:
-            session.ask(updates.watch(self._layout, absent))
+            session.ask(queries.watch(self._layout, absent))
         return rows
 
     def _there(self, session: Session) -> bool:

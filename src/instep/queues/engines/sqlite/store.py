@@ -8,15 +8,57 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from instep.domain.pending_queue import KeyRange, QueueSpec
-from instep.errors import UserError
+from instep.errors import Transient, UserError
 from instep.queues.engines.queue_engine import Ask, Backfilled, Comparison, Observation, Offer, QueueCounts
 from instep.queues.engines.sqlite import capture, queries
 from instep.queues.engines.sqlite.checking import demand_usable
-from instep.queues.engines.sqlite.connection import connected, transaction
 from instep.queues.engines.sqlite.layout import Layout
+
+#: So long a writer waits for the one before it.
+_SECONDS: Final = 30.0
+
+_PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@contextlib.contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Each statement is a transaction, outside `transaction`. Nothing is made where there is nothing."""
+    if not path.is_file():
+        raise UserError("there is no such database", where=str(path), hint="The queue is in that of its tables.")
+    with understood(path):
+        connection = sqlite3.connect(path, timeout=_SECONDS, isolation_level=None)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection, *, writes: bool) -> Iterator[None]:
+    """One moment for what is read; what is written is there as a whole or not at all."""
+    connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def understood(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        code: Any = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF in _PASSING:
+            raise Transient(f"{path}: {error}") from None
+        raise UserError(f"SQLite refused: {error}", where=str(path)) from None
+
 
 #: So many offers are looked at in one statement.
 _PAGE: Final = 10_000

@@ -1,11 +1,15 @@
-"""Remove withdrawn and covered rows from the offers at once. ClickHouse does so by itself, later."""
+"""Removal of withdrawn and covered rows, and statistics of a queue's queries."""
 
 from __future__ import annotations
 
-from instep.clickhouse.session import Session, quoted, records
+from datetime import datetime, timedelta
+
+from instep.clickhouse.location import Location
+from instep.clickhouse.session import Absent, Session, quoted, records
+from instep.errors import UserError
 from instep.queues.engines.clickhouse.history import truth_sql
-from instep.queues.engines.clickhouse.offers import offered_sql, spent_sql
-from instep.queues.engines.clickhouse.tables import Tables, greatest
+from instep.queues.engines.clickhouse.tables import Tables, greatest, offered_sql, spent_sql
+from instep.queues.engines.queue_engine import Observation
 
 #: Behind an insert of many keys and their covers, each read passes over all of them until ClickHouse merges. So many
 #: are worth cleaning, if they are at least this share of what has to be written anew for it; so very many always are.
@@ -76,3 +80,39 @@ def _settled(tables: Tables) -> str:
     )
     pending = f"SELECT key FROM ({truth_sql(tables, f'key IN (SELECT key FROM ({candidates}))')}) WHERE is_pending"
     return f"SELECT key FROM ({candidates}) WHERE key NOT IN ({pending})"
+
+
+_OBSERVED = """
+SELECT log_comment AS comment, count() AS queries, avg(query_duration_ms) AS mean,
+       quantileExact(0.99)(query_duration_ms) AS p99, avg(read_rows) AS rows_read, avg(memory_usage) AS memory
+FROM system.query_log
+WHERE event_date >= toDate({since:DateTime64(6, 'UTC')}) - 1 AND event_time >= {since:DateTime64(6, 'UTC')}
+  AND type = 'QueryFinish' AND log_comment IN {comments:Array(String)}
+GROUP BY log_comment ORDER BY log_comment"""
+
+
+def observe(place: Location, comments: list[str], since: datetime) -> list[Observation]:
+    with place.session() as session:
+        if place.remote:
+            session.command("SYSTEM FLUSH LOGS")
+        try:
+            rows = records(session, _OBSERVED, since=since, comments=comments)
+        except Absent:
+            raise UserError("there is no log of queries", where=place.shown, hint=_hint(place)) from None
+    return [
+        Observation(
+            row["comment"],
+            row["queries"],
+            timedelta(milliseconds=row["mean"]),
+            timedelta(milliseconds=row["p99"]),
+            row["rows_read"],
+            row["memory"],
+        )
+        for row in rows
+    ]
+
+
+def _hint(place: Location) -> str:
+    if place.remote:
+        return "Switch on query_log in the server's configuration, and log_queries for its user."
+    return "ClickHouse in this process (chdb) keeps none: observe the queue on a server."

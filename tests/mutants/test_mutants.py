@@ -51,6 +51,7 @@ def test_what_a_test_notices_and_what_none_does(capsys: pytest.CaptureFixture[st
     assert NOTICED.breaks not in said, "it is not tried again"
 
 
+@pytest.mark.long
 def test_the_test_that_noticed_it_is_run_first_and_the_others_when_it_does_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_the_test_that_noticed_it_is_run_first_and_the_others_when_it_does_not(
     assert all(each.startswith(f"{test}[") for each in known.values())
 
 
+@pytest.mark.long
 def test_one_that_takes_too_much_memory_is_noticed_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_one_that_takes_too_much_memory_is_noticed_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_test_that_fails_anyway_notices_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     conftest = "from hypothesis import settings\nsettings.register_profile('hasty')\n"
     (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
@@ -87,6 +90,7 @@ def test_a_test_that_fails_anyway_notices_nothing(capsys: pytest.CaptureFixture[
     assert "test_anyway.py::test_anyway]" in said
 
 
+@pytest.mark.long
 def test_what_cannot_be_tried_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], [GONE]) == 2
     assert "src/instep/domain/texts.py: 'no such text' is not there any more" in capsys.readouterr().out

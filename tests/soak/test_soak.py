@@ -15,8 +15,8 @@ SECONDS = 10
 DOCUMENTS = 5_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ledger", ["sqlite", *(pytest.param(each, marks=pytest.mark.long) for each in LEDGERS[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("ledger", LEDGERS)
 def test_servers_that_are_killed_and_stopped_all_the_time_lose_and_double_nothing(ledger: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -56,7 +56,7 @@ def test_a_web_socket_has_it_as_a_subprotocol() -> None:
     assert refused(ELSEWHERE, path="/ws", offered=("instep", TOKEN)) == 401
 
 
-def test_the_files_of_the_page_are_for_everybody() -> None:
+def test_the_files_of_the_page_need_no_token() -> None:
     assert refused(ELSEWHERE, path="/") is None
     assert refused(ELSEWHERE, path="/js/main.js") is None
     assert refused(ELSEWHERE, "POST", path="/") == 401

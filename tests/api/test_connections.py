@@ -82,7 +82,7 @@ def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(port: int, ha
         assert answered.count(b"200 OK") == half.startswith("one whole")
 
 
-def test_who_sends_a_byte_now_and_then_is_not_waited_for_either(port: int) -> None:
+def test_a_client_that_sends_single_bytes_is_closed_too(port: int) -> None:
     with connect(port) as connection:
         connection.settimeout(0.05)
         for _ in range(round(PATIENCE / 0.05)):

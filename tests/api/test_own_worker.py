@@ -43,7 +43,7 @@ def worker(tmp_path: Path) -> OwnWorker:
     return OwnWorker([sys.executable, "-c", PROGRAM, str(tmp_path)])
 
 
-def test_one_at_a_time_and_another_for_what_was_asked_meanwhile(
+def test_one_worker_at_a_time_and_another_for_later_requests(
     worker: OwnWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("INSTEP_TOKEN", "a-token-of-the-server")

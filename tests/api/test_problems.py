@@ -99,7 +99,7 @@ def test_secrets_are_hushed(client: httpx.Client, raising: Raising) -> None:
     assert "s3cret" not in str(found)
 
 
-def test_what_nobody_expected_says_its_kind_only(
+def test_an_unexpected_error_says_its_kind_only(
     client: httpx.Client, raising: Raising, caplog: pytest.LogCaptureFixture
 ) -> None:
     raising(RuntimeError("s3cret of another library"))

@@ -110,7 +110,7 @@ def test_many_clients_are_told_the_same_by_one_reader(channel: Channel) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_while_nobody_listens_nothing_is_read(channel: Channel) -> None:
+def test_without_clients_nothing_is_read(channel: Channel) -> None:
     (part,) = ledgers.begin(channel.ledger, slices=1)
     assert not channel.ledger.asked["open"]
     with channel.listening() as ear:
@@ -125,7 +125,7 @@ def test_while_nobody_listens_nothing_is_read(channel: Channel) -> None:
 
 
 @pytest.mark.usefixtures("only_changes")
-def test_who_comes_back_gets_what_it_missed(channel: Channel) -> None:
+def test_a_client_that_comes_back_gets_the_messages_it_missed(channel: Channel) -> None:
     ledgers.register(channel.ledger, ANN)
     with channel.listening() as stays:
         stays.message()
@@ -147,7 +147,7 @@ def test_who_comes_back_gets_what_it_missed(channel: Channel) -> None:
 
 
 @pytest.mark.usefixtures("only_changes")
-def test_a_job_that_ended_long_ago_is_told_to_who_asks_for_it(channel: Channel) -> None:
+def test_a_job_that_ended_long_ago_is_sent_to_a_client_that_asks_for_it(channel: Channel) -> None:
     ledgers.begin(channel.ledger)
     ledgers.stop(channel.ledger)
     ledgers.begin(channel.ledger, job_id=OTHER, entities=["Ticket"])
@@ -225,7 +225,7 @@ def test_there_are_not_more_clients_than_may_be(channel: Channel, monkeypatch: p
         assert ear.message()["error"] is None
 
 
-def test_who_says_nothing_is_not_waited_for(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_subscribes_to_nothing_is_closed(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "SUBSCRIBE_SECONDS", 0.01)
     with channel.client() as client, pytest.raises(ConnectionClosed, match="nothing was subscribed"):
         client.recv()

@@ -50,7 +50,7 @@ def test_entities_are_told_of_one_by_one_and_failed_ones_count(ledger: MemoryLed
     }
 
 
-def test_namespaces_of_an_entity_are_one_and_what_nobody_counted_is_null(ledger: MemoryLedger) -> None:
+def test_namespaces_of_an_entity_are_summed_and_unknown_totals_are_null(ledger: MemoryLedger) -> None:
     ledgers.register(ledger, ANN)
     ledger.begin_job(JOB, ANN, {})
     assert status_data(one_job_view(ledger, JOB))["stats"] == {

@@ -191,7 +191,7 @@ def test_jobs_page_by_page(client: httpx.Client, instep: Instep, folder: Path) -
     assert client.get("/api/jobs?limit=1001").status_code == 422
 
 
-def test_who_waits_longest_says_first() -> None:
+def test_settings_of_the_oldest_want_come_first() -> None:
     said = [None, JobSettings(slice_rows=200), JobSettings(slice_rows=300, requests=7, retry_failures=True)]
     assert together(said) == JobSettings(200, None, 7, retry_failures=True)
     assert settings_in({"settings": {"A@global": {"slice_rows": 7}}}, "A@global") == JobSettings()

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_search_asks_what_it_names(client: httpx.Client, instep: Instep) -> None:
+def test_a_search_is_limited_to_the_named_entities(client: httpx.Client, instep: Instep) -> None:
     instep.run()
 
     def found(**asked: Any) -> list[dict[str, Any]]:

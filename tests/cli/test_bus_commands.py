@@ -197,7 +197,7 @@ def test_it_asks_again_and_again_whatever_is_away(
     assert "the bus does not answer" in err
 
 
-def test_who_is_told_to_stop_ends_well(
+def test_a_stopped_server_exits_with_0(
     folder: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -377,7 +377,7 @@ def test_checkpoints_of_namespaces(
 # Namespaces.
 
 
-def test_nobody_is_asked_where_nobody_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_is_no_question(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Confirm with --yes" in said(capsys, "namespace", "delete", "7", code=1)
     assert not (folder / "ledger.db").exists()
 

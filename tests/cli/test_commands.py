@@ -61,7 +61,7 @@ def test_a_saved_plan_is_run_with_its_own_options(folder: Path, capsys: pytest.C
 def test_a_saved_plan_takes_no_other_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "plan", "-o", "plan.json", code=2)
     for option in ("--full-refresh", "--retry-failures", "--allow-deletes", "--allow-empty"):
-        assert "brings its own options" in answer(capsys, "run", "plan.json", option, code=1)
+        assert "has its own options" in answer(capsys, "run", "plan.json", option, code=1)
 
 
 def test_a_plan_of_another_format_is_not_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

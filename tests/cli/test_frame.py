@@ -267,7 +267,7 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     ]
 
 
-def test_progress_of_what_nobody_has_counted_says_what_is_done() -> None:
+def test_progress_without_a_total_says_what_is_done() -> None:
     now = [0.0]
     stream = io.StringIO()
     lines = Lines(stream, lambda: now[0])

@@ -25,7 +25,7 @@ def test_the_file_written_is_a_project_that_works_as_it_is(tmp_path: Path, capsy
     assert capsys.readouterr().out.splitlines()[-1] == f"next: instep run --project '{folder}'"
 
 
-def test_what_it_comments_out_holds_too(tmp_path: Path) -> None:
+def test_commented_settings_are_valid_too(tmp_path: Path) -> None:
     main(["init", str(tmp_path)])
     file = tmp_path / "instep.yaml"
     text = file.read_text()

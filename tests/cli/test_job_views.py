@@ -1,4 +1,4 @@
-"""What is made of jobs and workers for people to see, on the ledger in memory with a clock of its own."""
+"""Answers about jobs and workers, on a ledger in memory with a virtual clock."""
 
 from __future__ import annotations
 

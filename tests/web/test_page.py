@@ -114,10 +114,10 @@ def test_a_page_outlives_its_server(watched: Watched, site: Site) -> None:
     page = watched.go("/wants")
     connection = page.get_by_role("banner").get_by_role("status")
     expect(connection).to_contain_text("live")
-    expect(page.get_by_text("Nobody waits for anything.")).to_be_visible()
+    expect(page.get_by_text("There are no open wants.")).to_be_visible()
     site.end()
     expect(connection).to_contain_text("no server")
-    expect(page.get_by_text("Nobody waits for anything.")).to_be_visible()
+    expect(page.get_by_text("There are no open wants.")).to_be_visible()
     # Nothing that there is satisfies it.
     want = instep.load(site.folder).want(["Letter"], as_of=datetime.now(UTC) + timedelta(days=1), by="ann")
     site.begin()

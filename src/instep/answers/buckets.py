@@ -12,8 +12,8 @@ from instep.ledger.ledger import Ledger
 
 
 class Bucket(Answer):
-    """What it holds; and of its changes how long they took, in ms: the mean of `slices`, the longest, and how long of
-    that a worker worked on them. `pending` are planned, and not durable yet.
+    """Content of a bucket, and how long its changes took, in ms: the mean of `slices`, the longest, and the time in
+    work. `pending` changes are planned, and not durable yet.
     """
 
     bucket: int

@@ -1,4 +1,4 @@
-"""Checkpoints by their keys: how far what is served is, and the slices of what is being built."""
+"""Checkpoints by their keys: of partitions that are served, and of the slices of those that are being built."""
 
 from __future__ import annotations
 

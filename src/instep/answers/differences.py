@@ -1,4 +1,4 @@
-"""Comparing targets with what they should hold: one that cannot be reached does not hide the others."""
+"""Compare targets with source and ledger. A target that cannot be reached does not hide the others."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _foreign(setup: EntitySetup) -> Iterator[Finding]:
         found = foreign_alias(setup)
     except InstepError as error:
         if isinstance(error, UserError) and not isinstance(error, Away):
-            found = error  # One that cannot be read may be anybody's.
+            found = error  # The owner of an index that cannot be read is unknown.
     if found is not None:
         yield Finding(subject=f"index {setup.alias}", health=Health.PROBLEM, detail=found.what, hint=found.hint)
 

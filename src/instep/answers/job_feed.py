@@ -19,7 +19,7 @@ _RUNS: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look showed: jobs as they are now, those changed first, and ids of jobs that were forgotten, since there
+    """Result of a poll: jobs as they are now, the changed ones first, and ids of jobs that were forgotten because there
     was nothing to do.
     """
 
@@ -29,10 +29,10 @@ class Look:
 
 
 class JobWatch:
-    """Keeps a ledger open between looks, and what the last one showed. Looks may come from any thread.
+    """Polls the jobs of a ledger, and keeps it open between polls. Polls may come from any thread.
 
-    Statistics of a job are a sum over all its slices: they are read when something happened to the job, and while
-    it runs when progress is asked for. Else a look costs one small statement.
+    Statistics of a job are a sum over all its slices: they are read when the job has changed, and with `progress` while
+    it runs. Otherwise a poll costs one small statement.
     """
 
     def __init__(self, open_ledger: Callable[[], Ledger], tables: Collection[str] = ()) -> None:
@@ -44,7 +44,7 @@ class JobWatch:
         self._lock = threading.Lock()
 
     def look(self, *, progress: bool) -> Look:
-        """Jobs to which something happened since the last look; with `progress`, also those that run."""
+        """Jobs that have changed since the last poll; with `progress`, also those that run."""
         with self._lock:
             ledger = self._opened()
             marks = ledger.job_marks(NEWEST)
@@ -62,14 +62,14 @@ class JobWatch:
         )
 
     def one(self, job_id: str) -> jobs.Job | None:
-        """A job, whenever it was."""
+        """One job, however old."""
         with self._lock:
             ledger = self._opened()
         job, now = ledger.job(job_id), ledger.now()
         return self._view(job, now) if job else None
 
     def close(self) -> None:
-        """The next look opens the ledger again, and goes on from the last one."""
+        """Close the ledger. The next poll opens it again, and goes on from the last one."""
         with self._lock:
             self._closed()
 
@@ -88,9 +88,9 @@ class JobWatch:
 
 
 def to_read(before: Sequence[JobMark], marks: Sequence[JobMark], *, progress: bool) -> list[str]:
-    """Which jobs have to be read, by their marks at the last look and now, both newest first.
+    """The jobs to read, by their marks at the last poll and now, both newest first.
 
-    At the first look those that are under way, or else the newest: what ended long ago is no news.
+    At the first poll those that are under way, or else the newest: what ended long ago is no news.
     """
     if not before:
         return [mark.id for mark in marks if not mark.state.ended] or [mark.id for mark in marks[:1]]

@@ -28,7 +28,7 @@ STOP_POLL_SECONDS = 0.5
 
 
 class Pulse(StrEnum):
-    """What a worker's last heartbeat says."""
+    """State of a worker by its last heartbeat."""
 
     STEADY = "steady"
     #: Two heartbeats were missed: it is paused, cut off or dead.
@@ -55,7 +55,7 @@ class Worker(Answer):
 
 
 class Counts(Answer):
-    """What became of the units read; `read` is the sum of written, skipped, deleted and failed."""
+    """Outcomes of the units read; `read` is the sum of written, skipped, deleted and failed."""
 
     read: int
     written: int
@@ -200,7 +200,7 @@ def worker_view(worker: WorkerInfo, now: int, timing: Timing = TIMING) -> Worker
 
 
 def pulse_of(silence: int, timing: Timing = TIMING) -> Pulse:
-    """What so many milliseconds without a heartbeat mean."""
+    """The state after so many milliseconds without a heartbeat."""
     if silence >= timing.stale:
         return Pulse.STALE
     return Pulse.LATE if silence >= 2 * timing.heartbeat else Pulse.STEADY
@@ -266,7 +266,7 @@ def stop_job(ledger: Ledger, job_id: str, reason: str, *, clock: Clock, wait: bo
     """Ask a job to stop, as a person does. What is in work has the grace time to end; the rest stays, for a resume by
     a person: a worker that watches and a handler leave it alone.
 
-    With `wait`, come back when it has ended. It does in bounded time even if its workers are dead: who waits
+    With `wait`, return when it has ended: in bounded time even if its workers are dead, because the caller
     sweeps. A job that has ended stays as it is.
     """
     said = reason if reason.startswith(STOPPED_BY) else f"{STOPPED_BY}request: {reason}"
@@ -318,7 +318,7 @@ def entities_to_retry(job: jobs.Job) -> dict[str, list[str]]:
     if not job.state.ended:
         raise UserError(
             f"job {job.id} has not ended ({job.state})",
-            hint="It tries again by itself what may pass. Retry what failed when it has ended.",
+            hint="It repeats temporary failures by itself. Retry the others when it has ended.",
         )
     if job.state is JobState.FAILED and not job.parts:
         raise UserError(f"job {job.id} failed before it was planned", hint="Use `instep run` again.")

@@ -38,7 +38,7 @@ class Edge(Answer):
 
 
 class Lineage(Answer):
-    """What an instance was made from, and `users`: what was made from it."""
+    """The inputs of an instance, direct and indirect, and its `users`: the instances made from it."""
 
     at: int | None
     instance: str
@@ -100,8 +100,8 @@ def _unknown(state: State, ref: str | None, wanted: str, *, past: bool) -> UserE
 
 
 class Moment(Answer):
-    """What was canonical of a partition's generation at a time (and what was served), in which state. `promoted`:
-    who asked for no generation got what was served of this one.
+    """The canonical instance of a partition's generation at a time, its state, and the instance that was served.
+    `promoted`: readers that named no generation got this one.
     """
 
     ref: str

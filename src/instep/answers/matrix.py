@@ -20,7 +20,7 @@ class NamespaceStatus(Answer):
 
 
 class Matrix(Answer):
-    """What is together is as far as its worst part."""
+    """States of entities in namespaces. A state of several is the worst of them."""
 
     state: IndexState
     entities: dict[str, IndexState]
@@ -45,8 +45,8 @@ def status_matrix(
 
 
 def _namespaces(listed: Iterable[StatusEntry], entities: Sequence[str]) -> set[Scope]:
-    """Those that have a key of one of these entities, or one of the old format. Thousands are listed: each namespace
-    is parsed once.
+    """Namespaces with a key of one of these entities, or with one of the old format. Thousands are listed: each
+    namespace is parsed once.
     """
     wanted, found = set(entities), set()
     for each in listed:

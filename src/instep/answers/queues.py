@@ -23,7 +23,7 @@ class Held(Answer):
 
 
 class QueueStatus(Answer):
-    """How far a queue is on its way, and what is in it."""
+    """Phase of a queue, and the keys in it."""
 
     name: str
     on: str

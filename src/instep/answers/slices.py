@@ -41,7 +41,7 @@ class Slice(Answer):
 
     @property
     def place(self) -> SlicePlace:
-        """Where it is among the slices of its job."""
+        """Its place among the slices of its job."""
         return SlicePlace(str(self.ref), self.index, self.id)
 
 

@@ -1,4 +1,4 @@
-"""Status: what is served, how fresh it is, and what stands in the way."""
+"""Status of partitions: the index that is served, its size and freshness, and problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LatestJob(Answer):
 
 
 class Partition(Answer):
-    """How a partition is, in the generation that is served. `documents` is null for a table, `rows` (of the target)
+    """Status of a partition, in the generation that is served. `documents` is null for a table, `rows` (of the target)
     when they cannot be read.
     """
 
@@ -123,7 +123,7 @@ def _left(ledger: Ledger, setup: EntitySetup, generation: str, uuid: str) -> lis
 
 
 def _other_jobs(setup: EntitySetup, ledger: Ledger, generation: str, promoted: str | None) -> list[str]:
-    """What is built of it beside the generation that is looked at."""
+    """Other generations that are built."""
     names = [each.generation for each in ledger.checkpoints(setup.ref) if each.generation != generation]
     shown = [f"{name or repr(name)}{' (promoted)' if name == promoted else ''}" for name in names]
     return [f"other generations are built: {', '.join(shown)}"] if shown else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-#: What the page's own files are not: data, and what changes it. All else is static, and the same for everybody.
+#: Paths of data. All others are files of the page: static, and the same for all users.
 _GUARDED: Final = ("/api", "/ws", "/metrics")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -32,7 +32,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is looked at of a request. `offered` are the subprotocols of a WebSocket."""
+    """The parts of a request that decide. `offered` are the subprotocols of a WebSocket."""
 
     method: str
     path: str

@@ -46,9 +46,9 @@ BESIDE: Final[tuple[Callable[[FastAPI, Server], None], ...]] = (progress.mount, 
 def create_app(instep: Instep, *, token: str, loopback: bool, worker: Sequence[str] | None = None) -> FastAPI:
     """The API of a project under `/api`, and its page at `/`.
 
-    `token` is asked of whoever changes something, and of everybody unless only this machine reaches the server
-    (`loopback`). `worker` is the command that starts a worker of this project, for what is asked for; without one,
-    everything is left to workers that others have started.
+    `token` is required for changes, and for reads too unless only this machine reaches the server (`loopback`).
+    `worker` is the command that starts a worker of this project for requests; without one, they are left to workers
+    that were started elsewhere.
     """
     own = OwnWorker(worker)
     server = Server(instep, Access(token, loopback), own, [own.running])

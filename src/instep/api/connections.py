@@ -19,7 +19,7 @@ _LINGER_SECONDS: Final = 10.0
 
 
 class Connection(H11Protocol):
-    """Closed when it takes too long over a request, however busily: else whoever likes could hold all there are."""
+    """An HTTP connection, closed when a request takes too long to arrive: else one client could hold all of them."""
 
     seconds = REQUEST_SECONDS
     most = MOST
@@ -70,7 +70,9 @@ class Connection(H11Protocol):
 
 
 class Channel(WebSocketsSansIOProtocol):
-    """Ends in bounded time. uvicorn's own waits for ever for a client that is connected and reads nothing."""
+    """A WebSocket connection that ends in bounded time. That of uvicorn waits without end for a client that reads
+    nothing.
+    """
 
     async def run_asgi(self) -> None:
         try:

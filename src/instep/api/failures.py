@@ -1,4 +1,4 @@
-"""`/api/failures`."""
+"""`/api/failures`: documents and rows that could not be indexed, and their retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api/jobs`, and their slices."""
+"""`/api/jobs`: jobs, their slices and statistics; ask, stop, resume, retry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EntityOfJob = Annotated[str | None, Query(description="An entity of the job, or 
 
 @router.get("/jobs", responses=responses(404))
 def list_jobs(instep: Ours, state: States = None, after: After = None, limit: Limit = 20) -> Page[Job]:
-    """What ran and runs, on all servers of the ledger, newest first."""
+    """Jobs on all servers of the ledger, newest first."""
     found = instep.job_page(state or (), after=location_of(JobPlace, after), limit=limit + 1)
     return page(found, limit, _place_of_job)
 
@@ -54,7 +54,7 @@ def read_statistics(instep: Ours, job: str) -> Statistics:
 
 @router.post("/jobs/{job}/stop", status_code=202, responses=responses(404, 409))
 def stop_job(instep: Ours, job: str) -> Job:
-    """What is in work may end, the rest stays for a resume. A job that has ended stays as it is."""
+    """Stop a job: slices in work may end, the rest stays for a resume. A job that has ended stays as it is."""
     return instep.stop_job(job, reason="stopped by the API")
 
 

@@ -1,5 +1,6 @@
-"""`/metrics` for Prometheus: gauges made from ledger, bus and queues when they are asked for, and not more often than
-every few seconds, however many ask. What workers count of themselves is theirs to serve (`instep worker --metrics`).
+"""`/metrics` for Prometheus: gauges made from ledger, bus and queues at a request, at most every few seconds.
+
+Workers serve their own counters (`instep worker --metrics`).
 
 Labels are names that the project declares, and states: never ids.
 """
@@ -61,7 +62,7 @@ def registry_of(instep: Instep) -> CollectorRegistry:
 
 @dataclass
 class Kept(Generic[T]):
-    """What was read last, for so many seconds; None when it could not be read. Requests wait for one read."""
+    """A cache of the last read for so many seconds; None when it could not be read. Requests wait for one read."""
 
     read: Callable[[], T]
     seconds: float
@@ -102,7 +103,7 @@ def sample_bus(project: Project) -> Mapping[str, int]:
 
 
 class ProjectCollector(Collector):
-    """What could not be read is missing, and `instep_up` says so: unknown is not zero."""
+    """Gauges of a project. A part that could not be read is missing, and `instep_up` says so: unknown is not zero."""
 
     def __init__(self, instep: Instep) -> None:
         self._project = project = instep.project
@@ -200,7 +201,7 @@ def _of_entities(entities: Mapping[str, EntityFigures], now: int) -> Iterator[Ga
     yield _gauges("lease_age_seconds", "Since the oldest was taken.", one, each(lambda of: since(of.oldest_lease)))
     yield _gauges(
         "lease_left_seconds",
-        "Until the first expires, if nobody renews it; negative when it has.",
+        "Until the first expires, if it is not renewed; negative when it has.",
         one,
         each(lambda of: None if of.first_expiry is None else (of.first_expiry - now) / 1000),
     )

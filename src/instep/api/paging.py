@@ -38,7 +38,7 @@ def page(items: Sequence[Item], limit: int, place: Callable[[Item], tuple[Any, .
 
 
 def location_of(kind: type[Place], after: str | None) -> Place | None:
-    """Where the page before ended. Raises `Missing` for what no page has said."""
+    """The end of the page before. Raises `Missing` for a text that is no end of a page."""
     if after is None:
         return None
     try:
@@ -55,7 +55,9 @@ def location_of(kind: type[Place], after: str | None) -> Place | None:
 
 
 def unknown_place() -> Missing:
-    return Missing("no page ends there", hint="Give the `next` of the page before as `after`, or leave it out.")
+    return Missing(
+        "`after` is not the end of a page", hint="Give the `next` of the page before as `after`, or leave it out."
+    )
 
 
 def _text(place: tuple[Any, ...]) -> str:

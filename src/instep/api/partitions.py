@@ -23,7 +23,7 @@ Entities = Annotated[list[str] | None, Query(description="Only of this entity; m
 
 @router.get("/partitions", responses=responses(404, 409))
 def list_partitions(instep: Ours, entity: Entities = None, after: After = None, limit: Limit = 100) -> Page[Partition]:
-    """How those are that the project declares, by name."""
+    """Status of the declared partitions, by name."""
     found = instep.partition_page(entity, after=after, limit=limit + 1)
     return Page(items=found[:limit], next=str(found[limit - 1].ref) if len(found) > limit else None)
 
@@ -40,8 +40,8 @@ def read_lineage(
     ref: str,
     at: Annotated[int | None, Query(ge=0, le=10**13, description="As it was known at this time, in ms.")] = None,
 ) -> Lineage:
-    """What the canonical instance of a partition was made from, and what was made from it. An older instance is named
-    by its UUID.
+    """Inputs of the canonical instance of a partition, and the instances made from it. Name an older instance by
+    its UUID.
     """
     when = None if at is None else datetime.fromtimestamp(at / 1000, UTC)
     return instep.lineage(ref, at=when)
@@ -53,11 +53,11 @@ def read_matrix(
     namespace: Annotated[list[str] | None, Query(description="Only this namespace; may be repeated.")] = None,
     entity: Annotated[list[str] | None, Query(description="Only this entity; may be repeated.")] = None,
 ) -> Matrix:
-    """How far namespaced entities are in each namespace."""
+    """State of the namespaced entities in each namespace."""
     return instep.matrix(namespace or (), entity)
 
 
 @router.get("/buckets/{entity}", responses=responses(404, 409))
 def read_buckets(instep: Ours, entity: str) -> Page[Buckets]:
-    """What each bucket of an entity of documents holds, and how it keeps up."""
+    """Content of each bucket of an entity of documents, and the latency of its changes."""
     return Page(items=instep.buckets([entity]))

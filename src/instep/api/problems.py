@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): what is wrong, and what can be done about it; never a traceback."""
+"""Errors as `application/problem+json` (RFC 9457): what is wrong, and what can be done about it; no traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RETRY_SECONDS: Final = 5
 
 
 class Fault(BaseModel):
-    """What is wrong with one value of a request."""
+    """One wrong value of a request, and why."""
 
     at: str
     message: str
@@ -61,14 +61,14 @@ def answer(
 
 
 def install(app: FastAPI) -> None:
-    """Have all errors of routes answered so."""
+    """Answer all errors of routes in this form."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(InstepError, _own)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer besides what it is asked for, as its documentation has it."""
+    """The errors that a route may answer with, for its documentation."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {each: {"description": HTTPStatus(each).phrase, "content": content} for each in sorted(statuses)}
 

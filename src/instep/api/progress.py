@@ -1,7 +1,7 @@
-"""The WebSocket `/ws`: how far jobs are, every two seconds while they run, and at once when something happens to one.
+"""The WebSocket `/ws`: progress of jobs, every two seconds while they run, and at once when a job changes.
 
-A client says in its first message what it wants, `{"subscribe": "searchIndexJobStatus", "job": null, "after": null}`,
-and nothing after that. Who may connect is decided before (`guard`).
+A client subscribes with its first message, `{"subscribe": "searchIndexJobStatus", "job": null, "after": null}`,
+and sends nothing after that. Access is checked before (`guard`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Progress:
         raise _slow()
 
     async def _stands(self, job_id: str | None) -> Message:
-        """How things stand when nothing is under way."""
+        """The first message when no job is under way."""
         if job_id is None:
             return Message(self._feed.last, None, message_text(self._feed.last, now_ms(), None, None, error=None))
         # Many may come back at once and ask for the same.

@@ -18,7 +18,7 @@ from instep.answers.jobs import Job
 from instep.domain.jobs import SliceState
 
 CHANNEL: Final = "searchIndexJobStatus"
-#: Messages that are kept: for who comes back, and as far as anybody may lag behind. A look brings far fewer.
+#: Messages that are kept: for clients that come back, and as far as a client may lag behind. A poll brings far fewer.
 KEPT: Final = 1_024
 #: Of so many jobs under way, those seen last, the newest message is kept besides. More are not seen at once.
 _LIVE: Final = 2 * NEWEST
@@ -34,9 +34,9 @@ class Message(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Listener:
-    """Who has had all messages up to `position`, of one job or (None) of all.
+    """A client that has had all messages up to `position`, of one job or (None) of all.
 
-    `newest`: what it is told first, unless (None) it goes on where it left off.
+    `newest`: the messages it gets first; None if it goes on after `position`.
     """
 
     job: str | None
@@ -59,10 +59,10 @@ class Feed:
         self._more = asyncio.Event()
         self._listeners: set[Listener] = set()
 
-    # Who publishes.
+    # For the poller.
 
     def show(self, look: Look) -> None:
-        """What a look saw. The first one after trouble says that this is over."""
+        """Publish the result of a poll. The first one after an error says that the error is over."""
         before = self.last
         if self._trouble:
             self._trouble = None
@@ -82,7 +82,7 @@ class Feed:
             self._wake()
 
     def fail(self, error: str, at: int) -> bool:
-        """Nothing can be seen. It is said once; returns whether it was now."""
+        """Publish that jobs cannot be read, once. Returns whether this call did."""
         if self._trouble:
             return False
         self._trouble = self._publish(None, at, None, error=error)
@@ -102,10 +102,10 @@ class Feed:
         self._more.set()
         self._more = asyncio.Event()
 
-    # Who listens.
+    # For clients.
 
     def join(self, job: str | None, after: int | None) -> Listener:
-        """To hear what comes from now on, and first what came after a message, or if that is not kept, the newest."""
+        """A listener for messages from now on; first those after `after`, or the newest if these are not kept."""
         if after is not None and self._has(after):
             listener = Listener(job, after, None)
         else:
@@ -117,11 +117,11 @@ class Feed:
         self._listeners.discard(listener)
 
     def about(self, job: Job) -> Message:
-        """A job that nobody polls, for one who asks for it: not kept."""
+        """A message about a job that is not polled, for the one client that asked for it. It is not kept."""
         return Message(self.last, job.id, message_text(self.last, job.seen_at, job.id, status_data(job)))
 
     async def after(self, position: int) -> list[Message]:
-        """What came after a message; waits until there is some. Empty when more came since than is kept."""
+        """The messages after a position; waits until there is one. Empty when more came since than is kept."""
         while position >= self.last:
             await self._more.wait()
         skip = position + 1 - self._kept[0].seq
@@ -149,7 +149,7 @@ def message_text(seq: int, at: int, job_id: str | None, data: dict[str, Any] | N
 
 
 def status_data(job: Job) -> dict[str, Any]:
-    """How far a job is. Unknown numbers are null: how many records there are before it is planned, for one."""
+    """Progress of a job. Unknown numbers are null, such as the number of records before it is planned."""
     return {
         "status": str(job.state),
         "stats": {

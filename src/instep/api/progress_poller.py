@@ -38,7 +38,7 @@ class Poller:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """The feed is kept up to date meanwhile; it is when this begins."""
+        """Keep the feed up to date during the context; it is up to date when the context begins."""
         self._listeners += 1
         try:
             if self._task is None:
@@ -74,8 +74,8 @@ class Poller:
                 self._fail("no answer")
             self._feed.show(await looking)
         except Exception as error:
-            # Whatever it is, who listens is told, and it is tried again: a poller that is dead looks like a job that
-            # stands still.
+            # Clients are told of any error, and the poll is tried again: a dead poller would look like a job without
+            # progress.
             self._fail(type(error).__name__, trace=not isinstance(error, InstepError))
             return False
         self._looked.set()

@@ -39,7 +39,7 @@ class Queue(Answer):
 
 
 class Project(Answer):
-    """What is declared in `instep.yaml`. Addresses are left out: they may hold passwords."""
+    """The project as `instep.yaml` declares it. Addresses are left out: they may hold passwords."""
 
     name: str
     version: str
@@ -51,7 +51,7 @@ class Project(Answer):
 
 @router.get("/project", tags=["project"])
 def read_project(instep: Ours) -> Project:
-    """What is declared."""
+    """The project as it is declared."""
     project = instep.project
     return Project(
         name=project.name,
@@ -76,18 +76,18 @@ def read_project(instep: Ours) -> Project:
 
 @router.get("/queues", tags=["queues"])
 def list_queues(instep: Ours) -> Page[Queue]:
-    """Those that the project declares."""
+    """The queues of the project."""
     return Page(items=[Queue(name=name, engine=each.engine) for name, each in instep.project.queues.items()])
 
 
 @router.get("/queues/{name}", tags=["queues"], responses=responses(404, 409))
 def read_queue(instep: Ours, name: str) -> QueueStatus:
-    """How far it is on its way, and what is in it."""
+    """Phase of a queue, and the keys in it."""
     with instep.queue(name) as queue:
         return queue.status()
 
 
 @router.get("/workers", tags=["workers"])
 def list_workers(instep: Ours) -> Page[Worker]:
-    """Who is registered in the ledger, and does what, the oldest first."""
+    """Workers that are registered in the ledger, and their work, the oldest first."""
     return Page(items=instep.workers())

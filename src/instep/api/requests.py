@@ -51,7 +51,7 @@ _Payload = Annotated[int, Field(ge=LEAST_PAYLOAD, le=LARGEST_PAYLOAD), WHOLE]
 
 
 class JobRequest(Body):
-    """What is null is as the project says."""
+    """A request for a job. Values that are null are those of the project."""
 
     entities: list[str] = Field(
         default=[], max_length=1_000, description="Entities, or partitions of them; none: all of the project."
@@ -85,8 +85,8 @@ class JobRequest(Body):
 
 
 class Asked(Answer):
-    """What became of a request: the wants it made, and the job that works on them, if one does already. `worker`:
-    whether this server has a worker of its own at it.
+    """Answer to a request: the wants that it made, and the job that works on them already, if there is one. `worker`:
+    whether this server has started a worker for it.
     """
 
     wants: tuple[Want, ...]
@@ -105,7 +105,7 @@ def asked(instep: Instep, found: job_requests.Asked, worker: OwnWorker | None, *
 
 
 def names(instep: Instep, refs: Sequence[PartitionRef]) -> set[str]:
-    """What a worker is to look after for these: entities, and partitions in namespaces that nobody has declared."""
+    """Names of these for a worker: entities, and partitions in namespaces that are not declared."""
     project = instep.project
     declared = [ref for ref in refs if ref.entity in project.entities]
     wanted = [*declared, *all_upstream_refs(project, declared)]

@@ -37,5 +37,5 @@ def read_why(
         str, Query(description="A chunk_id, document_id, URI or path of a file; of a table the key.", max_length=8_000)
     ],
 ) -> Provenance:
-    """Where a row that is served comes from: instance, job, wants, and its document or slice."""
+    """Origin of a served row: instance, job, wants, and its document or slice."""
     return instep.why(ref.removesuffix("@global"), id)

@@ -1,4 +1,4 @@
-"""`/api/wants`."""
+"""`/api/wants`: list, make and cancel wants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def list_wants(
     after: After = None,
     limit: Limit = 100,
 ) -> Page[Want]:
-    """What is waited for, newest first."""
+    """Open wants, newest first; with `ended`, all."""
     found = instep.wants(ref, ended=ended, after=after, limit=limit + 1)
     return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
 

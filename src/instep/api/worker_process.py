@@ -1,6 +1,4 @@
-"""The worker that a server starts for what is asked of it: one at a time, a process of its own, that ends when it is
-idle.
-"""
+"""The worker process that a server starts for requests: one at a time; it ends when it is idle."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from typing import Final
 
 import anyio.to_thread
 
-#: Seconds that it has to give back what it holds.
+#: Seconds in which it has to release its slices.
 _GRACE: Final = 30.0
-#: What it has no need of.
+#: Variables that it does not need.
 _HIDDEN: Final = ("INSTEP_TOKEN",)
 
 _log = logging.getLogger("instep.api")
@@ -25,7 +23,7 @@ _log = logging.getLogger("instep.api")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What a worker is started for."""
+    """Arguments of a worker."""
 
     entities: frozenset[str]
     threads: int | None
@@ -60,7 +58,7 @@ class OwnWorker:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For as long as the server runs; then the worker is stopped, and what it held goes back."""
+        """Stop the worker when the server ends; its slices are released."""
         try:
             yield
         finally:

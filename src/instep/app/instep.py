@@ -86,7 +86,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         explain: bool = False,
         progress: Progress | None = None,
     ) -> list[Plan]:
-        """What a run would do, and why; with `explain`, for every document. Writes nothing. If one of several entities
+        """Plan a run: the work, and why; with `explain`, for every document. Writes nothing. If one of several entities
         cannot be planned, that is its `problem`, and no error for the others.
         """
         from instep.answers.plan import plan_answer
@@ -142,7 +142,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
         `generation`: build or refresh this one, beside the others; by default the promoted one is refreshed.
         `allow_deletes`: however many are gone from the source. `allow_empty`: what was indexed may become empty.
         `expected` maps references to digests of a saved plan: exactly that is run, or nothing.
-        `metrics`: the address (`HOST:PORT`) at which what it counts is served meanwhile, for Prometheus.
+        `metrics`: the address (`HOST:PORT`) at which its counters are served while it runs, for Prometheus.
         """
         from instep.jobs.run import run_entities
 
@@ -309,7 +309,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
     def wants(
         self, ref: str | None = None, *, ended: bool = False, after: str | None = None, limit: int = 100
     ) -> list[Want]:
-        """What is waited for (with `ended`, also what was), on one partition or all, newest first. `after`: those that
+        """Open wants (with `ended`, all) on one partition or all, newest first. `after`: those that
         are older than the want of this id.
         """
         from instep.requests.wants import want_views
@@ -319,7 +319,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             return want_views(ledger, ref=only, open_only=not ended, after=after, limit=limit)
 
     def cancel_want(self, want_id: str, *, by: str = "", why: str = "") -> Want:
-        """Wait for it no more. The beginning of its id is enough (at least 4 characters)."""
+        """Cancel a want. The beginning of its id is enough (at least 4 characters)."""
         from instep.requests.wants import cancel_want, find_want
 
         container = Container(self.project)
@@ -337,7 +337,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             return list(map(instance_answer, ledger.instances(found, limit=limit)))
 
     def taint(self, ref: str, *, generation: str | None = None, why: str = "", by: str = "") -> Change:
-        """What is Live is not to be trusted: the next run builds it anew; until then it is served as before."""
+        """Mark the Live instance as wrong: the next run builds a new one; until then it is served as before."""
         from instep.answers.instances import change_answer
         from instep.entities.instances import live, taint
 
@@ -430,7 +430,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             return list(map(Failure.model_validate, ledger.failure_page(refs=refs, limit=limit)))
 
     def why(self, target: str, row_id: str, *, generation: str | None = None) -> Provenance:
-        """Where a row that is served comes from: its instance, job, wants, inputs, and its document or slice.
+        """Origin of a served row: its instance, job, wants, inputs, and its document or slice.
 
         `target` names an entity, or a target of documents; `row_id` is a chunk_id, a document_id or a source URI, and
         of a table the row's key, its columns joined by commas.
@@ -444,7 +444,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
             return provenance_answer(found)
 
     def lineage(self, ref: str, *, at: datetime | None = None) -> Lineage:
-        """What the canonical instance of a partition was made from; as it was known at a time, if one is given.
+        """Inputs of the canonical instance of a partition, direct and indirect; as known at a time, if one is given.
 
         An older instance is named by its UUID, or the first 8 characters of that.
         """
@@ -456,7 +456,7 @@ class Instep(Handling, Jobs, Queueing, Upkeep):
     def status_at(
         self, entities: Iterable[str] | None = None, *, at: datetime | None = None, job: str | None = None
     ) -> list[Moment]:
-        """What was canonical, and in which state: at a time, or when a job ended. By default now."""
+        """The canonical instances and their states at a time, or when a job ended; by default now."""
         from instep.answers.jobs import find_job
         from instep.answers.lineage import end_of, moments
 

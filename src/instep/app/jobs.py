@@ -29,7 +29,7 @@ class Jobs:
     project: Project
 
     def jobs(self, *, limit: int = 20) -> list[Job]:
-        """What ran and runs, on all servers of the ledger, newest first."""
+        """Jobs on all servers of the ledger, newest first."""
         from instep.answers.jobs import job_views
 
         container = Container(self.project)
@@ -45,7 +45,7 @@ class Jobs:
             return one_job_view(ledger, job_id, timing=container.timing, tables=container.tables)
 
     def overview(self, before: Overview | None = None) -> Overview:
-        """How things stand: jobs, workers, and what failed last. What cannot have changed is taken from `before`."""
+        """Jobs, workers and the last failures now. What cannot have changed is taken from `before`."""
         from instep.answers.overview import overview
 
         container = Container(self.project)
@@ -53,7 +53,7 @@ class Jobs:
             return overview(ledger, before, timing=container.timing, tables=container.tables)
 
     def watch_jobs(self) -> JobWatch:
-        """What happens in jobs, look by look. It keeps the ledger open between looks: close it in the end."""
+        """A watch of the jobs, poll by poll. It keeps the ledger open between polls: close it in the end."""
         from instep.answers.job_feed import JobWatch
 
         container = Container(self.project)
@@ -81,14 +81,14 @@ class Jobs:
             return one_job_view(ledger, found.id, timing=container.timing, tables=container.tables)
 
     def workers(self) -> list[Worker]:
-        """Who is registered in the ledger, and does what, the oldest first."""
+        """Workers that are registered in the ledger, and their work, the oldest first."""
         from instep.answers.jobs import worker_views
 
         container = Container(self.project)
         with closing(container.ledger(read_only=True)) as ledger:
             return worker_views(ledger, timing=container.timing)
 
-    # Pages. Each begins after the last item of the one before.
+    # Pages. Each begins after the last item of the page before.
 
     def job_page(
         self, states: Collection[JobState] = (), *, after: JobPlace | None = None, limit: int = 20
@@ -139,9 +139,7 @@ class Jobs:
     def partition_page(
         self, entities: Iterable[str] | None = None, *, after: str | None = None, limit: int = 100
     ) -> list[Partition]:
-        """How partitions are, as far as their namespaces are declared, by name. What is asked of their targets costs
-        a question each.
-        """
+        """Status of the declared partitions, by name. It costs one request to a target for each."""
         from instep.answers.status import entity_status
 
         refs = sorted(declared_refs(entities, self.project) if entities else all_refs(self.project), key=str)

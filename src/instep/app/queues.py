@@ -1,4 +1,4 @@
-"""The part of the Python API that has to do with pending queues.
+"""The part of the Python API for pending queues.
 
 with instep.load().queue("salts") as queue:
     queue.create()
@@ -73,7 +73,7 @@ class PendingQueue:
     # Its phases.
 
     def statements(self) -> tuple[str, ...]:
-        """What `create` runs."""
+        """The statements of `create`."""
         return self._store.statements()
 
     def create(self) -> None:
@@ -81,7 +81,7 @@ class PendingQueue:
         self._store.create()
 
     def backfill_statements(self) -> tuple[str, ...]:
-        """What `backfill` runs, for all of the keys that are left."""
+        """The statements of `backfill`, for all of the keys that are left."""
         from instep.queues.backfill import backfill_statements
 
         return backfill_statements(self._store)
@@ -124,7 +124,7 @@ class PendingQueue:
         return self._store.exists() and recall(self._store).switched
 
     def observe(self, *, since: timedelta = WEEK) -> list[Observation]:
-        """What reading cost, by the database's own log: the queue, and its anti-join."""
+        """Cost of reading the queue and its anti-join, by the database's own log."""
         return self._store.observe(datetime.now(UTC) - since)
 
     def drop_done(self) -> int:
@@ -135,7 +135,7 @@ class PendingQueue:
         return self._store.clean()
 
     def status(self) -> QueueStatus:
-        """How far it is on its way, and what is in it."""
+        """Phase of the queue, and the keys in it."""
         from instep.answers.queues import queue_status
         from instep.queues.opening import open_queue
 
@@ -152,7 +152,7 @@ class PendingQueue:
     # Its keys.
 
     def next_statement(self, limit: int, *, participants: Iterable[int] = (), legacy: bool = False) -> str:
-        """What `next` reads by."""
+        """The statement of `next`."""
         from instep.queues.engines.queue_engine import Ask
 
         store = self._store
@@ -170,8 +170,8 @@ class PendingQueue:
         participants: Iterable[int] = (),
         legacy: bool = False,
     ) -> list[Given]:
-        """Keys to be worked on: fresh ones first, at most a tenth that failed before. With `lease`, nobody else is
-        given them for so long. Until `switch`, or with `legacy`, by the anti-join.
+        """Keys to be worked on: fresh ones first, at most a tenth that failed before. With `lease`, no other
+        consumer is given them for so long. Until `switch`, or with `legacy`, by the anti-join.
         """
         from instep.queues.consumers import Wanted, next_keys
         from instep.queues.states import recall

@@ -1,4 +1,4 @@
-"""The part of the Python API that has to do with requests, handlers and namespaces."""
+"""The part of the Python API for requests, handlers and namespaces."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Handling:
         return [name for name, entity in self.project.entities.items() if entity.namespaced]
 
     def matrix(self, namespaces: Iterable[str] = (), entities: Iterable[str] | None = None) -> Matrix:
-        """How far namespaced entities are in these namespaces; by default in those that are declared or known."""
+        """States of the namespaced entities in these namespaces; by default in those that are declared or known."""
         from instep.answers.matrix import status_matrix
         from instep.jobs.namespaces import namespaces_of
 
@@ -183,7 +183,7 @@ class Handling:
             return views
 
     def deletion(self, namespace: str) -> Deletion:
-        """What `delete_namespace` would delete, besides rows."""
+        """List what `delete_namespace` would delete, besides rows."""
         from instep.jobs.namespaces import deletion_of, namespace_of
 
         scope = namespace_of(namespace)

@@ -1,4 +1,4 @@
-"""The part of the Python API that looks after what is indexed of documents: buckets, differences, repairs."""
+"""The part of the Python API for upkeep of document indexes: buckets, differences, repairs, adoption."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Upkeep:
     _spark: SparkSession | None
 
     def buckets(self, entities: Iterable[str] | None = None, *, generation: str | None = None) -> list[Buckets]:
-        """What each bucket of these entities holds (all documents by default), and how it keeps up."""
+        """Content of each bucket of these entities (all documents by default), and the latency of its changes."""
         from instep.answers.buckets import buckets
 
         container, name = Container(self.project), checked_generation(generation)
@@ -52,7 +52,7 @@ class Upkeep:
         deep: bool = False,
         progress: Progress | None = None,
     ) -> list[Comparison]:
-        """What targets hold against what the source and the ledger say. Writes nothing. `deep`: also texts, titles and
+        """Compare targets with source and ledger. Writes nothing. `deep`: also texts, titles and
         vectors against what the source now gives.
         """
         from instep.answers.differences import compare
@@ -130,7 +130,7 @@ class Upkeep:
             return [adoption.adopt(each, context, by=by) for each in found]
 
     def declared_buckets(self, entity: str) -> int | None:
-        """How many buckets the project says; None for a table."""
+        """The number of buckets that the project declares; None for a table."""
         declared = self.project.entities[entity]
         return declared.buckets if isinstance(declared, DocumentEntity) else None
 

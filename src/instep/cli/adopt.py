@@ -1,4 +1,4 @@
-"""`instep adopt`."""
+"""`instep adopt`: take over indexes of another ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def adopt(
     """Take over indexes that another ledger has made.
 
     For a project whose ledger was lost or replaced by an older one, and for an index that moves here from another
-    project. Stop that one's runs first: whatever it writes from then on is refused.
+    project. Stop the runs of that project first: its later writes are refused.
 
     Of documents the index is looked at: which it has, in which versions, against the source; and some are read, cut
     and embedded again. If that gives what is there, nothing is built anew: the next run brings only what has changed.
@@ -53,7 +53,7 @@ def adopt(
         if yes:
             return True
         if as_json or not sys.stdin.isatty():
-            raise UserError("nothing is adopted unasked", hint="If that is right, say so: instep adopt --yes")
+            raise UserError("adoption needs a confirmation", hint="Confirm with: instep adopt --yes")
         return typer.confirm("Make it this project's?")
 
     with out.progress() as progress:

@@ -1,4 +1,4 @@
-"""`instep buckets|rebalance`."""
+"""`instep buckets|rebalance`: buckets of documents, and their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep checkpoints`."""
+"""`instep checkpoints`: checkpoints of partitions and slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def checkpoints(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Up to when each partition is indexed, and the slices of what is being built.
+    """List checkpoints: up to when partitions are indexed, and slices of builds in work.
 
     A checkpoint is called global.User or ns.42/9970.MergeRequest, and that of a slice ns.42/9970.MergeRequest.p3of5.
 

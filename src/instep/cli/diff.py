@@ -1,4 +1,4 @@
-"""`instep diff`."""
+"""`instep diff`: compare targets with source and ledger, and repair them."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def diff(
     """Compare what targets really hold of documents with source and ledger. Exits with 2 when they differ.
 
     Missing: chunks that were indexed are not there. Stale: they are others. Orphan: there are more, or rows of a
-    document that was never indexed. Duplicate: a chunk is there twice. What has changed in the source since the last
-    run is no difference, but said beside; so are known failures. All rows are read, but neither texts nor vectors.
+    document that was never indexed. Duplicate: a chunk is there twice. Changes of the source since the last run
+    are no difference, and listed separately; so are known failures. All rows are read, but neither texts nor vectors.
 
-    With --deep they are: all documents are read, cut and embedded again (vectors come from the cache, if they are
-    there). Altered: behind the right hash is another text, title or vector. It takes as long as a first build.
+    With --deep these are compared too: all documents are read, cut and embedded again (vectors come from the cache, if
+    they are there). Altered: the hash is right, but text, title or vector differ. It takes as long as a first build.
 
-    With --repair it exits as `instep run` does. A repair reads what differs again; it leaves alone what has changed in
-    the source.
+    With --repair it exits as `instep run` does. A repair reads the documents that differ again, and leaves changes of
+    the source to the next run.
 
     \b
     Examples:
@@ -71,7 +71,7 @@ def diff(
     from instep.app import load
 
     if repair and deep:
-        raise typer.BadParameter("what only a deep look finds is not repaired: run --deep alone", param_hint="--deep")
+        raise typer.BadParameter("--repair mends nothing that only --deep finds: use one of them", param_hint="--deep")
     out = Output(as_json=as_json, quiet=quiet)
     opened = load(project)
     if repair:

@@ -1,4 +1,4 @@
-"""`instep failures`."""
+"""`instep failures`: documents and rows that could not be indexed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failures(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Documents that could not be indexed, newest first: which, at what stage, and why.
+    """List documents that could not be indexed, newest first, with stage and reason.
 
     They are tried again when they change, or by `instep run --retry-failures`.
 

@@ -90,8 +90,8 @@ def expire(
 ) -> None:
     """End what is past its time to live (`ttl` of an entity), or what is named.
 
-    Runs look for that too: this is for those who want it now, or before its time. The next `instep run` builds it
-    anew, beside what is served.
+    Runs do that too: this command does it now, or before the time. The next `instep run` builds it anew, beside what is
+    served.
 
     \b
     Examples:
@@ -101,7 +101,9 @@ def expire(
     from instep.app import load
 
     if generation is not None and not refs:
-        raise UserError("which partition's generation?", hint="Name it: instep expire Document --generation v2")
+        raise UserError(
+            "--generation needs the name of a partition", hint="Such as: instep expire Document --generation v2"
+        )
     done = load(project).expire(refs, generation=generation, by=user_text())
     out = Output(as_json=as_json)
 
@@ -314,5 +316,5 @@ def _next(left: Change) -> str:
     what = f"{ref_text(left.ref)} --generation {left.generation}" if left.generation else ref_text(left.ref)
     run = f"instep run {what}" if left.generation else "instep run"
     if left.new is not None and left.new.reason == "failure":
-        run += " --retry-failures"  # Whatever is known to fail.
+        run += " --retry-failures"  # Documents that are known to fail.
     return f"The next `{run}` builds it. For a worker to do it: instep want {what}"

@@ -62,7 +62,7 @@ def _show(out: Output, found: Sequence[Job]) -> None:
 
 
 def percent_text(job: Job) -> str | None:
-    """How much of the planned documents is done; 100 % only when all are."""
+    """Share of the planned documents that is done; 100 % only when all are."""
     if not job.units:
         return None
     return f"{min(100, job.done * 100 // job.units)}%"
@@ -279,7 +279,7 @@ def _slices(job: Job) -> str | None:
 
 
 def _asked(job: Job) -> str | None:
-    """What the job was asked for, where that is not the usual; which entities, the table says."""
+    """Options of the job that differ from the defaults; its entities are in the table."""
     asked = {key: value for key, value in sorted(job.configuration.items()) if value}
     if job.parts:
         asked.pop("entities", None)

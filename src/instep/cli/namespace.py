@@ -1,4 +1,4 @@
-"""`instep namespace delete`."""
+"""`instep namespace delete`: delete a namespace in all entities."""
 
 from __future__ import annotations
 

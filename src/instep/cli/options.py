@@ -75,9 +75,7 @@ MetricsOption = Annotated[
         "--metrics", metavar="HOST:PORT", help="Serve what is counted here, for Prometheus.", show_default=False
     ),
 ]
-WatchOption = Annotated[
-    bool, typer.Option("--watch", help="Go on for ever: bring in step whatever changes.", show_default=False)
-]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Do not end: index every change.", show_default=False)]
 EveryOption = Annotated[
     float, typer.Option("--every", metavar="SECONDS", min=0.1, help="With --watch: time between two looks at a source.")
 ]
@@ -88,7 +86,7 @@ def user_text() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run under a user without a name
-        user = "somebody"
+        user = "unknown"
     return f"{user} on {socket.gethostname()}"
 
 

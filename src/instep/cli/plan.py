@@ -51,8 +51,8 @@ def plan(
     quiet: QuietOption = False,
 ) -> None:
     """Show what a run would do, and why. Writes no state; exits with 2 when changes are pending, else with 3 when not
-    all of a source could be seen. What cannot be planned of one entity hides no other: it exits with 1, or with 75 when
-    that may pass.
+    all of a source could be seen. An entity that cannot be planned does not hide the others: the exit code is then 1,
+    or 75 when a later try may succeed.
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def _show_reasons(out: Output, each: Plan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """`digests` by reference; the options are those the plan was made with."""
+    """A saved plan: `digests` by reference, and the options that it was made with."""
 
     root: Path
     digests: dict[str, str]

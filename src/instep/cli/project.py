@@ -63,7 +63,7 @@ def write_project(folder: Path, *, force: bool) -> Path:
             out.write(text)
     except FileExistsError:
         if folder.is_dir():
-            raise UserError("is there already", where=str(file), hint="Replace it with --force.") from None
+            raise UserError("exists already", where=str(file), hint="Replace it with --force.") from None
         raise UserError("is a file, not a folder", where=str(folder)) from None
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(file)) from None
@@ -108,9 +108,9 @@ def _ignores(file: Path) -> bool:
 def check(project: ProjectOption = None, as_json: JsonOption = False) -> None:
     """Validate the project and what a run needs: Java, Spark, ledger, targets, sources, queues.
 
-    Spark is really started, and runs a job (not for a project of queues alone). The first time it leaves an archive of
-    its classes in the user's cache (150 MB), with which every later start takes half as long. Exits with 1 when
-    something is missing, and with 75 when something is only out of reach now.
+    It starts Spark and runs a job on it (not for a project of queues alone). The first time it leaves an archive of
+    Spark's classes in the user's cache (150 MB), which makes later starts twice as fast. Exits with 1 when
+    something is missing, and with 75 when something is only out of reach for now.
 
     \b
     Examples:

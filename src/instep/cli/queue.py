@@ -268,7 +268,9 @@ def drop(
     from instep.app import load
 
     if not confirmed:
-        raise UserError(f"this removes the queue {name}, and what consumers said of its keys", hint="Say --yes.")
+        raise UserError(
+            f"this removes queue {name}, and all acknowledgements and failures of its keys", hint="Confirm with --yes."
+        )
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
         found.drop()

@@ -164,7 +164,7 @@ def unpark(
 
     if bool(keys) == everything:
         raise UserError(
-            "say which keys", hint=f"Name them as `instep queue status {name} --parked` does, or say --all."
+            "no keys are named", hint=f"Name them as `instep queue status {name} --parked` lists them, or use --all."
         )
     out = Output(as_json=as_json)
     with load(project).queue(name) as found:
@@ -214,7 +214,7 @@ def _given_dict(given: Given) -> dict[str, Any]:
         "until": None if given.until is None else datetime.fromtimestamp(given.until / 1000, UTC).isoformat(),
         "event_time": None if given.event_time is None else given.event_time.isoformat(),
         "attempts": given.attempts or None,
-        # Not `error`: that is for who gives the line back.
+        # Not `error`: consumers write that when they give the line back.
         "last_error": given.error,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -244,7 +244,7 @@ class BadLine:
 
 
 def line_batches(stream: io.BufferedIOBase) -> Iterator[list[KeyLine | BadLine]]:
-    """As lines come: who writes them may take its time, and what is there should not wait for what is not."""
+    """Batches of lines as they come: lines that are there do not wait for later ones."""
     number, rest = 0, b""
     while piece := stream.read1(_PIECE):
         *lines, rest = (rest + piece).split(b"\n")
@@ -258,7 +258,7 @@ def line_batches(stream: io.BufferedIOBase) -> Iterator[list[KeyLine | BadLine]]
 
 
 def standard_input() -> io.BufferedIOBase:
-    """Says so to a person who has to type."""
+    """Standard input; on a terminal a note says that lines are read from the keyboard."""
     if sys.stdin.isatty():
         print("Reading JSON lines from the keyboard: end with Ctrl-D.", file=sys.stderr)
     return cast("io.BufferedReader", sys.stdin.buffer)

@@ -217,7 +217,7 @@ def drop(
 def _named(refs: Sequence[str] | None, everything: bool) -> Sequence[str] | None:
     """None for all of them."""
     if bool(refs) == everything:
-        raise UserError("say which dead letters", hint="Name them as `instep letters list` does, or say --all.")
+        raise UserError("no dead letters are named", hint="Name them as `instep letters list` does, or use --all.")
     return refs or None
 
 

@@ -1,4 +1,4 @@
-"""`instep run`."""
+"""`instep run`: bring indexes in step with their sources."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def run(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bring the indexes in step with their sources. Interrupted, it resumes where it was at the next run.
+    """Bring the indexes in step with their sources. After an interruption the next run resumes the work.
 
-    What an entity depends on is built first if it is not there.
+    Dependencies of an entity are built first if they are missing.
 
-    Exits with 3 when it finished and some documents failed: see `instep failures`. And when not all of a source could
-    be seen: what is there is indexed, and nothing is deleted.
+    Exits with 3 when it finished and some documents failed: see `instep failures`. Also when not all of a source could
+    be seen: then it indexes the visible part, and deletes nothing.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def run(
     out = Output(as_json=as_json, quiet=quiet)
     saved = read_plan(Path(what[0])) if what and len(what) == 1 and what[0].endswith(".json") else None
     if saved and (full_refresh or retry_failures or allow_deletes or allow_empty or generation is not None):
-        raise UserError("a saved plan brings its own options", hint="Plan again with the options you want.")
+        raise UserError("a saved plan has its own options", hint="Plan again with the options you want.")
     opened = load(project or (saved.root if saved else None))
     with terminate_like_ctrl_c(), out.progress() as progress:
         results = opened.run(

@@ -1,4 +1,4 @@
-"""`instep search`."""
+"""`instep search`: search the indexes that are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep serve`."""
+"""`instep serve`: the server of page and HTTP API."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serve(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve the project: a page to watch it all, and an HTTP API.
+    """Serve the project: a page that shows it, and an HTTP API.
 
     It serves until Ctrl-C or SIGTERM. Requests that change something need the token, which is printed with the
     address if it was made for this run.
@@ -126,7 +126,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen()  # Who reads the address may ask at once, and is answered when all is there.
+        listening.listen()  # A client that reads the address may ask at once, and is answered when the server is ready.
     except OSError as error:
         listening.close()
         raise _cannot_listen(host, port, error) from error
@@ -163,6 +163,6 @@ def _run(app: FastAPI, listening: socket.socket) -> None:
         with terminate_like_ctrl_c():  # It gives a signal again when it has ended.
             uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:
-        pass  # To be told to stop is how a server ends.
+        pass  # The usual end of a server.
     finally:
         listening.close()

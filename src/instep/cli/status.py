@@ -1,4 +1,4 @@
-"""`instep status`."""
+"""`instep status`: state of partitions and namespaces, now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def status(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is served: state, size, age, failures. With --at or --job: what was served.
+    """Show the served indexes: state, size, age, failures. With --at or --job: what was served.
 
-    Of entities that have namespaces it shows how far each is in each namespace, as its handlers and runs told the bus.
-    What is together is as far as its worst part: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (which
-    cannot be read).
+    For entities that have namespaces it shows the state in each namespace, as handlers and runs reported it to the bus.
+    A state of several is the worst of them: Indexed, Indexing, Error, Backfilling, NotIndexed, Unknown (it cannot be
+    read).
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def status(
 def _show_now(
     project: Instep, names: Sequence[str], namespaces: Sequence[str], generation: str | None, out: Output
 ) -> None:
-    """What is indexed as a whole by the ledger, what is indexed by namespaces by its status keys."""
+    """Global entities by the ledger, entities with namespaces by their status keys."""
     apart = set(project.namespaced) & set(names or project.namespaced)
     if not apart and not namespaces:
         found = project.status(names, generation=generation)
@@ -176,7 +176,7 @@ _NAMED = 3
 
 
 def show_matrix(out: Output, matrix: Matrix) -> None:
-    """Whole, or, where that is too wide, what is worst of each namespace and entity."""
+    """All of it, or, where that is too wide, the worst of each namespace and entity."""
     if not matrix.namespaces:
         out.line("No namespace is declared or known.")
         return

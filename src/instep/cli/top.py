@@ -1,4 +1,4 @@
-"""`instep top`."""
+"""`instep top`: jobs, workers and failures in the terminal, live."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def top(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch all that goes on: jobs and how far they are, workers, and what failed last.
+    """Show jobs and their progress, workers, and the last failures, live.
 
-    It is brought up to date every two seconds until Ctrl-C. With --once, with --json, or where standard output is no
+    It is updated every two seconds until Ctrl-C. With --once, with --json, or where standard output is no
     terminal, it is printed once.
 
     \b

@@ -84,7 +84,7 @@ def _jobs(jobs: tuple[Job, ...]) -> Table:
 
 
 def share_of(job: Job) -> float | None:
-    """How much is done: of the units where they were counted, else of the slices."""
+    """Share that is done: of the units where they were counted, else of the slices."""
     if job.units:
         return min(1.0, job.done / job.units)
     slices = job.slices.total

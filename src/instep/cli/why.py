@@ -1,4 +1,4 @@
-"""`instep why`."""
+"""`instep why`: origin of a row."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def why(
     project: ProjectOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where a row comes from: its instance, the job that wrote it, who wanted it, which version of which file, or which
-    slice of a table, and how.
+    """Show the origin of a row: instance, job, wants, and the version of the file or the slice of the table.
 
     \b
     Examples:

@@ -131,7 +131,7 @@ def worker(
       instep worker --metrics 127.0.0.1:9464
     """
     if watch and until_idle:
-        raise UserError("--watch goes on for ever, and --until-idle does not", hint="Leave one of them out.")
+        raise UserError("--watch never ends, and --until-idle does", hint="Leave one of them out.")
     serve(
         entities,
         project,

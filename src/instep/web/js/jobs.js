@@ -68,7 +68,7 @@ export function errorNote(job, how) {
     : h("p", { class: "error" }, job.error);
 }
 
-/** What a job that nobody works on waits for. */
+/** What a job without workers waits for. */
 export function waits(job, how) {
   if (job.workers.length || !["READY", "RUNNING"].includes(how.state)) return null;
   return "It waits for a worker: start one with instep worker.";

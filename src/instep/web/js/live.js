@@ -1,5 +1,5 @@
 // The live channel: a message for every job that runs every two seconds, and at each change of a state. When it breaks
-// the page polls, and asks again, later each time; what was missed meanwhile the server sends then.
+// the page polls, and asks again, later each time; the server then sends the messages that were missed.
 
 import { announce, announceProgress } from "./announcer.js";
 import { percent, shortId } from "./format.js";
@@ -56,7 +56,7 @@ function tell(job, data, before) {
     announceProgress(`${name}: ${percent(successRecords / totalRecords)} done.`);
 }
 
-/** Somebody looks at the page again, the server is back, or there is a token now: no need to wait on. */
+/** Called when the page is in view again, the server is back, or there is a token: no need to wait. */
 export function hurry() {
   if (state.connection === "live" || socket.readyState === WebSocket.CONNECTING) return;
   // It may be half open: of a machine that slept, say.

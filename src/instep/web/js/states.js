@@ -73,7 +73,7 @@ export function instanceState({ state, ended_at: endedAt }) {
   return endedAt !== null && state === "Live" ? "Replaced" : state;
 }
 
-/** The shape alone; whoever shows it says the state in words as well. */
+/** The shape alone; the caller adds the state in words. */
 export function glyph(state) {
   const name = look(state);
   return svg("svg", { class: `glyph ${name}`, viewBox: "0 0 16 16", "aria-hidden": "true" }, SHAPES[name]());

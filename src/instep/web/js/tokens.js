@@ -27,7 +27,7 @@ export function tokenDialog({ again, why }) {
     h(
       "p",
       null,
-      "Whoever changes something shows the token of the server. ",
+      "Changes need the token of the server. ",
       h("code", null, "instep serve"),
       " prints it, in the address that it starts with. It is kept for this tab only.",
     ),

@@ -1,4 +1,4 @@
-// Wants: what somebody waits for, and what became of it.
+// Wants: requests for fresh partitions, and their states.
 
 import { act, isBusy } from "./act.js";
 import { path } from "./api.js";
@@ -34,7 +34,7 @@ export function wantsView({ query }) {
 }
 
 function list(items, all) {
-  if (!items.length) return empty(all ? "Nobody has wanted anything yet." : "Nobody waits for anything.");
+  if (!items.length) return empty(all ? "There are no wants yet." : "There are no open wants.");
   const rows = items.map((each) => ({
     key: each.id,
     cells: [

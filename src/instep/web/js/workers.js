@@ -22,7 +22,7 @@ export function workersView() {
 }
 
 function content(items) {
-  if (!items.length) return empty("Nobody works now. Start somebody on any server: ", h("code", null, "instep worker"));
+  if (!items.length) return empty("There are no workers. Start one on any server: ", h("code", null, "instep worker"));
   const late = items.filter((each) => each.pulse !== "steady");
   return [late.map((each) => warning(lateText(each))), workersTable(items)];
 }

@@ -256,6 +256,19 @@ class TableSourceContract:
         assert source.changed(sessions, ROWS, SCOPE, micros(max(inside)) - 1)
         assert not source.changed(sessions, ROWS, Scope("7/"), 0)
 
+    @pytest.mark.parametrize("scope", [GLOBAL, Scope("42/"), Scope("7/")], ids=str)
+    def test_rows_without_a_watermark_are_counted(
+        self, make: Make, sessions: Sessions, rows: list[Row], scope: Scope
+    ) -> None:
+        """Those that a first window reads: deleted ones are not among them."""
+        paths = ("42/9970/", "42/1/", "43/1/", None)
+        lost = [a_row(1_000 + n, path=path, updated=None, gone=n == 1) for n, path in enumerate(paths)]
+        source = make(table_of([*rows, *lost]))
+        selection = Selection(scope, Window(None, NOW))
+        expected = sum(row["updated"] is None for row in selected([*rows, *lost], ROWS, selection))
+        assert source.without_watermark(sessions, ROWS, selection) == expected
+        assert source.without_watermark(sessions, RowColumns(key=("id",)), selection) == 0
+
     def test_its_state_differs_when_rows_have_changed(self, make: Make, rows: list[Row]) -> None:
         before = make(table_of(rows), name="same").state()
         after = make(table_of(rows[1:]), name="same").state()

@@ -87,6 +87,11 @@ class ArrowTable:
     def unseen(self, rows: RowColumns, floor: int) -> Unseen | None:
         return self.inner.unseen(rows, floor)
 
+    def without_watermark(self, spark: Any, rows: RowColumns, selection: Selection) -> int:
+        return sum(
+            rows.watermark is not None and row[rows.watermark] is None for row in self._selected(rows, selection)
+        )
+
     def histogram(
         self, spark: Any, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

@@ -105,6 +105,19 @@ def _newer(setup: TableSetup, request: PlanRequest, checkpoint: Checkpoint, aske
     )
 
 
+def _without_watermark(setup: TableSetup, selection: Selection) -> list[str]:
+    """A warning about rows that are read now, and in no later window. It is found out where all rows are read: asked of
+    each refresh it would cost more than that.
+    """
+    found = setup.source.without_watermark(setup.spark, setup.rows, selection)
+    if not found:
+        return []
+    return [
+        f"warning: {amount(found, 'row')} without {setup.rows.watermark}: this run reads them, but no refresh sees new "
+        "ones, nor that they have changed; give them one, or let instep run --full-refresh read all"
+    ]
+
+
 def _unseen(setup: TableSetup, floor: int) -> list[str]:
     """Warnings about rows that a refresh does not see. None for a namespace: files do not say which one a row belongs
     to.
@@ -176,6 +189,7 @@ def _whole(setup: TableSetup, request: PlanRequest, kind: Kind, why: Sequence[st
         counts={"new": rows} if counted else {},
         state=[f"{rows} rows"],
         target=asked - setup.lag if window else None,
+        warnings=_without_watermark(setup, selection) if windows else [],
     )
 
 

@@ -123,6 +123,16 @@ class ClickHouseTable:
     def unseen(self, rows: RowColumns, floor: int) -> None:
         """Only reading would tell."""
 
+    def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        """Versions that FINAL would hide are counted, as in a histogram."""
+        if rows.watermark is None:
+            return 0
+        with self._place.session() as session:
+            asked = self._asked(session, rows, selection)
+            missing = f"NOT ({asked.dialect.keyed(rows.watermark)})"
+            (found,) = records(session, asked.select("count() AS rows", missing), **asked.dialect.values)
+        return int(found["rows"])
+
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

@@ -120,6 +120,21 @@ class SparkTable:
                 late += footer.num_rows - nulls
         return Unseen(without, late)
 
+    def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        """Footers say it of a whole table, and of any that there is none; else a database counts, or Spark."""
+        if rows.watermark is None:
+            return 0
+        found = None if self.sql else self._parquet()
+        if found is not None:
+            nulls = [parquet.without_watermark(each, rows.watermark) for each in found[1]]
+            if not any(nulls) or (selection.scope.is_global and rows.deleted is None):
+                return sum(nulls)
+        with told(self.text, self.options):
+            session = spark()
+            read = self._rows(session, rows, selection)
+            number, keyed = self._counted(session, read, rows, selection, (rows.watermark,))
+            return number - keyed
+
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:

@@ -60,6 +60,9 @@ class TableSource(Protocol):
         cannot.
         """
 
+    def without_watermark(self, spark: Sessions, rows: RowColumns, selection: Selection) -> int:
+        """How many of the selected rows (which has no ranges) have a null for a watermark; by one query at most."""
+
     def histogram(
         self, spark: Sessions, rows: RowColumns, selection: Selection, columns: tuple[str, ...], *, bins: int
     ) -> Histogram:
